@@ -8,6 +8,7 @@ from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from bayestree import plots as plots
+    from bayestree.estimators._checks import UnconvergedWarning as UnconvergedWarning
     from bayestree.estimators.alternating import (
         AlternatingTreeClassifier as AlternatingTreeClassifier,
     )
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "SingleLeafWarning": "bayestree.inference.unsplit",
+    "UnconvergedWarning": "bayestree.estimators._checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.survey",
     "export_dot": "bayestree.report.dot",

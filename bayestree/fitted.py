@@ -130,6 +130,11 @@ def tree_of(estimator: object) -> RoutedTree:
     return found[0]
 
 
+def has_single_leaf(tree: RoutedTree) -> bool:
+    """Whether a tree predicts the same for all rows: one leaf, without slopes."""
+    return tree.n_nodes == 0 and getattr(tree, "slope", None) is None
+
+
 def has_draws(estimator: object) -> bool:
     """Whether an estimator has a posterior of more than one draw."""
     posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)

@@ -53,6 +53,10 @@ class Calibration:
     log_score : Score
         Mean log-probability of the observed class, in nats (higher is better); -inf if an
         observed class was given probability 0.
+    gain : Score
+        How much lower the Brier score is than that of the frequencies of the classes among these
+        rows: the larger the better, and 0 or less if the probabilities are worth no more. It is
+        finite for any probabilities.
     n_rows, n_zero : int
         Number of rows, and of rows whose class was given probability 0.
     bins : DataFrame
@@ -67,6 +71,7 @@ class Calibration:
     brier: Score
     overconfidence: Score
     log_score: Score
+    gain: Score
     n_rows: int
     n_zero: int
     bins: pd.DataFrame
@@ -139,6 +144,8 @@ def calibration(
     gaps = _gaps(p, truth, starts, shares, np.random.default_rng(random_state))
     observed = p[np.arange(len(p)), truth]
     distance = (p**2).sum(axis=1) - 2 * observed + 1  # |p - e_y|^2; E = 1 - |p|^2 if calibrated
+    frequency = np.bincount(truth, minlength=p.shape[1]) / len(p)
+    constant = (frequency**2).sum() - 2 * frequency[truth] + 1
     return Calibration(
         accuracy=_mean(top == truth, confidence),
         ece=gaps[0],
@@ -147,6 +154,7 @@ def calibration(
         brier=_mean(distance, 1 - (p**2).sum(axis=1)),
         overconfidence=_overconfidence(confidence, top == truth),
         log_score=_log_score(observed, p),
+        gain=_mean(constant - distance, ((p - frequency) ** 2).sum(axis=1)),
         n_rows=len(p),
         n_zero=int((observed == 0).sum()),
         bins=_reliability(confidence, top == truth, starts),

@@ -36,7 +36,8 @@ ENOUGH_RATIOS = 200  # with fewer draws, k is often small by chance
 MIN_NATS = 2.0  # a gain of the ELBO by two nats is accepted: a facet costs about sixteen
 MIN_SHARE = 1e-3  # so is one by this share of the ELBO
 N_ERRORS = 2.0  # and one by this multiple of its Monte Carlo error
-MUCH = 2.0  # multiple of the accepted gain that fails
+MUCH = 2.0  # multiple of the accepted gain that fails, if it is also more than this for each row:
+ROW_NATS = 0.03  # fits below moved predictions by 0.03 at most when they went on for far longer
 MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
@@ -45,11 +46,6 @@ MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.infer
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
 KINDS: tuple[Kind, ...] = ("point", "variational", "chains", "exact")  # the least exact first
-ONE_FIT = (
-    "R-hat and effective sample size: the draws of one variational fit are independent "
-    "draws from the same guide, so they agree by construction. Fit several trees (n_modes) "
-    "and compare, or run a sampler."
-)
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
@@ -57,7 +53,11 @@ SINGLE_CHAIN = (
 
 
 def check_convergence(
-    quantities: xr.Dataset | None, stats: Mapping[str, Any], *, held_out: HeldOut | None = None
+    quantities: xr.Dataset | None,
+    stats: Mapping[str, Any],
+    *,
+    held_out: HeldOut | None = None,
+    single_leaf: bool = False,
 ) -> Convergence:
     """Judge an inference by its draws and recorded statistics.
 
@@ -77,6 +77,8 @@ def check_convergence(
         (chain, draw); ``elbo`` by step, with ``elbo_gain`` and ``elbo_gain_error``.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
+    single_leaf : bool
+        Whether the tree that is shown predicts the same for all rows.
 
     Returns
     -------
@@ -102,7 +104,9 @@ def check_convergence(
     found += [_importance_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
-    return Convergence(tuple(checks), tuple(not_judged), table, kind, held_out, known)
+    return Convergence(
+        tuple(checks), tuple(not_judged), table, kind, held_out, known, single_leaf=single_leaf
+    )
 
 
 def mixed_convergence(
@@ -158,11 +162,12 @@ def mixed_convergence(
     not_judged = dict.fromkeys(text for one in found for text in one.not_judged)
     return Convergence(
         tuple(checks),
-        tuple(text for text in not_judged if text not in (ONE_FIT, SINGLE_CHAIN)),
+        tuple(text for text in not_judged if text != SINGLE_CHAIN),
         table,
         next(kind for kind in KINDS if kind in kinds),
         held_out,
         distilled=distilled is not None,
+        single_leaf=all(each[number].single_leaf for number in kept),
     )
 
 
@@ -219,7 +224,7 @@ def _chains(
         return empty, [], []
     n_chains, n_draws = _size(quantities)
     if (reason := _incomparable(n_chains, n_draws, independent=independent)) is not None:
-        return empty, [], [reason]
+        return empty, [], [reason] if reason else []
     table = pd.DataFrame.from_dict(
         {str(name): row for name, values in quantities.items() if (row := _worst(values))},
         orient="index",
@@ -234,11 +239,14 @@ def _chains(
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
-    """The reason why R-hat and effective sample size would be meaningless, or None."""
+    """The reason why R-hat and effective sample size would be meaningless, or None.
+
+    Independent draws from one guide agree by construction, which need not be said of every fit.
+    """
     if n_chains * n_draws == 1:
         return "a single draw is a point estimate: there is no posterior to check."
     if independent and n_chains == 1:
-        return ONE_FIT
+        return ""
     if n_draws < MIN_DRAWS:
         return f"R-hat and effective sample size need at least {MIN_DRAWS} draws per chain."
     return None
@@ -366,16 +374,30 @@ def _elbo_gain(stats: Mapping[str, Any]) -> Check | str:
     gain, error = float(stats["elbo_gain"]), float(stats["elbo_gain_error"])
     size = abs(float(stats.get("final_elbo", 0.0)))
     limit = max(MIN_NATS, MIN_SHARE * size, N_ERRORS * error)
-    verdict = _grade(gain, (limit, MUCH * limit))
+    rows = float(stats.get("n_rows", 0.0))  # unknown in files of earlier versions
+    verdict = _grade(gain, (limit, max(MUCH * limit, ROW_NATS * rows)))
+    each = f", {gain / rows:+.2g} for each row" if rows else ""
+    remedy = "" if verdict == "ok" else _more_epochs(stats)
+    if verdict == "doubtful":
+        remedy = f"Nothing for predictions. For posteriors of nodes: {remedy}"
     return Check(
         "elbo", "convergence", gain, limit, verdict,
         f"brief further steps at an undecayed learning rate change the ELBO by {gain:+,.1f} nats "
-        f"(Monte Carlo error {error:,.1f}).",
-        "" if verdict == "ok"
-        else "Double the epochs until final_elbo rises by no more than a few nats, with the "
-        "default learning_rate and batch_size.",
+        f"(Monte Carlo error {error:,.1f}){each}.",
+        remedy,
         unit="nats",
     )  # fmt: skip
+
+
+def _more_epochs(stats: Mapping[str, Any]) -> str:
+    """What to do about a variational fit that was too short."""
+    if "more_epochs" not in stats:  # as in files of earlier versions
+        return "Double the epochs, with the default learning_rate and batch_size."
+    epochs, more = int(stats["epochs"]), int(stats["more_epochs"])
+    return (
+        f"Set epochs to {more} (the fit had {epochs}), with the default learning_rate and "
+        "batch_size."
+    )
 
 
 def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
@@ -407,8 +429,8 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
         )
     else:
         says = (
-            "the draws of the guide cannot be reweighted into exact ones. That is so for nearly "
-            "all variational fits, good or bad: the guide is normal, the posterior has heavy tails."
+            "the draws of the guide cannot be reweighted into exact ones, whether the fit is good "
+            "or bad."
         )
     return Check("pareto_k", "approximation", value, limit, verdict, says, "")
 

@@ -1,10 +1,11 @@
-"""Calibration of predictions on held-out rows."""
+"""Whether predictions of held-out rows are calibrated, and better than a constant one."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.calibration import Calibration
 
 ERRORS = 2.0  # larger deviations, in standard errors, are not put down to chance
@@ -19,15 +20,21 @@ class HeldOut:
     holds : bool
         Whether the rows are consistent with calibrated probabilities or intervals.
     says : str
-        The figures, in a sentence.
+        The figures, in a sentence or two.
+    constant : str
+        The best constant prediction, in words; empty if predictions were not compared with it.
+    better : bool
+        Whether predictions are better than the constant one by more than chance.
     """
 
     holds: bool
     says: str
+    constant: str = ""
+    better: bool = True
 
 
 def held_out_classes(found: Calibration) -> HeldOut:
-    """Judge class probabilities by their calibration error.
+    """Judge class probabilities by their calibration error, and compare them with frequencies.
 
     Parameters
     ----------
@@ -42,7 +49,12 @@ def held_out_classes(found: Calibration) -> HeldOut:
     )
     if found.n_zero:
         says += f" {_rows(found.n_zero)} had a class that was given probability 0."
-    return HeldOut(holds, says)
+    gain = found.gain
+    says += (
+        f" Their Brier score is {_apart(gain.value)} that of the class frequencies, by "
+        f"{abs(gain.value):.3f} (standard error {gain.error:.3f})."
+    )
+    return HeldOut(holds, says, "the class frequencies", _found(gain.value, gain.error))
 
 
 def held_out_values(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float) -> HeldOut:
@@ -68,8 +80,14 @@ def held_out_values(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float)
     return held_out_intervals((values >= ends[0]) & (values <= ends[1]), level)
 
 
-def held_out_intervals(inside: ArrayLike, level: float, *, at_least: bool = False) -> HeldOut:
-    """Judge predictive intervals by the rows inside them.
+def held_out_intervals(
+    inside: ArrayLike,
+    level: float,
+    *,
+    at_least: bool = False,
+    residual: tuple[FloatArray, FloatArray] | None = None,
+) -> HeldOut:
+    """Judge predictive intervals by the rows inside them, and compare predictions with the mean.
 
     Parameters
     ----------
@@ -79,15 +97,44 @@ def held_out_intervals(inside: ArrayLike, level: float, *, at_least: bool = Fals
         Nominal probability of the intervals.
     at_least : bool
         Whether more rows than this may be inside, as with intervals of whole numbers.
+    residual : pair of arrays, shape (n,), optional
+        From :func:`residuals`.
     """
     found = np.asarray(inside, dtype=np.float64)
     share, n = float(found.mean()), len(found)
     apart = share - level
     error = ERRORS * float(np.sqrt(level * (1 - level) / n))
     holds = abs(apart) <= error or (at_least and apart > 0)
-    return HeldOut(
-        holds, f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
+    says = f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
+    if residual is None:
+        return HeldOut(holds, says)
+    own, constant = map(np.square, residual)
+    whole = max(float(constant.mean()), np.finfo(np.float64).tiny)  # 0 if y is constant
+    gains = (constant - own) / whole
+    gain, spread = float(gains.mean()), float(gains.std() / np.sqrt(n))
+    says += (
+        f" The mean squared error is {_apart(gain)} that of the mean of y, by {abs(gain):.1%} "
+        f"(standard error {spread:.1%})."
     )
+    return HeldOut(holds, says, "the mean", _found(gain, spread))
+
+
+def residuals(
+    y: ArrayLike, predicted: ArrayLike, exposure: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Distances of values (n,) from their predictions, and from their mean rate times exposure."""
+    values = np.asarray(y, dtype=np.float64)
+    scale = np.ones(len(values)) if exposure is None else np.asarray(exposure, dtype=np.float64)
+    return values - np.asarray(predicted), values - scale * (values.sum() / scale.sum())
+
+
+def _found(gain: float, error: float) -> bool:
+    """Whether a gain over a constant prediction is more than chance."""
+    return gain > ERRORS * error
+
+
+def _apart(gain: float) -> str:
+    return "below" if gain > 0 else "above"
 
 
 def _rows(n: int) -> str:

@@ -26,18 +26,11 @@ OVER_TREES = (
     "topologies of the draws."
 )
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
-# docs/convergence.md: stumps and trees of depth 2, benchmarks/sbc.py
-NODES = "For intervals of nodes, fit a small tree with inference='nuts'."
-VARIATIONAL = (
-    "approximate, from a variational fit. In simulations, 90% intervals of single fits to the true "
-    "topology held P(y | x) in 80 to 86% of the cases, but P(right) of a node in 17 to 58%. "
-    f"{NODES}"
-)
-VARIATIONAL_MODES = (
-    "approximate, from variational fits. In simulations, 90% intervals of three modes held "
-    "P(y | x) in 88 to 95% of the cases, but those of a single fit to the true topology P(right) "
-    f"of a node in 17 to 58%. {NODES}"
-)
+# docs/convergence.md has the shares of these intervals that hold the truth.
+NODES = "Do not rely on those of nodes: for these, fit a small tree with inference='nuts'."
+VARIATIONAL = f"approximate, from one variational fit: somewhat narrow for P(y | x). {NODES}"
+VARIATIONAL_MODES = f"approximate, from variational fits: about right for P(y | x). {NODES}"
+FOUND_NOTHING = "the tree found nothing: it has a single leaf, and predicts the same for every row."
 DISTILLED = (
     " The nodes are those of the distilled tree, whose draws are variational: use "
     "mode_tree='medoid' for those of a mode."
@@ -119,6 +112,8 @@ class Convergence:
         Log evidence, and posterior of the size of the tree, by sequential Monte Carlo.
     distilled : bool
         Whether the tree that is shown was fitted to the predictions of a mixture.
+    single_leaf : bool
+        Whether every tree has a single leaf, and so predicts the same for all rows.
     """
 
     checks: tuple[Check, ...]
@@ -128,6 +123,7 @@ class Convergence:
     held_out: HeldOut | None = None
     evidence: Evidence | None = None
     distilled: bool = False
+    single_leaf: bool = False
 
     @property
     def settled(self) -> Settled:
@@ -174,13 +170,10 @@ class Convergence:
     @property
     def predictions(self) -> str:
         """Whether the predictions can be used, with advice or the held-out figures."""
-        known = self.held_out
-        if known is not None and not known.holds:
-            return f"use with care: they are not calibrated. {known.says}"
-        if known is not None and self.settled in ("no", "not known"):
-            return f"can be used, but a longer run may change them. {known.says}"
-        if known is not None:
-            return f"can be used, judging by held-out rows. {known.says}"
+        if self.held_out is not None:
+            return self._validated(self.held_out)
+        if self.single_leaf:
+            return FOUND_NOTHING
         if self.kind == "point":
             return ADVICE
         if self.settled in NOT_CONVERGED:
@@ -189,6 +182,18 @@ class Convergence:
         if "modes" in self:
             apart = f" those of the modes differ by {self['modes'].amount(3)} on average;"
         return f"can be used;{apart} {ADVICE}"
+
+    def _validated(self, known: HeldOut) -> str:
+        """Whether predictions can be used, judging by held-out rows."""
+        if not known.holds:
+            verdict = "use with care: they are not calibrated."
+        elif known.better:
+            verdict = "can be used, judging by held-out rows."
+        elif self.single_leaf:
+            verdict = f"the tree found nothing: they are as good as {known.constant}."
+        else:
+            verdict = f"no better than {known.constant}, as far as the held-out rows can tell."
+        return f"{verdict} {known.says}"
 
     @property
     def intervals(self) -> str:

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.warn import warn
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
+from bayestree.diagnostics.held_out import residuals
 from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
 from bayestree.estimators._cross_validated import cross_validated
 from bayestree.estimators._draws import TreeDraws
 from bayestree.estimators._numbers import fitted_rows
+from bayestree.fitted import has_draws, has_single_leaf
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -24,8 +28,25 @@ MIN_POINTS = 4  # rows of each node
 LEVEL = 0.9  # probability of the intervals that are compared with held-out values
 
 
+class UnconvergedWarning(ConvergenceWarning):
+    """The inference of a fit has not converged."""
+
+
 class TreeChecks(TreeDraws):
     """Checks that fitted soft trees inherit."""
+
+    def _warn_if_unconverged(self) -> None:
+        """Warn if a convergence check of the fit failed, and say what to do."""
+        if not has_draws(self):
+            return
+        if self.n_outputs_ > 1:  # without quantities to compare, which are those of one output
+            found = diagnostics.check_convergence(None, self.posterior_.stats)
+        else:
+            found = self.check_convergence()
+        if found.settled == "no":
+            failed = [check for check in found.checks if check.verdict == "failed"]
+            figures = ", ".join(check.figure for check in failed)
+            warn(f"the fit has not converged: {figures}. {failed[0].remedy}", UnconvergedWarning)
 
     def check_convergence(
         self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, n_rows: int = 20
@@ -38,7 +59,8 @@ class TreeChecks(TreeDraws):
             As for :meth:`label_free`.
         y : array, shape (n,), optional
             Outcomes of the rows X. For rows that were not used in the fit, the verdict also
-            states whether the predictions are calibrated.
+            states whether the predictions are calibrated, and better than the class frequencies
+            or the mean.
 
         Returns
         -------
@@ -55,7 +77,10 @@ class TreeChecks(TreeDraws):
         self._one_output("check_convergence")
         held_out = None if y is None else held_out_of(self, X, y)
         return diagnostics.check_convergence(
-            self.label_free(X, n_rows=n_rows), self.posterior_.stats, held_out=held_out
+            self.label_free(X, n_rows=n_rows),
+            self.posterior_.stats,
+            held_out=held_out,
+            single_leaf=has_single_leaf(self.tree_),
         )
 
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
@@ -214,7 +239,7 @@ class TreeChecks(TreeDraws):
 
 
 def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
-    """Calibration of the predictions of X."""
+    """Calibration of the predictions of X, and how much better they are than a constant."""
     if X is None:
         raise ValueError("y needs the rows to which it belongs; give X as well.")
     if hasattr(estimator, "classes_"):
@@ -223,4 +248,9 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
         return diagnostics.held_out_classes(scores)
     inside = estimator.in_interval(X, y, LEVEL)
     whole = estimator.posterior_.model.leaf.whole
-    return diagnostics.held_out_intervals(inside, LEVEL, at_least=whole)
+    values, extra = estimator._separate(y)
+    residual = None  # times may be censored
+    if not hasattr(estimator, "predict_median"):
+        given = {} if extra is None else {"exposure": extra}
+        residual = residuals(values, estimator.predict(X, **given), extra)
+    return diagnostics.held_out_intervals(inside, LEVEL, at_least=whole, residual=residual)

@@ -60,8 +60,9 @@ class Dependence(FittedTree):
     ) -> Importance:
         """Importance of each column of X, with its posterior.
 
-        Two measures, for each posterior draw: the share of its features in the votes at the nodes
-        that rows reach; and how much shuffling it among the rows lowers the mean log score of y.
+        Two measures: the share of its features in the votes at the nodes that rows reach, for each
+        posterior draw and, to compare with, for the prior; and how much shuffling it among the rows
+        lowers the mean log score of the predictions, which average over all draws and modes.
         Without several draws, or for ``prediction="tree"``, both are those of the deterministic
         tree, whose means count as those of normal distributions with the variance of the residuals.
 
@@ -76,8 +77,8 @@ class Dependence(FittedTree):
             Maximum number of draws over all chains and modes, evenly spaced. The time is that of
             d * n_repeats * max_draws predictions of all rows.
         level : float
-            Probability of the intervals. They state how sure the posterior is, not how much the
-            loss depends on the rows.
+            Probability of the intervals. Those of votes state how sure the posterior is, those of
+            losses how much they depend on the rows.
         random_state : int, RandomState or Generator
             Seed of the shuffles.
 
@@ -125,7 +126,8 @@ class Dependence(FittedTree):
                 encoding=encoding,
                 misfit=None if extra is None else self.posterior_.model.leaf.misfit,
             )
-        return room.Importance(encoding.names, *found, level)
+        prior = room.prior_votes(self._used, encoding)
+        return room.Importance(encoding.names, *found, prior, level)
 
     def shapley_values(self, X: ArrayLike, background: ArrayLike | None = None) -> ShapleyValues:
         """Exact Shapley values of the predictions of ``tree_``, which must use few columns.

@@ -10,6 +10,7 @@ from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.progress import Track, Verbose, fitting
 from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._checks import UnconvergedWarning
 from bayestree.estimators._contents import Arrays, build, describe, group
 from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models.leaves import Leaf
@@ -81,5 +82,6 @@ class _Grown:
 def _fitted(tree: Member, rows: TrainingRows, leaf: Leaf) -> Member:
     """Fit the tree on one thread, so that sums have the same order in every process."""
     with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SingleLeafWarning)  # one is given if all trees are leaves
+        for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
+            warnings.simplefilter("ignore", of_all)
         return tree._fit(rows, leaf)

@@ -144,6 +144,7 @@ class Modes(Mixture):
         self._keep(modes, weights, medoid, self._distil(modes, weights, medoid, rows, leaf))
         if not any(mode.tree_.n_nodes for mode in modes):
             self._warn_if_single_leaf(self.tree_.topology, leaf, data, EVERY_MODE)
+        self._warn_if_unconverged()
         return self
 
     def _new_modes(self) -> list[Self]:

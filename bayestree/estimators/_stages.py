@@ -22,6 +22,7 @@ from bayestree.inference.harden import Hardened
 from bayestree.inference.smc.method import fingerprint
 from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models import SoftTree, named
+from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree
 
 
@@ -110,6 +111,11 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
     def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
         """The grown tree, from which the next stage starts."""
         return growth.fit(model, data, limits=self._limits(), **common)
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        super()._fit(rows, leaf)
+        self._warn_if_unconverged()
+        return self
 
     def _complete(self, found: Posterior, prepared: Prepared) -> Self:
         if "log_evidence" in found.stats:  # to that of y in its own units

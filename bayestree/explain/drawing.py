@@ -95,6 +95,8 @@ def draw_importance(found: Importance, ax: Any = None) -> AnyArray:
         place = np.arange(len(table))
         panel.barh(place, value, color=_style.POSTERIOR, alpha=0.5)
         panel.hlines(place, low, high, color=_style.INK, linewidth=1.4)
+        if f"{name}_prior" in table:
+            panel.plot(table[f"{name}_prior"], place, "|", color=_style.INK, label="prior")
         panel.set_yticks(place, names, fontsize=_style.SMALL)
         panel.axvline(0.0, color=_style.INK, linewidth=0.8)
         _style.panel_title(panel, title, f"{found.level:.0%} intervals")

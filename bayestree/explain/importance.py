@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
+from scipy.special import logsumexp, ndtri
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, weighted_quantiles
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, weighted_quantiles
 from bayestree._utils.softplus import softplus
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.draws import Draws, kept_draws, split_of, tails
@@ -36,16 +38,21 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """Importance of d columns in S draws; ``print`` it, or see ``to_frame`` and ``plot``.
+    """Importance of d columns; ``print`` it, or see ``to_frame`` and ``plot``.
 
     Attributes
     ----------
     features : tuple of str
     votes : array, shape (S, d)
-        Share of each feature in the votes: at every node that a row reaches, experts share by
-        their votes, and the features of an expert by their absolute coefficients. Sums to 1.
-    loss : array, shape (S, d)
-        Decrease of the mean log score of y, in nats, when the feature is shuffled among the rows.
+        Share of each feature in the votes of each of S draws: at every node that a row reaches,
+        experts share by their votes, and the features of an expert by their absolute coefficients.
+        Sums to 1.
+    prior_votes : array, shape (d,)
+        The same before any row was seen: the features share equally.
+    loss, loss_error : arrays, shape (d,)
+        Decrease of the mean log score of y, in nats, when the feature is shuffled among the rows,
+        and its standard error from the spread of the rows. The prediction that is scored is that
+        of the mixture of all draws and modes.
     weights : array, shape (S,)
         Weights of the draws, with sum 1. A point estimate is one draw.
     level : float
@@ -55,20 +62,27 @@ class Importance:
     features: tuple[str, ...]
     votes: FloatArray
     loss: FloatArray
+    loss_error: FloatArray
     weights: FloatArray
+    prior_votes: FloatArray
     level: float
 
-    def interval(self, values: FloatArray) -> FloatArray:
-        """Central interval over the draws of values (S, d), shape (2, d)."""
-        return weighted_quantiles(values, self.weights, tails(self.level))
-
     def to_frame(self) -> pd.DataFrame:
-        """Means over the draws with their intervals, the largest loss first."""
-        columns: dict[str, FloatArray] = {}
-        for name in ("loss", "votes"):
-            values = getattr(self, name)
-            low, high = self.interval(values)
-            columns |= {name: self.weights @ values, f"{name}_low": low, f"{name}_high": high}
+        """Losses and shares of the votes with their intervals, the largest loss first.
+
+        Intervals of losses are normal ones over the rows, those of votes are over the draws.
+        """
+        half = self.loss_error * ndtri(0.5 + self.level / 2)
+        low, high = weighted_quantiles(self.votes, self.weights, tails(self.level))
+        columns = {
+            "loss": self.loss,
+            "loss_low": self.loss - half,
+            "loss_high": self.loss + half,
+            "votes": self.weights @ self.votes,
+            "votes_low": low,
+            "votes_high": high,
+            "votes_prior": self.prior_votes,
+        }
         index = pd.Index(self.features, name="feature", dtype=object)
         return pd.DataFrame(columns, index=index).sort_values(
             ["loss", "votes"], ascending=False, kind="stable"
@@ -84,12 +98,13 @@ class Importance:
         return draw_importance(self, ax)
 
     def __str__(self) -> str:
-        table, intervals = self.to_frame(), f", with {self.level:.0%} intervals"
+        table = self.to_frame()
         if len(self.weights) == 1:
-            table, intervals = table[["loss", "votes"]], ""
+            table = table.drop(columns=["votes_low", "votes_high"])
         return (
             "Importance: loss of the log score in nats when a feature is shuffled, and share of "
-            f"the votes{intervals}\n" + table.to_string(float_format="{:.3g}".format)
+            f"the votes, with {self.level:.0%} intervals; votes_prior is the share of a feature of "
+            "which nothing is known\n" + table.to_string(float_format="{:.3g}".format)
         )
 
 
@@ -130,8 +145,8 @@ def point_importance(
     *,
     encoding: Encoding,
     misfit: Misfit | None = None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Votes and losses (1, c) of weighted deterministic trees, and the weight 1 of this one draw.
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Votes (1, c) of weighted deterministic trees, losses (c,), errors, and one draw's weight 1.
 
     ``expect`` predicts y, class numbers or values (n,), from X (n, d); each of the ``orders`` (n,)
     shuffles the features of one of the c columns. ``misfit`` is minus the log-density of y given
@@ -139,8 +154,11 @@ def point_importance(
     """
     votes = np.sum([weight * _tree_votes(tree, X) for weight, tree in trees], axis=0)
     score = _PointScore(expect, X, y, weights, misfit)
-    loss = [[np.mean([score(_shuffled(X, own, one)) for one in orders]) for own in encoding.places]]
-    return encoding.by_column(votes[None]), np.array(loss), np.ones(1)
+    loss = [
+        np.mean([score(_shuffled(X, own, one)) for one in orders], axis=0)
+        for own in encoding.places
+    ]
+    return encoding.by_column(votes[None]), *_with_error(np.array(loss), weights), np.ones(1)
 
 
 def draw_importance(
@@ -149,8 +167,8 @@ def draw_importance(
     orders: Sequence[AnyArray],
     max_draws: int,
     encoding: Encoding,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Votes and losses (S, c) of some draws of a mixture, and their weights (S,).
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Votes (S, c) of some draws of a mixture, its losses (c,), errors, and the weights (S,).
 
     ``data`` are rows in the units of the draws.
     """
@@ -158,15 +176,29 @@ def draw_importance(
     weights = np.concatenate(
         [np.full(len(some), p.weight / len(some)) for p, some in zip(parts, picks, strict=True)]
     )
-    rows = data.X.numpy(force=True)
+    weights /= weights.sum()
+    rows, ones = data.X.numpy(force=True), torch.ones_like(data.weights)
     votes = encoding.by_column(_draw_votes(parts, picks, rows))
-    before, loss = _log_scores(parts, picks, data), np.zeros_like(votes)
+    before = _log_scores(parts, picks, weights, data._replace(weights=ones))
+    loss = np.zeros((votes.shape[1], len(rows)))
     regress = any("leaf_slope" in part.posterior.draws for part in parts)
     for j in np.flatnonzero(votes.any(axis=0) | regress).tolist():
         for one in orders:
-            moved = Data.of(_shuffled(rows, encoding.places[j], one), data.y, data.weights)
-            loss[:, j] += (before - _log_scores(parts, picks, moved)) / len(orders)
-    return votes, loss, weights / weights.sum()
+            moved = Data.of(_shuffled(rows, encoding.places[j], one), data.y, ones)
+            loss[j] += (before - _log_scores(parts, picks, weights, moved)) / len(orders)
+    return votes, *_with_error(loss, data.weights.numpy(force=True)), weights
+
+
+def prior_votes(used: BoolArray, encoding: Encoding) -> FloatArray:
+    """Expected share of each column in the votes under a prior that treats all features alike."""
+    return encoding.by_column(used / max(used.sum(), 1))
+
+
+def _with_error(loss: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weighted means of the losses (c, n) of the rows, and their standard errors, (c,)."""
+    share = weights / weights.sum()
+    mean = loss @ share
+    return mean, np.sqrt(((loss - mean[:, None]) ** 2) @ share**2)
 
 
 def _gains(tree: Tree) -> Iterator[float]:
@@ -249,18 +281,18 @@ def _reached(draws: Draws, one: tuple[int, int], X: FloatArray, model: Any) -> F
 
 
 def _log_scores(
-    parts: Sequence[Part], picks: Sequence[list[tuple[int, int]]], data: Data
+    parts: Sequence[Part], picks: Sequence[list[tuple[int, int]]], weights: FloatArray, data: Data
 ) -> FloatArray:
-    """Mean log-density of y under each draw, (S,)."""
+    """Log-density of y of each row under the mixture of the draws, (n,)."""
     found = []
     for part, some in zip(parts, picks, strict=True):
         sites = (part.posterior.sites(*one) for one in some)
-        found.append(by_row.log_likelihood(part.posterior.model, sites, data).sum(axis=1))
-    return np.concatenate(found) / float(data.weights.sum())
+        found.append(by_row.log_likelihood(part.posterior.model, sites, data))
+    return np.asarray(logsumexp(np.concatenate(found), axis=0, b=weights[:, None]))
 
 
 class _PointScore:
-    """Decrease of the log score of a point prediction from that for the given rows.
+    """Decrease of the log score of a point prediction of each row from that for the given rows.
 
     The probability of a class is at least half a row's share of all, since a leaf may lack it. A
     mean counts as that of a normal distribution with the variance of the residuals.
@@ -274,24 +306,22 @@ class _PointScore:
         weights: FloatArray,
         misfit: Misfit | None,
     ) -> None:
-        self.expect, self.y, self.weights, self.misfit = expect, y, weights, misfit
+        self.expect, self.y, self.misfit = expect, y, misfit
         if misfit is None and y.dtype.kind == "f":
-            variance = max(self._mean((expect(X)[0] - y) ** 2), TINY)
+            square = (expect(X)[0] - y) ** 2
+            variance = max(float(np.average(square, weights=weights)), TINY)
             self.misfit = lambda y, mean: (mean - y) ** 2 / (2 * variance)
         self.before = self._score(X)
 
-    def __call__(self, X: FloatArray) -> float:
+    def __call__(self, X: FloatArray) -> FloatArray:
         return self.before - self._score(X)
 
-    def _score(self, X: FloatArray) -> float:
+    def _score(self, X: FloatArray) -> FloatArray:
         mean = self.expect(X)[0]
         if self.misfit is not None:
-            return -self._mean(self.misfit(self.y, mean))
+            return -self.misfit(self.y, mean)
         right = mean[np.arange(len(X)), self.y]
-        return self._mean(np.log(np.maximum(right, 0.5 / len(X))))
-
-    def _mean(self, values: FloatArray) -> float:
-        return float(np.average(values, weights=self.weights))
+        return np.log(np.maximum(right, 0.5 / len(X)))
 
 
 def _shuffled(X: FloatArray, features: IntArray, order: AnyArray) -> FloatArray:

@@ -239,11 +239,13 @@ class Svi(Variational, Stage):
             One chain of ``n_draws`` draws; after a search for facets, its topology may be
             smaller. ``stats`` holds ``elbo`` by epoch (with Pyro's guides the objective, tempered
             or not), the untempered ``final_elbo``, ``elbo_gain`` and its Monte Carlo error
-            ``elbo_gain_error`` (the gain of the objective by brief further steps of a copy), and
-            ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log joint density and the
-            guide's log density of the sites that were drawn (the package's own guide integrates the
-            scales out). Guides without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have
-            no ``log_q``, fits to mapped rows or to more than 10,000 no ``log_p``. After a search,
+            ``elbo_gain_error`` (the gain of the objective by brief further steps of a copy),
+            ``n_rows`` (weighted), ``epochs``, and ``more_epochs``, the number to try where they
+            were too few; and ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log joint
+            density and the guide's log density of the sites that were drawn (the package's own
+            guide integrates the scales out). Guides without a density (``AutoDelta``,
+            ``AutoLaplaceApproximation``) have no ``log_q``, fits to mapped rows or to more than
+            10,000 no ``log_p``. After a search,
             ``n_facets`` holds the facets of each node, and ``settings["facet_trace"]`` the moves
             that were tried; with ``reset_idle``, ``settings["reset_trace"]`` has the resets. Under
             an improper prior ``coefficient_balance`` and its error show for each node whether the
@@ -273,7 +275,8 @@ class Svi(Variational, Stage):
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         settings |= self.chosen("kl_schedule", "learn_prior", "reset_idle")
-        settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
+        usual = default_epochs(len(data.X), self.batch_size)
+        epochs = settings["epochs"] = self.epochs or usual
         run = partial(_fit_polytope, memory=memory) if self.own_guide else fit_autoguide
         fits = []
         generator = check_random_state(draw_seed(random_state))
@@ -281,6 +284,10 @@ class Svi(Variational, Stage):
             with seeded(draw_seed(generator)):
                 fits.append(run(model, data, init, settings, self.n_draws, progress))
         best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
+        numbers = {"epochs": epochs, "more_epochs": max(usual, 2 * epochs)}
+        numbers["n_rows"] = float(data.weights.sum())
+        counts = {name: np.array(value) for name, value in numbers.items()}
+        best = replace(best, stats={**best.stats, **counts})
         if len(data.X) <= DENSITY_ROWS and not data.mapped:
             densities = [
                 log_joint(best.model_of_draws, on_device(data, s), data) for s in best.each()

@@ -17,8 +17,9 @@ from bayestree.diagnostics import (
     held_out_intervals,
 )
 from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.held_out import residuals
 from bayestree.diagnostics.verdict import Settled
-from bayestree.fitted import has_draws, modes_of
+from bayestree.fitted import has_draws, has_single_leaf, modes_of, trees_of
 from bayestree.runs.folder import METRICS, PREDICTIONS
 from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run
@@ -62,7 +63,8 @@ def diagnose(run: Run) -> Diagnosis:
     if has_draws(estimator) and hasattr(estimator, "check_convergence"):
         checks = replace(estimator.check_convergence(), held_out=held_out)
     else:
-        checks = Convergence((), (), pd.DataFrame(), "point", held_out)
+        constant = all(map(has_single_leaf, trees_of(estimator)))
+        checks = Convergence((), (), pd.DataFrame(), "point", held_out, single_leaf=constant)
     return Diagnosis(_inference(run), checks)
 
 
@@ -76,18 +78,19 @@ def _held_out(run: Run) -> HeldOut | None:
     try:
         table = pq.read_table(path)
         # By position, because the target may be named like another column.
-        _, y, _, *others = (column.to_numpy() for column in table.columns)
+        _, y, predicted, *others = (column.to_numpy() for column in table.columns)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
     kept = spread(len(y), MAX_ROWS)
     if run.task == "survival" or (run.task == "regression" and not others):
         return None  # times may be censored; or the tree has no model of y
     if run.task == "regression":
-        low, high, *_ = others
-        inside = (y[kept] >= low[kept]) & (y[kept] <= high[kept])
+        low, high, *exposure = (column[kept] for column in others)
+        inside = (y[kept] >= low) & (y[kept] <= high)
         posterior = getattr(run.estimator, "posterior_", None)  # a forest has none
         whole = posterior is not None and posterior.model.leaf.whole
-        return held_out_intervals(inside, LEVEL, at_least=whole)
+        apart = residuals(y[kept], predicted[kept], *exposure)
+        return held_out_intervals(inside, LEVEL, at_least=whole, residual=apart)
     classes = run.estimator.classes_
     kept = kept[np.isin(y[kept], classes)]
     if len(kept) == 0:

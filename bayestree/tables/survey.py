@@ -71,8 +71,9 @@ class Survey:
                 self.kinds[name] = "dates"
                 self.formats[name], doubts = texts.dates.choose()
                 self.doubts += doubts
-            elif not typed:
-                texts.check()
+            else:
+                if not typed:
+                    texts.check()
                 self.doubts += texts.dates.warnings()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"

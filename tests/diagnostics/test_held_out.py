@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from bayestree.diagnostics import calibration, held_out_classes, held_out_values
+from bayestree.diagnostics import (
+    calibration,
+    held_out_classes,
+    held_out_intervals,
+    held_out_values,
+)
+from bayestree.diagnostics.held_out import residuals
 
 N = 4000
 
@@ -50,3 +56,46 @@ def test_coverage(width, holds):
 def test_no_rows():
     with pytest.raises(ValueError, match="y must have shape"):
         held_out_values([], [], [], 0.9)
+
+
+def test_probabilities_are_compared_with_the_class_frequencies():
+    p, y = drawn()
+    known = held_out_classes(calibration(y, p))
+    # of probabilities uniform on (0, 1): E |p - f|^2 = 2 Var(p) = 1/6
+    assert known.better
+    assert "Brier score is below that of the class frequencies, by 0.1" in known.says
+    # 1 of 40 gains exceeds two standard errors by chance, and a constant that is off is worse
+    rng = np.random.default_rng(1)
+    blind = [
+        held_out_classes(calibration(y, np.full(N, y.mean()) + rng.normal(0, 0.01, N)))
+        for _, y in map(drawn, range(20))
+    ]
+    assert sum(one.better for one in blind) <= 4  # P(more) < 1e-3 at a rate of .025
+    assert all(one.constant == "the class frequencies" for one in blind)
+
+
+@pytest.mark.parametrize("exposure", [None, np.repeat([1.0, 5.0], N // 2)])
+def test_values_are_compared_with_their_mean(exposure):
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(1, 9, size=N)
+    scale = 1.0 if exposure is None else exposure
+    y = rng.poisson(rate * scale).astype(float)
+
+    def judged(predicted):
+        found = residuals(y, predicted, exposure)
+        return held_out_intervals(np.ones(N), 0.9, residual=found)
+
+    known, blind = (
+        judged(rate * scale),
+        judged(np.full(N, y.sum() / np.sum(scale * np.ones(N))) * scale),
+    )
+    assert known.better
+    assert "mean squared error is below that of the mean of y" in known.says
+    assert not blind.better
+    # R^2 of the true rate without exposures: Var(rate) / (Var(rate) + E rate)
+    if exposure is None:
+        share = (64 / 12) / (64 / 12 + 5)
+        apart = residuals(y, rate)
+        assert 1 - np.square(apart[0]).mean() / np.square(apart[1]).mean() == pytest.approx(
+            share, abs=4 / np.sqrt(N)
+        )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import bayestree as bt
 from bayestree import inference
@@ -43,7 +43,7 @@ class TestConvergence:
     def test_a_variational_fit(self, svi, iris):
         found = svi.check_convergence()
         assert "elbo" in found
-        assert "one variational fit" in " ".join(found.not_judged)
+        assert found.not_judged == ()
         assert str(found).startswith("Predictions: ")
         np.testing.assert_array_equal(
             found.to_frame()["value"], svi.check_convergence(iris[0]).to_frame()["value"]
@@ -100,6 +100,65 @@ class TestConvergence:
     def test_before_the_fit(self):
         with pytest.raises(NotFittedError):
             bt.ConvexPolytopeTreeClassifier().check_convergence()
+
+
+class TestUnconverged:
+    """A fit that ends too early says so once, whatever the number of its trees and outputs."""
+
+    @pytest.fixture(autouse=True)
+    def full_check(self, monkeypatch):
+        monkeypatch.setattr(inference.bounds, "MIN_FURTHER", 50)
+
+    @pytest.mark.parametrize("n_modes", [1, 2])
+    def test_a_short_fit_names_the_epochs_in_force_and_those_to_try(self, iris, n_modes):
+        clf = bt.ConvexPolytopeTreeClassifier(
+            n_modes=n_modes, max_depth=1, n_experts=2, epochs=2, n_draws=5, random_state=0
+        )
+        with pytest.warns(ConvergenceWarning) as given:
+            clf.fit(*iris)
+        assert len(given) == 1
+        assert isinstance(given[0].message, bt.UnconvergedWarning)
+        assert given[0].filename == __file__
+        said = str(given[0].message)
+        assert said.startswith("the fit has not converged: elbo = ")
+        assert "Set epochs to 1000 (the fit had 2)" in said  # 150 rows are one step an epoch
+        assert clf.check_convergence()["elbo"].remedy in said
+
+    def test_several_outputs(self, iris):
+        X, _ = iris
+        reg = bt.ConvexPolytopeTreeRegressor(
+            n_modes=1, max_depth=1, n_experts=2, epochs=2, n_draws=5, random_state=0
+        )
+        with pytest.warns(bt.UnconvergedWarning, match="Set epochs to 1000"):
+            reg.fit(X[:, :2], X[:, 2:])
+
+
+@pytest.fixture(scope="module")
+def noise():
+    """A single leaf, and new rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=2, max_depth=0, n_draws=20, random_state=0)
+    return clf.fit(X[:200], y[:200]), X[200:], y[200:]
+
+
+class TestNothingFound:
+    """A single leaf, whose draws are exact, is a result."""
+
+    def test_classes(self, noise):
+        clf, X, y = noise
+        found = clf.check_convergence()
+        assert found.settled == "yes"
+        assert found.predictions.startswith("the tree found nothing: it has a single leaf")
+        judged = clf.check_convergence(X, y)
+        assert judged.predictions.startswith(
+            "the tree found nothing: they are as good as the class frequencies. On 200"
+        )
+
+    def test_a_tree_that_found_something(self, svi, iris):
+        known = svi.check_convergence(*iris).held_out
+        assert known.better
+        assert "below that of the class frequencies" in known.says
 
 
 class TestHeldOut:

@@ -1,15 +1,20 @@
 """Verdicts on runs."""
 
 import shutil
+import warnings
 
 import pandas as pd
 import pytest
 
+from bayestree import UnconvergedWarning
 from bayestree.diagnostics import Check, Convergence
+from bayestree.inference import bounds
 from bayestree.runs.diagnosis import Diagnosis, diagnose
+from bayestree.runs.runner import run
+from bayestree.runs.schema import RunFile
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
-from tests.finished import finished
+from tests.finished import finished, table
 
 
 @pytest.mark.parametrize(
@@ -42,6 +47,33 @@ def test_chains_that_disagree():
     assert "Intervals: not usable yet: the inference has not converged." in lines
     assert "Converged: no" in lines
     assert "[failed] r_hat = " in str(found)
+
+
+@pytest.mark.parametrize("kind", ["svi", "numbers", "modes"])
+def test_python_gives_the_same_verdict(kind):
+    done = open_run(finished(kind))
+    rows = done.rows()
+    found = done.estimator.check_convergence(rows.X_held, rows.y_held)
+    assert str(found.held_out) == str(diagnose(done).checks.held_out)
+    again = done.estimator.check_convergence(rows.X_held)
+    assert str(again["elbo"]) == str(diagnose(done).checks["elbo"])
+
+
+def test_a_short_run_says_what_to_set(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "MIN_FURTHER", 50)
+    table().to_csv(tmp_path / "data.csv", index=False)
+    parts = {
+        "data": {"path": "data.csv", "target": "kind", "drop": ["price"]},
+        "model": {"card": "cpt", "max_depth": 1, "n_experts": 2},
+        "inference": {"card": "svi", "n_modes": 1, "epochs": 3, "n_draws": 5},
+        "output": {"draws": False, "report": False, "predictions": False},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnconvergedWarning)
+        done = run(RunFile.from_parts(parts, tmp_path / "run.toml"))
+    (said,) = (text for text in done.manifest["warnings"] if "converged" in text)
+    assert "Set epochs to 1000 (the fit had 3)" in said
+    assert diagnose(done).checks["elbo"].remedy in said
 
 
 def test_a_fit_that_is_too_short():

@@ -68,7 +68,7 @@ def test_inference_cards():
 def test_run_files(tmp_path):
     run, card = (tomllib.loads(block) for block in blocks("toml"))
     found = RunFile.from_parts(run, tmp_path / "tumours.toml")
-    assert found.parameters("classification")["epochs"] == 40
+    assert found.parameters("classification")["max_depth"] == 3
     assert found.output.folder == tmp_path / "results" / "tumours"
     (tmp_path / "wide.toml").write_text(blocks("toml")[1])
     wide = run | {"model": {"card": "wide.toml"}}
