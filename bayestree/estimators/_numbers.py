@@ -103,7 +103,8 @@ def _numeric(
         frame = given.set_axis(names, axis=1).reset_index(drop=True)
         survey = _survey(estimator, frame)
         if survey.ignored or survey.codes or np.isnan(rows).any():
-            return _encoded(estimator, frame, survey, *(y or [None]), sample_weight, checks)
+            target = y[0] if y else None
+            return _encoded(estimator, frame, survey, target, sample_weight, checks)
     means: list[Any] = [None] * len(names)
     weights = checked_weights(sample_weight, len(rows))
     if not in_file:

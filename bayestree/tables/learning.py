@@ -55,9 +55,9 @@ class Learner:
         kinds: Mapping[str, Kind],
         targets: Sequence[str],
         formats: Mapping[str, str],
-        codes: Mapping[str, Codes],
+        codes: Mapping[str, Codes] | None = None,
     ) -> None:
-        self.targets, self.codes = tuple(targets), codes
+        self.targets, self.codes = tuple(targets), codes or {}
         self.n_rows = 0
         self._parts: dict[str, _Part] = {
             name: _DatePart(name, formats.get(name)) if kind == "dates" else _PARTS[kind](name)
