@@ -184,11 +184,6 @@ def test_statistics_of_y_cannot_be_continued():
     some.fit(X.drop(columns="town"), y).fit(X.drop(columns="town"), y)
 
 
-def test_two_columns_of_one_name():
-    X = pd.concat([frame(), frame(b="x")], axis=1)
-    assert "X has two columns named 'a'; rename one of them" in refusal(X)
-
-
 def test_codes_with_leading_zeros_are_text():
     X = frame(zip=["007", "7"] * 30)
     fitted = AlternatingTreeClassifier(max_depth=1).fit(X, X["zip"])
