@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.progress import fitting
 from bayestree._utils.seed import RandomState
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows, validated
@@ -73,17 +74,18 @@ class TreeDraws(FittedTree):
             data, row_labels = self._training_rows(X, y, sample_weight)
         elif sample_weight is not None:
             raise ValueError("sample_weight needs the rows; give X and y.")
-        return self.posterior_.to_arviz(
-            data,
-            groups=groups,
-            feature_names=self._feature_names,
-            class_names=tuple(str(label) for label in getattr(self, "classes_", ())),
-            units=self._units,
-            row_labels=row_labels,
-            n_prior=n_prior,
-            random_state=random_state,
-            attributes=self._attributes(),
-        )
+        with fitting(self.verbose):
+            return self.posterior_.to_arviz(
+                data,
+                groups=groups,
+                feature_names=self._feature_names,
+                class_names=tuple(str(label) for label in getattr(self, "classes_", ())),
+                units=self._units,
+                row_labels=row_labels,
+                n_prior=n_prior,
+                random_state=random_state,
+                attributes=self._attributes(),
+            )
 
     def _attributes(self) -> dict[str, str]:
         """The estimator and its parameters, as attributes of a container."""

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree import diagnostics
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics import Convergence, Loo, PolytopeSize, SplitUncertainty, TreeSize
 from bayestree.diagnostics.label_free import spread_rows
@@ -87,7 +88,8 @@ class Mixture(StagedTree):
         if len(self.modes_) == 1:
             return super().polytope_size(max_draws)
         weights = self.mode_weights_
-        each = [mode.polytope_size(max_draws) for mode in self.modes_]
+        with fitting(self.verbose):
+            each = [mode.polytope_size(max_draws) for mode in steps_of(self.modes_, "modes")]
         shown = self._distilled
         own = each[self._medoid] if shown is None else shown.polytope_size(max_draws)
         leaves = [one.n_leaves for one in each if one.n_leaves is not None]
@@ -208,11 +210,11 @@ class Mixture(StagedTree):
             raise ValueError("sample_weight needs the rows; give X and y.")
         of_modes = [name for name in known if name in wanted and name != "posterior"]
         seeds = check_random_state(draw_seed(random_state))
-        each = [
-            mode.to_arviz(X, y, sample_weight, groups=of_modes, random_state=seeds)
-            for mode in self.modes_
-            if of_modes
-        ]
+        with fitting(self.verbose):
+            each = [
+                mode.to_arviz(X, y, sample_weight, groups=of_modes, random_state=seeds)
+                for mode in steps_of(self.modes_ if of_modes else (), "modes")
+            ]
         built = {"posterior": self.label_free(X)} if "posterior" in wanted else {}
         for name in of_modes:
             found = [arviz_compat.group(one, name) for one in each]
