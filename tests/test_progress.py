@@ -1,8 +1,10 @@
 """Loops that are monitored and resumed."""
 
+import numpy as np
 import pytest
 
-from bayestree._utils.progress import Track, watching
+from bayestree import ConvexPolytopeTreeClassifier, html_report
+from bayestree._utils.progress import Track, steps_of, watching
 
 
 class Recorder:
@@ -78,3 +80,20 @@ def test_monitors_are_put_back():
             list(Track(range(1), "inner", show=False))
         list(Track(range(1), "outer", show=False))
     assert [told.told[0][1] for told in (outer, inner)] == ["outer", "inner"]
+
+
+def test_what_is_read_from_a_fit_shows_its_loops_where_this_was_asked_for():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    clf = ConvexPolytopeTreeClassifier(
+        n_modes=2, max_depth=1, n_experts=2, epochs=2, n_draws=3, random_state=0
+    ).fit(X, X[:, 0] > 0)
+    recorder = Recorder()
+    with watching(recorder):
+        clf.polytope_size()
+        clf.to_arviz(X, X[:, 0] > 0)
+        html_report(clf, X=X, y=X[:, 0] > 0)
+    begun = {told[1]: told[-1] for told in recorder.told if told[0] == "begin"}
+    assert {"modes", "facets of draws", "log-likelihood of draws", "sections"} <= set(begun)
+    assert all(begun.values())
+    # a loop that nobody asked to see is not shown by the default monitor either
+    assert list(steps_of(range(3), "loop")) == [0, 1, 2]

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bayestree import (
     AlternatingTreeClassifier,
     ConvexPolytopeTreeClassifier,
     EndToEndForestClassifier,
+    UnconvergedWarning,
 )
 from bayestree._utils import progress
 from tests.forked import forked
@@ -22,6 +24,7 @@ ERASE_LINE = "\x1b[2K"
 def fit(delay, **settings):
     """Fit three trees, with a word to standard error after each."""
     progress.DELAY = delay
+    warnings.simplefilter("ignore", UnconvergedWarning)
     X = np.random.default_rng(0).normal(size=(80, 2))
     settings = {"max_depth": 2, "random_state": 0} | settings
     for clf in (

@@ -212,17 +212,23 @@ def _in_charge() -> bool:
     return main and multiprocessing.current_process().name == "MainProcess"
 
 
-_monitor: ContextVar[Monitor] = ContextVar("monitor", default=Bars())  # noqa: B039 - shared on purpose
+_DEFAULT = Bars()
+_monitor: ContextVar[Monitor] = ContextVar("monitor", default=_DEFAULT)
+
+
+def steps_of(steps: Iterable[Item], label: str) -> Track[Item]:
+    """Steps of what is computed from a fit, shown where a caller asked for progress."""
+    return Track(steps, label, show=_monitor.get() is not _DEFAULT)
 
 
 @contextmanager
 def fitting(verbose: Verbose) -> Iterator[None]:
-    """Show the loops of a fit according to ``verbose``, unless another monitor is active.
+    """Show the loops of a block according to ``verbose``, unless another monitor is active.
 
     ``"auto"`` shows them after a second and only in the main process, because parallel workers
     would overwrite each other's output.
     """
-    if not isinstance(_monitor.get(), Bars):
+    if _monitor.get() is not _DEFAULT:
         yield
         return
     auto = verbose == "auto"

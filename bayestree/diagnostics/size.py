@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.progress import steps_of
 from bayestree.diagnostics.draws import (
     SHARE,
     VARIATIONAL,
@@ -348,7 +349,7 @@ def size_of(
         raise ValueError(f"labels must name {len(reach.nodes)} nodes, got {len(labels)}.")
     votes = reach.largest[:, kept].astype(np.float64)
     facets, cutting = np.zeros((2, *votes.shape[:3]), dtype=np.int64)
-    for chain, place, node in np.ndindex(facets.shape):
+    for chain, place, node in steps_of(np.ndindex(facets.shape), "facets of draws"):
         one, box = (chain, kept[place], reach.nodes[node]), (reach.low[node], reach.high[node])
         cut = None if reach.cut is None else reach.cut[chain, kept[place], node]
         found = _counts(draws, one, reach.factor[node], *box, cut)

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.progress import fitting
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.draws import SHARE
 from bayestree.diagnostics.facets import Facets, node_facets
@@ -57,15 +58,16 @@ class TreeDiagnostics(FittedTree):
         posterior, tree = self.posterior_, self.tree_
         measured = self._reach.prior_largest
         n_prior = PRIOR_DRAWS if measured is None else len(measured)
-        return size_of(
-            posterior.draws,
-            self._reach,
-            tree.topology.node_labels,
-            prior=prior_of_node(posterior.model, tree.n_features, n_prior),
-            max_draws=max_draws,
-            max_prior_draws=10 * max_draws,
-            variational=posterior.inference == "svi",
-        )
+        with fitting(self.verbose):
+            return size_of(
+                posterior.draws,
+                self._reach,
+                tree.topology.node_labels,
+                prior=prior_of_node(posterior.model, tree.n_features, n_prior),
+                max_draws=max_draws,
+                max_prior_draws=10 * max_draws,
+                variational=posterior.inference == "svi",
+            )
 
     def facets(
         self,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.progress import fitting
 from bayestree._utils.seed import RandomState
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._mixed_draws import spread_draws
@@ -74,9 +75,10 @@ class TreeDraws(FittedTree):
             data, row_labels = self._training_rows(X, y, sample_weight)
         elif sample_weight is not None:
             raise ValueError("sample_weight needs the rows; give X and y.")
-        return self._container(
-            data, row_labels, groups=groups, n_prior=n_prior, random_state=random_state
-        )
+        with fitting(self.verbose):
+            return self._container(
+                data, row_labels, groups=groups, n_prior=n_prior, random_state=random_state
+            )
 
     def _container(
         self,

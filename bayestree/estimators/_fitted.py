@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Seed
+from bayestree._utils.progress import Verbose
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators.files import save
@@ -34,6 +35,7 @@ class FittedTree:
     posterior_: Posterior
     n_features_in_: int
     random_state: Seed
+    verbose: Verbose
     validation_fraction: float
     encoding_: Encoding
     _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree import diagnostics
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics import Convergence, PolytopeSize, SplitUncertainty, TreeSize
 from bayestree.diagnostics.label_free import spread_rows
@@ -86,7 +87,8 @@ class Mixture(StagedTree):
         if len(self.modes_) == 1:
             return super().polytope_size(max_draws)
         weights = self.mode_weights_
-        each = [mode.polytope_size(max_draws) for mode in self.modes_]
+        with fitting(self.verbose):
+            each = [mode.polytope_size(max_draws) for mode in steps_of(self.modes_, "modes")]
         shown = self._distilled
         own = each[self._medoid] if shown is None else shown.polytope_size(max_draws)
         leaves = [one.n_leaves for one in each if one.n_leaves is not None]
@@ -194,7 +196,7 @@ class Mixture(StagedTree):
                 mode._container(
                     data, row_labels, groups=of_modes, n_prior=n_prior, random_state=seeds
                 )
-                for mode in modes
+                for mode in steps_of(modes, "modes")
             ],
             self._shown_rows(data, row_labels),
             None if data is None else data.weights.numpy(force=True).astype(np.float64),

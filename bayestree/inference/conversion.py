@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayestree._utils import arviz_compat
+from bayestree._utils.progress import steps_of
 from bayestree.inference import by_row
 from bayestree.inference.attributes import attributes_of
 from bayestree.inference.data import UNUSED, Data, Units
@@ -81,7 +82,8 @@ class Conversion:
     def log_likelihood(self) -> xr.Dataset:
         """Weighted log-density of each row of y in its units."""
         data = self._rows
-        terms = by_row.log_likelihood(self.model, self.posterior.each(), data)
+        each = steps_of(self.posterior.each(), "log-likelihood of draws")
+        terms = by_row.log_likelihood(self.model, each, data)
         terms -= data.weights.numpy(force=True) * np.log(self._units.y_scale).sum()
         return self._observations(self.posterior.draws, terms)
 
@@ -189,7 +191,8 @@ class Conversion:
     def predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:
         """A draw of y for each row and each draw of the parameters."""
         X, known = self._rows.X.numpy(force=True), self.model.leaf.known(self._rows.y)
-        values = by_row.sample_y(self.model, each, X, self.seed, known)
+        draws_of_y = steps_of(each, "predictive draws")
+        values = by_row.sample_y(self.model, draws_of_y, X, self.seed, known)
         return self._observations(draws, self._in_units(values))
 
     def _observations(self, draws: Arrays, values: NDArray[Any]) -> xr.Dataset:

@@ -140,7 +140,8 @@ class _Job:
 
     def _write(self, write: Callable[[outputs.Fitted], None], estimator: Any = None) -> None:
         fitted = self._fitted if estimator is None else estimator
-        write(outputs.Fitted(self.folder, self.file, self.rows, fitted, self.manifest))
+        with watching(self.display):
+            write(outputs.Fitted(self.folder, self.file, self.rows, fitted, self.manifest))
 
     def _fit(self, estimator: Any) -> None:
         rows, given = self.rows, {}

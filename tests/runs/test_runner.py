@@ -57,6 +57,8 @@ class TestWhatIsWritten:
         log = (found.folder / "run.log").read_text()
         assert "48 training rows and 12 scored rows" in log
         assert "fit: svi" in log
+        for line in ("scores: facets of draws", "draws: log-likelihood of draws"):
+            assert line in log
 
     def test_the_model_is_that_of_the_estimator(self, tmp_path):
         file = run_file(tmp_path, seed=3)

@@ -1,5 +1,6 @@
 """`bayestree report`."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.options import FolderArgument, Json
-from bayestree._cli.output import print_json
+from bayestree._cli.output import display, print_json
 from bayestree._cli.tables import PAGE, check_output
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def report(
         page = (folder / "report.html" if out is None else out).absolute()
         if out is not None:
             check_output(page, PAGE, force=True)
+        from bayestree._utils.progress import watching
         from bayestree._utils.write import write_whole
         from bayestree.runs.folder import RunFolder
         from bayestree.runs.outputs import report_of
@@ -53,14 +55,17 @@ def report(
 
         run = open_run(folder)
         run.columns.check_single("report")
-        text = report_of(
-            RunFolder(run.folder),
-            run.file,
-            None if no_rows else _rows(run),
-            run.estimator,
-            run.manifest,
-            metrics=run.metrics,
-        )
+        rows = None if no_rows else _rows(run)
+        with closing(display(quiet=as_json)) as shown, watching(shown):
+            shown.stage("report")
+            text = report_of(
+                RunFolder(run.folder),
+                run.file,
+                rows,
+                run.estimator,
+                run.manifest,
+                metrics=run.metrics,
+            )
         write_whole(page, text)
         if as_json:
             print_json({"file": str(page), "bytes": len(text.encode())})

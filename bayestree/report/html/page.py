@@ -11,6 +11,7 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike
 
+from bayestree._utils.progress import fitting
 from bayestree._utils.wording import counted
 from bayestree._version import __version__
 from bayestree.diagnostics import PolytopeSize
@@ -79,7 +80,8 @@ def html_report(
     held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)
     texts = title, question, command, run_file
     records = data or {}, metrics or {}, manifest or {}
-    return _rendered(Study(estimator, train, held, *texts, *records, sizes))
+    with fitting(getattr(estimator, "verbose", False)):
+        return _rendered(Study(estimator, train, held, *texts, *records, sizes))
 
 
 @cache
@@ -102,13 +104,14 @@ def _rendered(study: Study) -> str:
     assert source is not None
     script = source.get_source(environment, "report.js")[0]
     style = source.get_source(environment, "report.css")[0]
+    shown = sections(study)  # first, because it shows the progress of most computations
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html").render(
         title=study.title or _default_title(study),
         study=study,
         subtitle=_subtitle(study),
         findings=findings(study, scores_of(study)),
-        sections=sections(study),
+        sections=shown,
         style=Markup(style),  # a file of the package, as is the script
         script=Markup(script),
         digest=digest,

@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray, class_numbers
+from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, quantity
 from bayestree.description import POLYTOPE_RULE
 from bayestree.diagnostics import SplitUncertainty
@@ -46,7 +47,8 @@ def sections(study: Study) -> list[Section]:
         data, tree, modes, evidence, sizes, uncertainty, features, view, scores, convergence,
         repeat,
     )  # fmt: skip
-    return [section for make in makers if (section := make(study)) is not None]
+    made = (make(study) for make in steps_of(makers, "sections"))
+    return [section for section in made if section is not None]
 
 
 def data(study: Study) -> Section:
