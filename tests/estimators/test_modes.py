@@ -508,7 +508,8 @@ def test_the_score_of_refits(iris):
 
 def test_refits_of_numbers_and_impossible_folds(iris, values):
     X, y = values
-    settings = {"n_modes": 2, "inference": "grow", "max_depth": 1, "random_state": 0}
+    settings = {"n_modes": 2, "inference": "grow", "max_depth": 1, "min_gain": 0.0}
+    settings |= {"n_experts": 2, "random_state": 0}
     reg = ConvexPolytopeTreeRegressor(**settings, validation_fraction=0.2).fit(X, y)
     found = reg.loo(X, y, method="kfold", n_folds=2)
     assert np.isfinite(found.elpd)
