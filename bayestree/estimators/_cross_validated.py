@@ -48,14 +48,19 @@ def cross_validated(
 
 
 def log_scores(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
-    """Log predictive density of each row under the mixture of the modes, in the units of y."""
+    """Log predictive density of each row: of its class, or of y in its units under all modes."""
+    if hasattr(estimator, "classes_"):
+        probability = estimator.predict_proba(X)
+        own = estimator._encode(np.ravel(y))
+        found: FloatArray = np.log(probability[np.arange(len(own)), own])
+        return found
     data, _ = estimator._training_rows(X, y, None)
     data = data._replace(weights=torch.ones_like(data.weights))
     modes = modes_of(estimator) or [Mode(0, 1.0, estimator)]
     posteriors = [mode.estimator.posterior_ for mode in modes]
     each = [by_row.log_density(one.model, one.each(), data) for one in posteriors]
-    found: FloatArray = logsumexp(each, axis=0, b=[[mode.weight] for mode in modes])
-    return found - np.log(estimator._units.y_scale).sum()
+    density: FloatArray = logsumexp(each, axis=0, b=[[mode.weight] for mode in modes])
+    return density - np.log(estimator._units.y_scale).sum()
 
 
 def _check_folds(n_folds: int, n_rows: int, labels: FloatArray | None) -> None:

@@ -257,7 +257,7 @@ class TestLabelFree:
 
 
 class TestLoo:
-    def test_a_sampler(self, chains, iris):
+    def test_a_sampler(self, chains, iris, any_k):
         found = chains.loo(*iris)
         assert not found.corrected
         assert found.elpd_row.shape == (150,)
@@ -265,7 +265,7 @@ class TestLoo:
         assert found.p_loo == pytest.approx(fitted - found.elpd)
 
     @pytest.mark.portable
-    def test_a_regression(self):
+    def test_a_regression(self, any_k):
         X, y = load_diabetes(return_X_y=True)
         reg = bt.ConvexPolytopeTreeRegressor(
             n_modes=1, max_depth=1, n_experts=2, epochs=30, n_draws=100, random_state=0

@@ -90,7 +90,7 @@ def test_any_table(estimator, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), probability)
 
 
-def test_everything_that_reads_rows_takes_the_columns(tmp_path):
+def test_everything_that_reads_rows_takes_the_columns(tmp_path, any_k):
     X, y = mixed()
     fitted = ConvexPolytopeTreeClassifier(
         max_depth=2, epochs=30, n_draws=20, n_modes=2, random_state=0

@@ -121,7 +121,7 @@ def test_the_uncertainty_of_y_is_that_of_counts(rows, fitted):
     assert np.median(found.expected_variance / found.expected_y) == pytest.approx(1, abs=0.01)
 
 
-def test_nuts_and_leave_one_out(rows):
+def test_nuts_and_leave_one_out(rows, any_k):
     X, y, exposure = (part[:150] for part in rows[:3])
     found = tree(inference="nuts", n_warmup=40, n_draws=40, n_chains=1).fit(X, y, exposure=exposure)
     loo = found.loo(X, np.column_stack([y, exposure]))

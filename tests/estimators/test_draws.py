@@ -138,7 +138,7 @@ class TestArviz:
             constant.sample_weight, np.where(labels(X) == "yes", 3.0, 1.0)
         )
 
-    def test_large_fits_leave_the_log_joint_to_the_conversion(self, case, monkeypatch):
+    def test_large_fits_leave_the_log_joint_to_the_conversion(self, case, monkeypatch, any_k):
         estimator, X, y = case
         monkeypatch.setattr(importlib.import_module("bayestree.inference.svi"), "DENSITY_ROWS", 100)
         large = clone(estimator).fit(X, y)

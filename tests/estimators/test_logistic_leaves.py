@@ -66,7 +66,7 @@ def test_both_regimes_are_found(fitted):
     assert clf.score(X, y) == np.mean(clf.predict(X) == y)
 
 
-def test_predictions_average_over_draws_and_leaves(fitted):
+def test_predictions_average_over_draws_and_leaves(fitted, any_k):
     clf, X, y = fitted
     each = by_hand(clf, X)
     found, sd = clf.predict_proba(X, return_std=True)

@@ -118,7 +118,7 @@ class TestClassifier:
         assert found.mean.shape == (5, classifier.tree_.n_nodes)
 
     @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
-    def test_convergence(self, classifier):
+    def test_convergence(self, classifier, any_k):
         X, y = rows()
         found = classifier.check_convergence(X)
         names = {check.name for check in found.checks}

@@ -50,7 +50,7 @@ def test_all_outputs_are_predicted_in_their_units(fitted):
     assert (low < high).all()
 
 
-def test_draws_and_scores_are_those_of_independent_outputs(fitted):
+def test_draws_and_scores_are_those_of_independent_outputs(fitted, any_k):
     reg, X, Y = fitted
     drawn = reg.sample_posterior_predictive(X[:5], 2000, random_state=0)
     assert drawn.shape == (2000, 5, 3)

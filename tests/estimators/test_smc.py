@@ -84,7 +84,7 @@ def test_evidence(classifier, oblique):
         ConvexPolytopeTreeClassifier(inference="grow", max_depth=1).fit(*rows()).evidence()
 
 
-def test_every_reader_accepts_nodes_that_do_not_split(classifier, oblique, tmp_path):
+def test_every_reader_accepts_nodes_that_do_not_split(classifier, oblique, tmp_path, any_k):
     X, y = rows()
     assert all(np.isfinite(value).all() for value in classifier.posterior_.draws.values())
     assert classifier.polytope_size().leaf_probabilities is not None

@@ -64,7 +64,7 @@ def test_intervals_cover_the_rows_and_their_outliers(rows, fitted):
     assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.8, abs=0.1)
 
 
-def test_files_draws_and_diagnostics(rows, fitted, tmp_path):
+def test_files_draws_and_diagnostics(rows, fitted, tmp_path, any_k):
     X, y = rows
     fitted.save(tmp_path / "robust.safetensors")
     restored = load(tmp_path / "robust.safetensors")

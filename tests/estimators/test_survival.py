@@ -121,7 +121,7 @@ def test_everything_reads_a_fitted_tree(rows, fitted, tmp_path):
     assert fitted.sample_posterior_predictive(X, 3).shape == (3, len(X))
 
 
-def test_nuts_modes_and_bands(rows):
+def test_nuts_modes_and_bands(rows, any_k):
     X, time, event, _ = (part[:120] for part in rows)
     y = np.column_stack([time, event])
     sampled = tree(inference="nuts", n_warmup=30, n_draws=30, n_chains=1).fit(X, y)

@@ -2,16 +2,18 @@
 
 import json
 import shutil
+import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree.diagnostics import Loo, stacking_weights
+from bayestree.diagnostics import stacking_weights
 from bayestree.runs import compare as module
-from bayestree.runs.compare import _basis, _conclusions, _same_rows, compare
-from bayestree.runs.held_out import HeldOut, held_out_scores
+from bayestree.runs.compare import _conclusions, _same_rows, compare
+from bayestree.runs.held_out import held_out_scores
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
@@ -21,11 +23,18 @@ def opened(*kinds):
     return [open_run(finished(kind)) for kind in kinds]
 
 
+@contextmanager
+def any_k():
+    """As if leave-one-out scores could be trusted whatever their k."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["bayestree.diagnostics.loo"], "MAX_BAD_SHARE", 1.0)
+        yield
+
+
 @pytest.fixture(scope="module")
 def found():
-    """Comparison by leave-one-out scores, as if any k were good."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAX_BAD_SHARE", 1.0)
+    """Comparison by leave-one-out scores."""
+    with any_k():
         return compare(opened("map", "svi", "other prior", "nuts"))
 
 
@@ -41,7 +50,8 @@ def test_scores_are_those_of_the_estimators(found):
     assert (table["elpd"].dropna().diff().dropna() <= 0).all()
     for run in opened("svi", "nuts"):
         rows = run.rows()
-        loo = run.estimator.loo(rows.X, rows.y, rows.weights)
+        with any_k():
+            loo = run.estimator.loo(rows.X, rows.y, rows.weights)
         line = table.loc[run.folder.name]
         assert line["elpd"] == pytest.approx(loo.elpd)
         assert line["se"] == pytest.approx(loo.se)
@@ -63,11 +73,12 @@ def test_differences_are_from_the_best(found):
 def test_weights_are_those_of_stacking(found):
     weights = found.table["weight"].dropna()
     rows = {run.folder.name: run.rows() for run in opened(*weights.index)}
-    elpd = [
-        run.estimator.loo(r.X, r.y, r.weights).elpd_row
-        for run in opened(*weights.index)
-        for r in [rows[run.folder.name]]
-    ]
+    with any_k():
+        elpd = [
+            run.estimator.loo(r.X, r.y, r.weights).elpd_row
+            for run in opened(*weights.index)
+            for r in [rows[run.folder.name]]
+        ]
     np.testing.assert_allclose(weights, stacking_weights(np.stack(elpd, axis=1)), atol=1e-3)
 
 
@@ -94,10 +105,9 @@ def test_what_it_says(found):
 def test_held_out_rows_where_no_k_is_good(by_held_out):
     table, text = by_held_out.table, " ".join(str(by_held_out).split())
     assert by_held_out.basis == "held-out rows"
-    assert (table["bad_k"].dropna() > 0.1).all()
-    assert table[["difference", "difference_se", "weight"]].isna().all(axis=None)
+    assert table[["elpd", "bad_k", "difference", "weight"]].isna().all(axis=None)
     assert "weight" not in str(by_held_out).splitlines()[0]
-    assert "Leave-one-out scores and stacking weights are not used, because Pareto k is too" in text
+    assert "svi: no leave-one-out score: leave-one-out by importance sampling fails: k is" in text
     assert "compared by the log score, in nats, of the 16 held-out rows" in text
     assert (table["held_out"].diff().dropna() <= 0).all()
 
@@ -121,7 +131,7 @@ def test_held_out_scores_are_those_of_the_runs(by_held_out):
 def test_numbers_are_compared_by_their_densities(name):
     found = compare(opened(name, "numbers, other prior"))
     assert found.basis == "held-out rows"
-    assert "compared by the log score, in nats" in found.remarks[1]
+    assert "compared by the log score, in nats" in " ".join(found.remarks)
     (run,) = opened(name)
     rows, n = run.rows(), 4000
     values = np.linspace(-300, 300, n)
@@ -165,19 +175,6 @@ def test_what_follows_from_a_difference(gap, noise, where, says):
     each = gap + noise * np.resize([-1.0, 1.0], 100)
     (line,) = _conclusions({"A": each, "B": np.zeros(100)}, in_nats=True, where=where)
     assert line.startswith(says)
-
-
-@pytest.mark.parametrize(("n_bad", "basis"), [(10, "leave-one-out"), (11, "held-out rows")])
-def test_one_run_of_bad_k_is_enough(n_bad, basis):
-    def loo(n_bad):
-        k = np.where(np.arange(100) < n_bad, 2.0, 0.1)
-        rest = {"se": 1.0, "p_loo": 1.0, "good_k": 0.7, "n_draws": 100, "corrected": False}
-        rest |= {"fitted_row": np.zeros(100)}
-        return Loo(elpd=0.0, elpd_row=np.zeros(100), k=k, **rest)
-
-    held = HeldOut(True, {})
-    assert _basis({"A": loo(0), "B": loo(n_bad)}, held) == basis
-    assert _basis({"A": loo(0)}, held) == "held-out rows"
 
 
 def test_point_estimates_have_held_out_scores(found):
