@@ -9,7 +9,7 @@ def __getattr__(name: str) -> Any:
     if name in ESTIMATORS:
         return estimator_class(name)
     if name == "UnusedColumnsWarning":
-        from bayestree.estimators._columns import UnusedColumnsWarning  # noqa: PLC0415 - lazy
+        from bayestree.tables import UnusedColumnsWarning  # noqa: PLC0415 - lazy
 
         return UnusedColumnsWarning
     raise AttributeError(f"module 'bayestree.estimators' has no attribute {name!r}")

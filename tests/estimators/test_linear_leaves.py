@@ -8,7 +8,7 @@ from scipy.stats import norm
 import bayestree
 from bayestree import ConvexPolytopeTreeRegressor, load
 from bayestree._utils.parameters import ParameterError
-from bayestree.estimators._columns import UnusedColumnsWarning
+from bayestree.tables import UnusedColumnsWarning
 
 N = 240
 

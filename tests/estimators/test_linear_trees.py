@@ -24,11 +24,11 @@ from bayestree import (
     WeightedObliqueTreeRegressor,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.estimators._columns import UnusedColumnsWarning
 from bayestree.inference.splitters.cuts import best_cuts, quality_of
 from bayestree.inference.splitters.oc1 import OC1
 from bayestree.models import LinearGaussian
 from bayestree.models.criteria import LinearError
+from bayestree.tables import UnusedColumnsWarning
 from tests.report.test_onnx import run
 
 NOISE = 0.1

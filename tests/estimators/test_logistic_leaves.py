@@ -9,7 +9,7 @@ from scipy.special import expit, log_expit, softmax
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, export_rules, export_text, load
 from bayestree._utils.parameters import ParameterError
-from bayestree.estimators._columns import UnusedColumnsWarning
+from bayestree.tables import UnusedColumnsWarning
 
 N = 300
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from bayestree._utils.folds import Fold
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
@@ -15,7 +16,7 @@ from bayestree.runs.progress import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric, SweepFile
 from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
-from bayestree.runs.sweep.points import Fold, Point, folds_of, points_of
+from bayestree.runs.sweep.points import Point, folds_of, points_of
 from bayestree.runs.sweep.results import BEST, NOTES, SWEEP, SweepFolder, ranking, table_of
 from bayestree.tables import InputError
 
