@@ -204,18 +204,28 @@ class RoutedTree(ABC):
         single = not n_classes and y.ndim == 1
         return self._with(value=value[:, 0] if single else value, leaf_rows=rows)
 
-    def prune(self, X: RowSource) -> Self:
-        """The tree without nodes that send all rows of ``X`` one way."""
-        return self.collapse(self.one_way(X))
+    def prune(self, X: RowSource, min_leaf: int = 1) -> Self:
+        """The tree without nodes that send fewer than ``min_leaf`` rows of ``X`` to a side.
 
-    def one_way(self, X: RowSource) -> IntArray:
-        """The side that all rows at a node take, or -1 if they are separated, shape (V,)."""
+        Each is replaced by its child on the other side.
+        """
+        return self.pruned(X, min_leaf)[0]
+
+    def pruned(self, X: RowSource, min_leaf: int = 1) -> tuple[Self, IntArray]:
+        """The tree of :meth:`prune`, and the old numbers of its nodes."""
+        tree, nodes = self, np.arange(self.n_nodes)
+        while ((bypass := tree._one_way(X, min_leaf)) >= 0).any():
+            _, kept, _ = tree.topology.collapse(bypass)
+            tree, nodes = tree.collapse(bypass), nodes[kept]
+        return tree, nodes
+
+    def _one_way(self, X: RowSource, min_leaf: int) -> IntArray:
+        """The side of most rows at a node, or -1 if both have ``min_leaf`` of them, shape (V,)."""
         rows = np.bincount(self.apply(X), minlength=self.n_leaves).astype(np.float64)
         # The child ~leaf is a negative index: from the end, it is the leaf of reversed leaves.
         below = np.concatenate([self.topology.sum_below(rows), rows[::-1]])
-        taken = below[self.topology.children] > 0
-        # A node that no row reaches is below one that is removed.
-        return np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0))
+        left, right = below[self.topology.children].T
+        return np.where(np.minimum(left, right) >= min_leaf, -1, right > left)
 
     def with_value(self, value: FloatArray) -> Self:
         """The tree with other values in its leaves."""

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
+from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Item = TypeVar("Item")
 Parts = Mapping[str, Any]
-Verbose = bool | Literal["auto"]
+Verbose = bool | Annotated[int, Field(ge=0)] | Literal["auto"]
 
 DELAY = 1.0  # seconds before "auto" shows the progress of a fit
 INTERVAL = 0.2  # seconds between updates of a line of text

@@ -181,7 +181,7 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
 
     def _harden(self, rows: TrainingRows, data: Data) -> None:
         """Derive ``tree_`` from the point estimate and the training rows."""
-        tree = self._splits(self.posterior_, rows.class_names).prune(rows.X)
+        tree = self._splits(self.posterior_, rows.class_names).prune(rows.X, self.min_leaf)
         if self.posterior_.model.topology.n_nodes:
             self._warn_if_single_leaf(tree.topology, self.posterior_.model.leaf, data, ONE_WAY)
         self.tree_ = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)

@@ -109,12 +109,10 @@ def _return_to(
     """Replace posterior, row counts and reach of the student by those of the training rows.
 
     The leaves keep the mean predictions at the ``taught`` rows, training and simulated ones. Splits
-    that separate no training rows are removed.
+    with fewer than ``min_leaf`` training rows on a side are removed.
     """
     n_classes = len(rows.class_names)
-    bypass = student.tree_.one_way(rows.X)
-    _, kept, _ = student.tree_.topology.collapse(bypass)
-    tree = student.tree_.collapse(bypass)
+    tree, kept = student.tree_.pruned(rows.X, student.min_leaf)
     means = tree.fill(taught.X, taught.y, taught.weights, n_classes)
     means = means.rescaled(student._units.y_scale, student._units.y_center)
     own = tree.fill(rows.X, rows.y, rows.weights, n_classes)  # for the number of rows

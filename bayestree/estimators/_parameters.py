@@ -39,8 +39,9 @@ class ShownRun:
     verbose: Annotated[
         Verbose,
         Run(
-            "Show progress on a terminal or in a notebook: immediately, never, or ('auto') if the "
-            "fit takes more than a second and is not one of several in parallel."
+            "Show progress on a terminal or in a notebook: immediately (true, or any number above "
+            "0), never, or ('auto') if the fit takes more than a second and is not one of several "
+            "in parallel."
         ),
     ] = "auto"
 

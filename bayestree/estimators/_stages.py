@@ -203,12 +203,8 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
                 "the diagnostics of a posterior need linear experts, got the split "
                 f"{self.posterior_.model.split!r}."
             )
-        tree = found.drop_experts(rows.X)
-        bypass = tree.one_way(rows.X)
-        _, kept, _ = tree.topology.collapse(bypass)
-        self.tree_ = tree.collapse(bypass).fill(
-            rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing
-        )
+        tree, kept = found.drop_experts(rows.X).pruned(rows.X, limits.min_leaf)
+        self.tree_ = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
         self.tree_ = self.tree_._with(**self._leaf_values(rows, data))
         standardised = self._standardise(rows.X)
         nodes, levels = hard.sources[kept], hard.levels[kept]

@@ -135,7 +135,9 @@ class Streaming(Modes):
         standardised = self._stream["sample"]
         X = self._units.center + standardised * np.where(self._used, self._units.scale, 1.0)
         memory = self._memory()
-        hard, leaf = harden_sums(self.posterior_, memory.hard_sums, limits=self._limits())
+        hard, leaf = harden_sums(
+            self.posterior_, memory.hard_sums, memory.rows, limits=self._limits()
+        )
         n_leaves = hard.posterior.model.topology.n_leaves
         sums, mass = (
             each.new_zeros(n_leaves, *each.shape[1:]).index_add_(0, leaf, each)

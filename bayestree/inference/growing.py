@@ -57,13 +57,20 @@ class GrowingNode:
 class GrowingTree:
     """Nodes in the order of their creation; node 0 is the root.
 
-    ``statistics`` (n, c) replace those of the leaves if each row of ``data`` represents several.
+    ``statistics`` (n, c) replace those of the leaves if each row of ``data`` represents several,
+    whose number ``counts`` (n,) has.
     """
 
-    def __init__(self, model: SoftTree, data: Data, statistics: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        model: SoftTree,
+        data: Data,
+        statistics: Tensor | None = None,
+        counts: Tensor | None = None,
+    ) -> None:
         self.model = model
         self.data = data.for_leaf(model.leaf)
-        self._statistics = statistics
+        self._statistics, self._counts = statistics, counts
         self.nodes = self._root()
         self.refused = math.nan  # gain of a split of the root that was too small
 
@@ -76,6 +83,10 @@ class GrowingTree:
         if self._statistics is not None:
             return self._statistics[rows]
         return self.model.leaf.statistics(self.data.y[rows], self.data.weights[rows])
+
+    def count(self, rows: Tensor) -> float:
+        """Number of rows that selected ones represent."""
+        return len(rows) if self._counts is None else float(self._counts[rows].sum())
 
     def branch(self, i: int, split: FittedSplit) -> tuple[int, int]:
         """Split node ``i`` and return the numbers of its children."""

@@ -22,6 +22,8 @@ from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
 LOG2 = math.log(2.0)
+SUPPORT = 0.5  # share of the draws that must separate the rows of a node for its split to stay
+MOST_DRAWS, MOST_ROWS = 25, 2_000  # from which this share is estimated
 
 
 class Hardened(NamedTuple):
@@ -35,9 +37,10 @@ class Hardened(NamedTuple):
 def harden(
     posterior: Posterior, data: Data, *, limits: GrowthLimits, extend: bool = False
 ) -> Hardened:
-    """Split at probability 1/2 under the point estimate; remove splits that separate no rows.
+    """Split at probability 1/2 under the point estimate; remove splits without support.
 
-    Pairs of leaves are merged if their split gains less than ``limits.min_gain``, and, smallest
+    A split needs ``limits.min_leaf`` rows on each side, under the point estimate and in half of the
+    draws; without them, its node is replaced by the child on the side of most rows. Pairs of leaves are merged if their split gains less than ``limits.min_gain``, and, smallest
     gain first, while there are more than ``limits.max_leaves`` leaves.
 
     Parameters
@@ -67,7 +70,7 @@ def harden(
     data = data.for_leaf(posterior.model.leaf)
     sites = posterior.point_sites(data.X)
     with torch.no_grad():
-        tree, scores, sources, kept = _cut(posterior.model, sites, data, limits)
+        tree, scores, sources, kept = _cut(posterior, sites, data, limits, drawn=True)
         if extend:
             kept = _extended(tree, kept, sources, sites, scores, limits)
         if len(sites["intercept"]) and not kept:
@@ -82,11 +85,11 @@ def harden(
 
 
 def harden_sums(
-    posterior: Posterior, sums: Tensor, *, limits: GrowthLimits
+    posterior: Posterior, sums: Tensor, counts: Tensor, *, limits: GrowthLimits
 ) -> tuple[Hardened, Tensor]:
     """Like :func:`harden`, from the sums (L, c) of the statistics of the rows in each leaf.
 
-    Also returns the number of the leaf in which the rows of each leaf end, shape (L,), 0 for leaves
+    ``counts`` (L,) are the numbers of these rows. Draws are not compared, which needs the rows. Also returns the number of the leaf in which the rows of each leaf end, shape (L,), 0 for leaves
     without rows.
     """
     model = posterior.model
@@ -97,8 +100,8 @@ def harden_sums(
     rows = Data(X, sums.new_zeros(len(reached)).long(), sums.new_ones(len(reached)))
     to_right = torch.as_tensor(model.topology.turns[1])[:, reached].T
     with torch.no_grad():
-        tree = GrowingTree(model, rows, held)
-        sources = _route(tree, posterior.point_sites(X), to_right.to(sums))
+        tree = GrowingTree(model, rows, held, counts[reached])
+        sources = _route(tree, posterior.point_sites(X), to_right.to(sums), limits.min_leaf)
         kept = tree.cut(limits.max_leaves, limits.min_gain)
         order = tree.breadth_first(kept)
         hard = tree.assemble(kept, "harden")
@@ -115,21 +118,26 @@ def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDAr
     sites = posterior.point_sites(data.X)
     needed = np.zeros(posterior.model.topology.n_nodes, dtype=np.bool_)
     with torch.no_grad():
-        _, _, sources, kept = _cut(posterior.model, sites, data, limits)
+        _, _, sources, kept = _cut(posterior, sites, data, limits)
     needed[[sources[i] for i in kept]] = True
     return needed
 
 
 def _cut(
-    model: SoftTree, sites: Sites, data: Data, limits: GrowthLimits
+    posterior: Posterior, sites: Sites, data: Data, limits: GrowthLimits, *, drawn: bool = False
 ) -> tuple[GrowingTree, Tensor, dict[int, int], set[int]]:
-    """The tree as its rows are routed, their scores, the source of each split, and splits kept."""
+    """The tree as its rows are routed, their scores, the source of each split, and splits kept.
+
+    With ``drawn`` the draws must support the splits, too, unless the rows are mapped.
+    """
+    model = posterior.model
     if data.mapped:
         tree, scores = _condensed(model, sites, data)
     else:
         scores = torch.cat([model.scores(sites, part.X) for part in data.parts()])
         tree = GrowingTree(model, data)
-    sources = _route(tree, sites, scores)
+    support = posterior if drawn and not data.mapped else None
+    sources = _route(tree, sites, scores, limits.min_leaf, support)
     return tree, scores, sources, tree.cut(limits.max_leaves, limits.min_gain)
 
 
@@ -146,13 +154,14 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
     n_leaves = model.topology.n_leaves
     statistics = model.leaf.statistics(data.y[:0], data.weights[:0]).double()
     sums = statistics.new_zeros(n_leaves, statistics.shape[1])
-    weights = sums.new_zeros(n_leaves)
+    weights, counts = sums.new_zeros(2, n_leaves)
     first: dict[int, tuple[Data, Tensor]] = {}
     for part in data.parts():
         scores = model.scores(sites, part.X)
         leaf = routing.tree_log_probs(scores, math.inf, model.topology).argmax(-1)
         sums.index_add_(0, leaf, model.leaf.statistics(part.y, part.weights).double())
         weights.index_add_(0, leaf, part.weights.double())
+        counts += leaf.bincount(minlength=n_leaves)
         for number in set(leaf.tolist()) - set(first):
             row = torch.nonzero(leaf == number)[0]
             first[number] = part.take(row), scores[row]
@@ -161,11 +170,22 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
         *(torch.cat(column) for column in zip(*(first[i][0] for i in reached), strict=True))
     )
     rows = rows._replace(weights=weights[reached].to(data.X))
-    return GrowingTree(model, rows, sums[reached]), torch.cat([first[i][1] for i in reached])
+    tree = GrowingTree(model, rows, sums[reached], counts[reached])
+    return tree, torch.cat([first[i][1] for i in reached])
 
 
-def _route(tree: GrowingTree, sites: Sites, scores: Tensor) -> dict[int, int]:
-    """Split the tree as its rows are routed; the source node of each split."""
+def _route(
+    tree: GrowingTree,
+    sites: Sites,
+    scores: Tensor,
+    min_leaf: int,
+    posterior: Posterior | None = None,
+) -> dict[int, int]:
+    """Split the tree as its rows are routed; the source node of each split.
+
+    A node with fewer than ``min_leaf`` rows on a side, by the scores or by most of the draws of
+    ``posterior``, is replaced by its child on the other side.
+    """
     children = tree.model.topology.children
     places = {0: 0} if len(children) else {}
     sources: dict[int, int] = {}
@@ -173,16 +193,33 @@ def _route(tree: GrowingTree, sites: Sites, scores: Tensor) -> dict[int, int]:
         if node not in places:
             continue
         i = places[node]
-        right = scores[tree.nodes[i].rows, node] > LOG2
-        if bool(right.all()) or not bool(right.any()):
-            # A node without rows on one side is replaced by its child on the other side.
-            places[int(children[node, int(right.any())])] = i
+        rows = tree.nodes[i].rows
+        right = scores[rows, node] > LOG2
+        sides = tree.count(rows[~right]), tree.count(rows[right])
+        supported = posterior is None or _has_support(posterior, node, tree.data.X[rows], min_leaf)
+        if min(sides) < min_leaf or not supported:
+            places[int(children[node, int(sides[1] > sides[0])])] = i
             continue
         split = FittedSplit(_of_node(sites, node), right, _gain(tree, i, right))
         sources[i] = node
         for child, place in zip(children[node], tree.branch(i, split), strict=True):
             places[int(child)] = place
     return sources
+
+
+def _has_support(posterior: Posterior, node: int, X: Tensor, min_leaf: int) -> bool:
+    """Whether enough draws of a split separate ``min_leaf`` of its rows X from the others."""
+    model, draws = posterior.model, posterior.draws
+    every = posterior.n_chains * posterior.n_draws
+    some = X[:: math.ceil(len(X) / MOST_ROWS)]
+    as_nodes = {}  # whose scores are computed together
+    for name in model.split.parameters(draws):
+        own = draws[name][:, :, node].reshape(every, *draws[name].shape[3:])
+        as_nodes[name] = torch.as_tensor(own[:: math.ceil(every / MOST_DRAWS)]).to(some)
+    n_right = (model.scores(as_nodes, some) > LOG2).sum(0)
+    least = min_leaf * len(some) / len(X)
+    separates = torch.minimum(n_right, len(some) - n_right) >= least
+    return float(separates.double().mean()) >= SUPPORT
 
 
 def _extended(

@@ -29,7 +29,7 @@ def without_idle(posterior: Posterior, data: Data) -> Posterior:
     The posterior is returned unchanged if its tree needs no node.
     """
     model = posterior.model
-    limits = GrowthLimits(max_depth=model.topology.depth)
+    limits = GrowthLimits(max_depth=model.topology.depth, min_leaf=1)
     needed = needed_nodes(posterior, data, limits)
     if not needed.any():
         return posterior

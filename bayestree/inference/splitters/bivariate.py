@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from bayestree.inference.data import Data
+from bayestree.inference.splitters.bivariate_rows import FEW
 from bayestree.inference.splitters.bivariate_search import Line, LineSearch, Node
-from bayestree.inference.splitters.cuts import SLACK, quality_of, statistics_of
+from bayestree.inference.splitters.cuts import SLACK, Classes, quality_of, statistics_of
 from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
@@ -43,6 +44,7 @@ class BivariateSplitter(NodeByNode):
             data.weights.double().numpy(force=True),
             quality_of(criterion),
             sparse=criterion.costly,
+            classes=Classes.of(statistics.numpy(force=True).T, criterion, FEW),
         )
         single = node.single()
         if single is None:

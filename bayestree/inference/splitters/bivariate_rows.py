@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.splitters.cuts import Classes
 
 CHUNK = 100_000  # numbers per array and batch, which fit into the cache
+FEW = 20  # classes, over which sums are as fast as a second sort of the rows
 OVERHEAD = 40_000  # cost of creating cells, in numbers sorted and summed
 
 
@@ -18,9 +20,16 @@ class Rows(NamedTuple):
     z: FloatArray  # (d, m): standardised features
     statistics: FloatArray  # (c, m)
     counts: IntArray  # (m,): number of rows in each cell
+    classes: Classes | None = None  # of rows, if these are too many to be summed one by one
+
+    @property
+    def width(self) -> int:
+        """Numbers that are summed for each row or cell and direction."""
+        return len(self.statistics) if self.classes is None else FEW
 
     def take(self, rows: IntArray) -> "Rows":
-        return Rows(self.z[:, rows], self.statistics[:, rows], self.counts[rows])
+        own = None if self.classes is None else self.classes.take(rows)
+        return Rows(self.z[:, rows], self.statistics[:, rows], self.counts[rows], own)
 
 
 class Codes(NamedTuple):
@@ -56,12 +65,14 @@ def parts(
 
     ``n_directions`` is the number of projections per group, which determines the memory.
     """
-    numbers = n_directions * len(rows.statistics)
-    few = codes.n_sorted(groups, numbers) < rows.z.shape[1]
+    n_rows = rows.z.shape[1]
+    few = np.zeros(len(groups), dtype=bool)
+    if rows.classes is None:  # which cells do not have
+        few = codes.n_sorted(groups, n_directions * rows.width) < n_rows
     for place in np.flatnonzero(few).tolist():
         yield np.array([place]), _cells(rows, codes, groups[place])
     others = np.flatnonzero(~few)
-    step = max(1, CHUNK // (n_directions * rows.statistics.size))
+    step = max(1, CHUNK // (n_directions * n_rows * rows.width))
     for start in range(0, len(others), step):
         batch = others[start : start + step]
         yield batch, rows._replace(z=rows.z[groups[batch].ravel()])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.splitters.bivariate_rows import Codes, Rows, parts
-from bayestree.inference.splitters.cuts import GRAIN, SLACK, Cut, Quality, best_cuts
+from bayestree.inference.splitters.cuts import GRAIN, SLACK, Classes, Cut, Quality, best_cuts
 
 #: Screening stages of pairs: orientations, rows, and multiple of n_refined that is kept.
 SCREENS = ((2, 200, 10), (6, 1000, 1))
@@ -71,7 +71,8 @@ class LineSearch:
 class Node:
     """Search of a node: rows (m, d), statistics (m, c) and weights (m,), which are positive.
 
-    The weights are used to standardise the features; for ``sparse`` see :func:`best_cuts`.
+    The weights are used to standardise the features; for ``sparse`` and ``classes`` see
+    :func:`best_cuts`.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Node:
         quality: Quality,
         *,
         sparse: bool = False,
+        classes: Classes | None = None,
     ) -> None:
         self.search = search
         self.quality, self.sparse = quality, sparse
@@ -102,6 +104,7 @@ class Node:
             np.ascontiguousarray(((rows - self.mean) / self.spread).T),
             np.ascontiguousarray(statistics.T, dtype=np.float64),
             np.ones(len(rows), dtype=np.int64),
+            classes,
         )
         self.slack = SLACK * float(np.abs(self.rows.statistics).sum())
         self.codes = Codes.of(self.rows.z)
@@ -121,7 +124,7 @@ class Node:
         if len(pairs) == 0:
             return None
         directions = self.search.orientations()
-        numbers = len(directions) * len(self.rows.statistics)
+        numbers = len(directions) * self.rows.width
         if numbers * self.codes.n_sorted(pairs, numbers).sum() > self.search.budget:
             pairs = self._screened(pairs, directions)
         found, where = self._sweep(self.rows, self.codes, pairs, directions)
@@ -188,6 +191,7 @@ class Node:
                 slack=self.slack,
                 counts=part.counts,
                 min_leaf=self.search.min_leaf,
+                classes=part.classes,
                 sparse=self.sparse,
             )
             cut = Cut(*(values.reshape(len(batch), -1) for values in flat))

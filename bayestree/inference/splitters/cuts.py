@@ -6,7 +6,7 @@ left side.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,21 +54,35 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Classes:
-    """The class of each row (m,), from 0, and the criterion by whose terms cuts are compared.
+    """The class of each row (m,), from 0, its weight, and the criterion that compares cuts.
 
     A row that changes sides changes one term on each, so that all cuts of P orders of the rows
     take O(P m log m) instead of O(P m c) operations.
     """
 
     label: IntArray
+    weight: FloatArray
     criterion: CountCriterion
+
+    @classmethod
+    def of(cls, statistics: FloatArray, criterion: Criterion, few: int) -> "Classes | None":
+        """Those of rows with statistics (c, m), if they are counts of more than ``few`` classes."""
+        if not isinstance(criterion, CountCriterion) or len(statistics) <= few:
+            return None
+        if ((statistics != 0).sum(axis=0) != 1).any():
+            return None
+        label = statistics.argmax(axis=0).astype(np.uint16)
+        return cls(label, statistics.sum(axis=0), criterion)
+
+    def take(self, rows: IntArray) -> "Classes":
+        return replace(self, label=self.label[rows], weight=self.weight[rows])
 
     def qualities(
         self, order: IntArray, statistics: FloatArray, mirrored: AnyArray | None
     ) -> FloatArray:
         """The quality of the split after each row of the orders (P, m) has changed sides."""
-        whole, label = statistics.sum(axis=1), self.label[order]
-        moved = statistics.sum(axis=0)[order]  # to the left
+        whole = np.bincount(self.label, self.weight, len(statistics))
+        label, moved = self.label[order], self.weight[order]  # to the left
         start = np.zeros((len(order), len(whole)))
         if mirrored is not None:
             moved *= np.where(np.take_along_axis(mirrored, order, axis=1), -1.0, 1.0)

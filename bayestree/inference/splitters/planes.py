@@ -29,7 +29,7 @@ from bayestree.inference.splitters.cuts import (
     statistics_of,
 )
 from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
-from bayestree.models.criteria import CountCriterion, Criterion
+from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 
 FEW = 4  # classes, over which sums are as fast as a second sort of the rows
@@ -58,12 +58,7 @@ class NodeRows:
     @cached_property
     def classes(self) -> Classes | None:
         """The classes of the rows, if sums over few of them are not as fast."""
-        criterion = self.criterion
-        if not isinstance(criterion, CountCriterion) or len(self.statistics) <= FEW:
-            return None
-        if ((self.statistics != 0).sum(axis=0) != 1).any():
-            return None
-        return Classes(self.statistics.argmax(axis=0).astype(np.uint16), criterion)
+        return Classes.of(self.statistics, self.criterion, FEW)
 
     @property
     def n_features(self) -> int:
