@@ -6,9 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayestree.inference.splitters import bivariate_rows
+from bayestree.inference.splitters import bivariate_rows, cuts
 from bayestree.inference.splitters.bivariate_search import LineSearch, Node
-from bayestree.inference.splitters.cuts import Classes, quality_of
 from bayestree.models.criteria import Entropy, Gini
 
 
@@ -194,8 +193,8 @@ def test_sums_by_the_class_of_each_row_find_the_same_lines(criterion, min_leaf):
     statistics = np.eye(40)[label] * weights[:, None]
     search = LineSearch(n_orientations=6, min_leaf=min_leaf, budget=100.0)  # screens the pairs
     each = [
-        Node(search, X, statistics, weights, quality_of(criterion), classes=classes)
-        for classes in (None, Classes.of(statistics.T, criterion, 20))
+        Node(search, X, statistics, weights, cuts.quality_of(criterion), classes=classes)
+        for classes in (None, cuts.Classes.of(statistics.T, criterion, 20))
     ]
     for find in ("single", "pair"):
         summed, by_row = (getattr(node, find)() for node in each)
