@@ -40,8 +40,9 @@ def harden(
     """Split at probability 1/2 under the point estimate; remove splits without support.
 
     A split needs ``limits.min_leaf`` rows on each side, under the point estimate and in half of the
-    draws; without them, its node is replaced by the child on the side of most rows. Pairs of leaves are merged if their split gains less than ``limits.min_gain``, and, smallest
-    gain first, while there are more than ``limits.max_leaves`` leaves.
+    draws; without them, its node is replaced by the child on the side of most rows. Pairs of leaves
+    are merged if their split gains less than ``limits.min_gain``, and, smallest gain first, while
+    there are more than ``limits.max_leaves`` leaves.
 
     Parameters
     ----------
@@ -89,7 +90,8 @@ def harden_sums(
 ) -> tuple[Hardened, Tensor]:
     """Like :func:`harden`, from the sums (L, c) of the statistics of the rows in each leaf.
 
-    ``counts`` (L,) are the numbers of these rows. Draws are not compared, which needs the rows. Also returns the number of the leaf in which the rows of each leaf end, shape (L,), 0 for leaves
+    ``counts`` (L,) are the numbers of these rows. Draws are not compared, which needs the rows.
+    Also returns the number of the leaf in which the rows of each leaf end, shape (L,), 0 for leaves
     without rows.
     """
     model = posterior.model

@@ -21,7 +21,7 @@ CHAIN = Topology(np.array([[-1, 1], [-2, -3]]))  # the right side of the root is
 
 
 def soft(topology, *draws):
-    """An oblique tree x > threshold at each node, with draws of the thresholds; the first counts."""
+    """An oblique tree x > threshold, with draws of the thresholds; the first is the estimate."""
     thresholds = np.array(draws, dtype=float)
     model = named.oblique(Categorical(2)).with_(topology=topology)
     sites = {

@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayestree.inference.splitters import bivariate_rows
+from bayestree.inference.splitters import bivariate_rows, cuts
 from bayestree.inference.splitters.bivariate_search import LineSearch, Node
+from bayestree.models.criteria import Entropy, Gini
 
 
 def gini(left, whole):
@@ -180,3 +181,24 @@ def test_weights_are_repeats():
 def test_numbers_out_of_range(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LineSearch(**wrong)
+
+
+@pytest.mark.parametrize("criterion", [Entropy(), Gini()])
+@pytest.mark.parametrize("min_leaf", [1, 5])
+def test_sums_by_the_class_of_each_row_find_the_same_lines(criterion, min_leaf):
+    rng = np.random.default_rng(0)
+    label = rng.integers(40, size=400)
+    X = rng.normal(size=(400, 4)) + rng.normal(size=(40, 4))[label]
+    weights = rng.uniform(0.5, 2, size=400)
+    statistics = np.eye(40)[label] * weights[:, None]
+    search = LineSearch(n_orientations=6, min_leaf=min_leaf, budget=100.0)  # screens the pairs
+    each = [
+        Node(search, X, statistics, weights, cuts.quality_of(criterion), classes=classes)
+        for classes in (None, cuts.Classes.of(statistics.T, criterion, 20))
+    ]
+    for find in ("single", "pair"):
+        summed, by_row = (getattr(node, find)() for node in each)
+        np.testing.assert_array_equal(by_row.features, summed.features)
+        np.testing.assert_allclose(by_row.coefficient, summed.coefficient)
+        assert by_row.intercept == pytest.approx(summed.intercept)
+        assert by_row.quality == pytest.approx(summed.quality)
