@@ -123,7 +123,7 @@ class RunFile(Head):
         return tasks[0] if len(tasks) == 1 else None
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
-        """Return all arguments of the estimator except ``missing_values``, ``verbose``, ``warm_start``.
+        """Return the arguments of the estimator that a file can state, and ``random_state``.
 
         The task is needed if the file leaves it to the data. An InputError names a setting that the
         tree cannot take.
