@@ -123,7 +123,7 @@ class RunFile(Head):
         return tasks[0] if len(tasks) == 1 else None
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
-        """Return all arguments of the estimator except ``verbose`` and ``warm_start``.
+        """Return the arguments of the estimator that a file can state, and ``random_state``.
 
         The task is needed if the file leaves it to the data. An InputError names a setting that the
         tree cannot take.
@@ -145,7 +145,8 @@ class RunFile(Head):
         weights = found.get("class_weight")
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
-        made = estimator_of(self.tree, str(task or self.task()))(**found)
+        kind = estimator_of(self.tree, str(task or self.task()))
+        made = kind(**found, missing_values=self.data.missing_values)
         several = len(self.data.targets) > 1
         if several and not (hasattr(made, "output") and made.leaf == "constant"):
             raise InputError(

@@ -68,12 +68,17 @@ class TestPredict:
         assert result.stderr.startswith("warning: column 'color': 80 rows hold a category")
         assert "'green', 'pink'" in result.stderr
 
+    def test_text_in_a_column_of_numbers_counts_as_missing(self, fitted, place):
+        fitted.assign(size=["x", *fitted["size"][1:]]).to_csv("new.csv", index=False)
+        said = "warning: column 'size': 1 row holds a value that cannot be read as a number ('x')"
+        assert done("predict", "tree", "new.csv").stderr.startswith(said)
+
     def test_refusals(self, fitted, place):
         assert "has no model.safetensors" in refused("predict", ".", "data.csv")
         fitted.drop(columns=["size", "color"]).to_csv("new.csv", index=False)
         assert "columns 'size', 'color' are missing" in refused("predict", "tree", "new.csv")
-        fitted.assign(size="x").to_csv("new.csv", index=False)
-        assert "'size' should hold numbers, but line 2 of 'new.csv' holds 'x'" in refused(
+        fitted.assign(size=np.inf).to_csv("new.csv", index=False)
+        assert "80 infinite values ('size': 80), first at line 2 of 'new.csv'" in refused(
             "predict", "tree", "new.csv"
         )
         assert "exists; choose another file, or add --force" in refused(

@@ -99,6 +99,18 @@ class TestNumbers:
         assert "column 'a' holds numbers that cannot be read: line 2 of 'rows.csv' holds" in said
         assert "with a decimal point and without other marks" in said
 
+    @pytest.mark.parametrize("missing", ["?", ["?", -9], {"a": "?"}])
+    def test_declared_codes(self, missing, storage, tmp_path):
+        found = rows_of(tmp_path, storage, with_cell(203, 0, "?"), missing_values=missing)
+        assert list(found.X) == ["a", "a missing", "b"]
+        assert found.X["a missing"].sum() == 1
+        assert "?" in found.encoding.codes["a"]
+
+    def test_codes_that_are_not_declared(self, storage, tmp_path):
+        found = rows_of(tmp_path, storage, with_cell(203, 0, "-9999"))
+        (remark,) = found.remarks
+        assert remark.startswith("column 'a' holds -9999 in 1 of 400 rows, far from all other")
+
     def test_few_codes_are_categories(self, storage, tmp_path):
         codes = np.where(np.arange(N) % 50, (np.arange(N) % 4).astype(str), "3+")
         found = rows_of(tmp_path, storage, frame().assign(a=codes).to_csv(index=False))

@@ -65,7 +65,7 @@ class TestReading:
         said = {"max_depth": 3, "epochs": 40, "n_draws": 50, "n_experts": 20, "random_state": 3}
         assert said.items() <= found.items()
         assert found["steepness"] is None
-        run_only = {"verbose": "auto", "warm_start": False}
+        run_only = {"missing_values": None, "verbose": "auto", "warm_start": False}
         assert run.estimator("classification").get_params() == found | run_only
 
     def test_what_is_left_out(self):
