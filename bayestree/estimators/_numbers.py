@@ -201,8 +201,8 @@ def check_labels(y: Any) -> None:
         if values.ndim:  # otherwise scikit-learn refuses it
             dtype = {"integer": "int", "floating": "float", "boolean": "bool"}.get(kind, "str")
             raise ValueError(
-                f"y must hold text, numbers or booleans, got labels of the kind {kind!r}, such as "
-                f"{values.ravel()[0]}; convert them by y.astype({dtype})."
+                f"Unknown label type {kind!r}, such as {values.ravel()[0]}: y must hold text, "
+                f"numbers or booleans; convert it by y.astype({dtype})."
             )
 
 
