@@ -167,7 +167,8 @@ def movable_columns(
     missing unless ``features`` names the column; to fill it in costs 1 and, for a number, its
     distance from the mean. Dates stay as they are: no linear program keeps their parts consistent.
     """
-    limits, found = _limits(encoding, features), []
+    limits = _limits(encoding, features)
+    found: list[Movable] = []
     for number, (column, own) in enumerate(zip(encoding.columns, encoding.places, strict=True)):
         value, named = cells[number], features is not None
         if number not in limits or (pd.isna(value) and column.gaps and not named):

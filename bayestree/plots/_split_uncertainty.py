@@ -38,9 +38,10 @@ def split_uncertainty(
     P(right), the probability of leaving its polytope. The line is the mean, the band the credible
     interval. Marks are rows whose side is uncertain: the posterior probability of the side opposite
     to that of the point estimate exceeds 10 %. The title has their share of all rows, weighted by
-    the probability of reaching the node, as in the table of ``split_uncertainty``. A hard split appears as a step with a thin band, a soft one as a slope, and one that the data do
-    not determine has a wide band. The strip below shows the colours of ``y``: a good split
-    separates them.
+    the probability of reaching the node, as in the table of ``split_uncertainty``. A hard split
+    appears as a step with a thin band, a soft one as a slope, and one that the data do not
+    determine has a wide band. The strip below shows the colours of ``y``: a good split separates
+    them.
 
     Parameters
     ----------
