@@ -45,7 +45,7 @@ def test_a_number_to_reach(table, place):
     assert "Nearest" not in done("explain", "tree", "0").stdout
     low, high = table["price"].quantile([0.4, 0.6])
     prints = [done("explain", "tree", "0", "--target", f"{v}").stdout for v in (low, high)]
-    assert any("makes the tree predict at" in text for text in prints)
+    assert any("makes the prediction at" in text for text in prints)
 
 
 def test_refusals(fitted, place):

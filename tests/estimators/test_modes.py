@@ -154,6 +154,8 @@ def test_sizes_over_all_modes(iris, several):
     own = [mode.polytope_size(20) for mode in several.modes_]
     np.testing.assert_array_equal(found.sizes(), own[several._medoid].sizes())
     assert "Over all modes: facets of the root" in str(found)
+    assert "leaves in use by a draw" in str(found)
+    assert "depth of the deterministic trees" in str(found)
     expected = sum(w * (one.sizes()[:, 0] == 2).mean() for w, one in zip(weights, own, strict=True))
     assert found.over_modes.facets[2] == pytest.approx(expected)
     every = sum(w * (one.sizes().sum(1) == 3).mean() for w, one in zip(weights, own, strict=True))

@@ -1,6 +1,7 @@
 """The nearest change as it is printed, against what ``predict`` returns for the changed row."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -97,7 +98,7 @@ def test_ranges_are_saved_and_may_be_absent(tmp_path):
     clf = CLASSIFIERS["tree"].fit(X, y)
     clf.save(tmp_path / "tree.safetensors")
     for one in (clf, bayestree.load(tmp_path / "tree.safetensors")):
-        columns = {column.name: column for column in one.encoding_.columns}
+        columns: dict[str, Any] = {column.name: column for column in one.encoding_.columns}
         assert columns["children"].span == (0.0, 5.0)
         assert [column.whole for column in columns.values()] == [True, True, True, False, True]
     described = json.loads(json.dumps(clf.encoding_.to_json()))
