@@ -284,8 +284,11 @@ class Svi(Variational, Stage):
             with seeded(draw_seed(generator)):
                 fits.append(run(model, data, init, settings, self.n_draws, progress))
         best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
-        numbers = {"epochs": epochs, "more_epochs": max(usual, 2 * epochs)}
-        numbers["n_rows"] = float(data.weights.sum())
+        numbers = {
+            "epochs": epochs,
+            "more_epochs": max(usual, 2 * epochs),
+            "n_rows": float(data.weights.sum()),
+        }
         counts = {name: np.array(value) for name, value in numbers.items()}
         best = replace(best, stats={**best.stats, **counts})
         if len(data.X) <= DENSITY_ROWS and not data.mapped:
