@@ -126,7 +126,7 @@ class Dependence(FittedTree):
                 encoding=encoding,
                 misfit=None if extra is None else self.posterior_.model.leaf.misfit,
             )
-        prior = room.prior_votes(self._used, encoding)
+        prior = room.prior_votes(self._source, encoding)
         return room.Importance(encoding.names, *found, prior, level)
 
     def shapley_values(self, X: ArrayLike, background: ArrayLike | None = None) -> ShapleyValues:

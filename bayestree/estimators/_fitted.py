@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import Seed
 from bayestree._utils.progress import Verbose
 from bayestree.diagnostics.reach import Reach
@@ -41,6 +41,7 @@ class FittedTree:
     _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
     _encode: Callable[[AnyArray], AnyArray]  # to class numbers, or standardised values
     _decode: Callable[[AnyArray], AnyArray]
+    _source: IntArray  # see ``columns_in_use``
     _averages: Callable[[], bool]
     _expectation: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
     _reach: Reach = cast(Reach, _Unmeasured())  # replaced by a fit of linear experts

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from scipy.special import logsumexp, ndtri
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, weighted_quantiles
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, weighted_quantiles
 from bayestree._utils.softplus import softplus
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.draws import Draws, kept_draws, split_of, tails
@@ -189,8 +189,12 @@ def draw_importance(
     return votes, *_with_error(loss, data.weights.numpy(force=True)), weights
 
 
-def prior_votes(used: BoolArray, encoding: Encoding) -> FloatArray:
-    """Expected share of each column in the votes under a prior that treats all features alike."""
+def prior_votes(source: IntArray, encoding: Encoding) -> FloatArray:
+    """Expected share of each column in the votes under a prior that treats all features alike.
+
+    ``source`` (d,) has the own number of each feature that the fit uses, and others elsewhere.
+    """
+    used = source == np.arange(len(source))
     return encoding.by_column(used / max(used.sum(), 1))
 
 
