@@ -76,6 +76,18 @@ def test_a_posterior_goes_to_arviz_1_and_comes_back(case, tmp_path):
     assert figures["checks"] > 0
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
+def test_a_mixture_has_the_same_score_there(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    settings = {"epochs": 10, "n_draws": 50, "n_experts": 2, "max_depth": 1, "n_modes": 2}
+    clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, X[:, 0] > 0)
+    made = clf.to_arviz(X, X[:, 0] > 0)
+    made.to_netcdf(tmp_path / "0.nc")
+    code = "import sys, arviz as az; print(az.loo(az.from_netcdf(sys.argv[1]).load()).elpd)"
+    there = float(run("-c", code, tmp_path / "0.nc").split()[-1])
+    assert there == pytest.approx(arviz_compat.arviz().loo(made).elpd_loo)
+
+
 def test_the_tests_of_adapter_and_diagnostics_pass_there():
     tests = ["test_arviz.py", "test_psis.py", "test_mcmc.py", "diagnostics"]
     paths = [f"tests/{name}" for name in tests]

@@ -42,13 +42,17 @@ OTHERS = {
     ),
 }
 PARTS = ("prior", "likelihood")
+OF_MODES = [
+    *["plot_forest", "summary", "ess", "hdi", *OF_ROWS, *OF_OBS],
+    *["plot_ppc of the prior", "plot_khat", "plot_elpd", "plot_compare", "psens"],
+]
 OF_ENERGY = ["plot_energy", "bfmi"]
 
 
 def called(name, data):
     """The result of the function."""
     az = arviz_compat.arviz()
-    variables = ["intercept"]
+    variables = ["intercept" if "intercept" in data.posterior else "prediction"]
     if name in OTHERS:
         return OTHERS[name](az, data, variables)
     given = {"var_names": variables} if name in OF_DRAWS else {}
@@ -71,6 +75,9 @@ def made():
         ),
         "nuts": bt.ConvexPolytopeTreeClassifier(**short, inference="nuts", **draws).fit(X, labels),
         "map": bt.ConvexPolytopeTreeClassifier(**short, inference="map").fit(X, labels),
+        "modes": bt.ConvexPolytopeTreeClassifier(**short | {"n_modes": 2}, n_draws=50).fit(
+            X, labels
+        ),
     }
     return {
         name: (fit.to_arviz(X, y if name == "numbers" else labels, n_prior=10), fit.to_arviz())
@@ -88,6 +95,11 @@ def close():
 @pytest.mark.parametrize("name", [*OF_DRAWS, *OF_ROWS, *OF_OBS, *OTHERS])
 def test_functions_work_with_the_rows(made, kind, name):
     assert called(name, made[kind][0]) is not None
+
+
+@pytest.mark.parametrize("name", OF_MODES)
+def test_functions_work_with_a_mixture(made, name):
+    assert called(name, made["modes"][0]) is not None
 
 
 @pytest.mark.parametrize("name", OF_DRAWS)

@@ -508,6 +508,7 @@ def test_the_score_of_refits(iris):
     assert str(found).startswith("3 refits, 60 rows")
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_refits_of_numbers_and_impossible_folds(iris, values):
     X, y = values
     settings = {"n_modes": 2, "inference": "grow", "max_depth": 1, "min_gain": 0.0}
