@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -152,7 +152,7 @@ class MixedContainer:
         classes = mode.tree_.class_names
         row, last = self.rows.dims[0], "class" if classes else "output"
         found = xr.DataArray(shaped, dims=("chain", "draw", row, last)[: shaped.ndim])
-        own = {name: np.arange(size) for name, size in found.sizes.items()}
+        own: dict[Hashable, Any] = {name: np.arange(size) for name, size in found.sizes.items()}
         own |= {"class": list(classes)} if classes else {}
         own |= {row: self.rows[row].to_numpy()}
         return found.assign_coords(own).to_dataset(name="prediction")

@@ -111,10 +111,10 @@ def test_an_interrupted_partial_fit_changes_nothing(kind, inference):
     interrupt(lambda one: one.partial_fit(X, target(kind, score)), estimator)
     assert vars(estimator) == before
     estimator.partial_fit(X, target(kind, score))
-    before = deepcopy(estimator)
+    kept = deepcopy(estimator)
     interrupt(lambda one: one.partial_fit(other, target(kind, other_score)), estimator)
-    assert same(estimator, before)
+    assert same(estimator, kept)
     for name, values in estimator._stream.items():
-        assert values.tobytes() == before._stream[name].tobytes()
+        assert values.tobytes() == kept._stream[name].tobytes()
     estimator.partial_fit(other, target(kind, other_score))
-    assert same(estimator, before.partial_fit(other, target(kind, other_score)))
+    assert same(estimator, kept.partial_fit(other, target(kind, other_score)))

@@ -114,9 +114,9 @@ def test_arrays_have_ranges_of_the_rows_that_count():
     weights = np.ones(len(rows))
     rows[0], weights[0] = 1e6, 0.0
     clf = CLASSIFIERS["tree"].fit(rows, y, weights)
-    spans = [column.span for column in clf.encoding_.columns]
-    assert spans == [(one.min(), one.max()) for one in rows[1:].T]
-    assert [column.whole for column in clf.encoding_.columns] == [True, True, True, False]
+    columns: list[Any] = [*clf.encoding_.columns]
+    assert [column.span for column in columns] == [(one.min(), one.max()) for one in rows[1:].T]
+    assert [column.whole for column in columns] == [True, True, True, False]
 
 
 def test_limits_may_exceed_the_range():
