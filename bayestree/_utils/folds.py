@@ -25,4 +25,4 @@ def split_rows(n_rows: int, labels: ArrayLike | None, n_folds: int, seed: int) -
 def smallest_class(labels: ArrayLike) -> tuple[Any, int]:
     """The class with the fewest rows, and their number."""
     values, counts = np.unique(np.asarray(labels), return_counts=True)
-    return values[counts.argmin()], int(counts.min())
+    return values.tolist()[counts.argmin()], int(counts.min())

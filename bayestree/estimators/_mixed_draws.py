@@ -90,6 +90,7 @@ class MixedContainer:
     ``modes`` are fitted estimators with the ``weights`` (M,), and ``containers`` theirs, with the
     same groups. ``rows`` [row or point, feature] are those at which predictions are shown, on the
     scale of the draws, and ``row_weights`` (n,) the weights of all.
+    ``of_prior`` are the numbers of prior draws of the modes, of which ``n_prior`` are taken.
     """
 
     modes: Sequence[Any]
@@ -97,6 +98,7 @@ class MixedContainer:
     containers: Sequence[Any]
     rows: xr.DataArray
     row_weights: FloatArray | None
+    of_prior: Sequence[int]
     n_prior: int
     seeds: np.random.RandomState
 
@@ -127,8 +129,7 @@ class MixedContainer:
 
     @cached_property
     def _drawn_prior(self) -> MixedDraws:
-        lengths = [self.n_prior] * len(self.modes)
-        return MixedDraws.of(self.weights, lengths, self.n_prior, self.seeds)
+        return MixedDraws.of(self.weights, self.of_prior, self.n_prior, self.seeds)
 
     def _of_draws(self, mode: Any) -> xr.Dataset:
         """Predictions and numbers of leaves of a mode's draws."""

@@ -189,17 +189,21 @@ class Mixture(StagedTree):
         wanted = self._mixed_groups(groups, data)
         of_modes = [name for name in wanted if name != "posterior"]
         seeds = check_random_state(draw_seed(random_state))
+        # 0 or less is refused by the modes, and a mode of weight 0 has a draw that is not taken
+        shares = np.ceil(n_prior * self.mode_weights_).astype(int).clip(min(n_prior, 1))
+        of_prior = shares.tolist()
         made = MixedContainer(
             modes,
             self.mode_weights_,
             [
                 mode._container(
-                    data, row_labels, groups=of_modes, n_prior=n_prior, random_state=seeds
+                    data, row_labels, groups=of_modes, n_prior=count, random_state=seeds
                 )
-                for mode in steps_of(modes, "modes")
+                for mode, count in steps_of([*zip(modes, of_prior, strict=True)], "modes")
             ],
             self._shown_rows(data, row_labels),
             None if data is None else data.weights.numpy(force=True).astype(np.float64),
+            of_prior,
             n_prior,
             seeds,
         )

@@ -371,6 +371,8 @@ def test_the_groups_of_a_mixture(iris, several):
     own = group(several.modes_[1].to_arviz(), "log_prior")["leaf"][0]
     drawn = prior[prior["mode"].to_numpy() == 1].to_numpy() + float(own.mean())
     assert np.isclose(drawn[:, None], own.to_numpy()).any(axis=1).all()
+    with pytest.raises(ValueError, match="n_prior must be 1 or more, got 0"):
+        several.to_arviz(n_prior=0)
     without = several.to_arviz()
     assert group(without, "posterior")["prediction"].dims[2] == "point"
     assert group(without, "constant_data")["X"].dims == ("point", "feature")
@@ -456,7 +458,7 @@ def test_leave_one_out_of_the_draws_is_that_of_the_mixture(weight):
     weights = np.array([0.5, 0.3, 0.2])
     coins = [coin(*prior, seed=n) for n, prior in enumerate([(1, 1), (30, 3), (3, 30)])]
     each, exact = zip(*coins, strict=True)
-    made = _mixed_draws.MixedContainer([], weights, [], None, np.full(12, weight), 1, None)
+    made = _mixed_draws.MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
     shifted = made._mixed_likelihood([weight * one for one in each])
     drawn = _mixed_draws.MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
     posterior = xr.Dataset({"p": (("chain", "draw"), np.zeros((1, 12_000)))})
