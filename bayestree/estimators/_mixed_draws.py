@@ -153,7 +153,7 @@ class MixedContainer:
         classes = mode.tree_.class_names
         row, last = self.rows.dims[0], "class" if classes else "output"
         found = xr.DataArray(shaped, dims=("chain", "draw", row, last)[: shaped.ndim])
-        own = {name: np.arange(size) for name, size in found.sizes.items()}
+        own: dict[Any, Any] = {name: np.arange(size) for name, size in found.sizes.items()}
         own |= {"class": list(classes)} if classes else {}
         own |= {row: self.rows[row].to_numpy()}
         return found.assign_coords(own).to_dataset(name="prediction")
