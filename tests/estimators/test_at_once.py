@@ -105,11 +105,11 @@ def test_an_interrupted_warm_start_changes_nothing(name):
 def test_an_interrupted_partial_fit_changes_nothing(kind, inference):
     draws = {} if inference == "svi" else {"n_draws": None}
     estimator = getattr(bayestree, kind)(**CPT | draws | {"inference": inference}, random_state=0)
-    before = dict(vars(estimator))
+    parameters = dict(vars(estimator))
     X, score = rows("ab")
     other, other_score = rows("ab", seed=1)
     interrupt(lambda one: one.partial_fit(X, target(kind, score)), estimator)
-    assert vars(estimator) == before
+    assert vars(estimator) == parameters
     estimator.partial_fit(X, target(kind, score))
     kept = deepcopy(estimator)
     interrupt(lambda one: one.partial_fit(other, target(kind, other_score)), estimator)
