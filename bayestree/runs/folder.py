@@ -20,6 +20,7 @@ RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"
 MODEL, COLUMNS, TREE, FACETS = "model.safetensors", "columns.json", "tree.txt", "facets.csv"
 METRICS, DRAWS, PREDICTIONS = "metrics.json", "posterior.nc", "predictions.parquet"
 REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"  # ROWS exists only as a draft
+NEXT = ".next"  # the folder of a run that will replace the one around it
 RESULTS = (MODEL, COLUMNS, TREE, FACETS, METRICS, DRAWS, PREDICTIONS, REPORT)
 CHECKPOINT = re.compile(r"\.?\d{4}\.safetensors(\..+)?")  # or its draft
 
@@ -100,6 +101,24 @@ class RunFolder:
             _remove(self / name)
         self.clear_checkpoints()
         self.remove_drafts()
+
+    def to_write(self, *, force: bool) -> "RunFolder":
+        """Return this folder or, for a run that replaces a fitted one, one inside it."""
+        inside = RunFolder(self / NEXT)
+        return inside if inside.is_run() or (force and (self / MODEL).is_file()) else self
+
+    def replace_by(self, other: "RunFolder") -> None:
+        """Move a finished run, except its run file, to this folder in the place of its own.
+
+        The manifest is moved last, so that the other folder remains a run until all is done, and
+        the move can be repeated if it is interrupted.
+        """
+        if self.is_run():
+            self.clear()
+        for name in (*RESULTS, LOG, MANIFEST):
+            if (other / name).exists():
+                (other / name).replace(self / name)
+        shutil.rmtree(other.path)
 
     def clear_checkpoints(self) -> None:
         """Remove the checkpoints of loops, and their folder if it is empty then."""

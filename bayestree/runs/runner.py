@@ -11,7 +11,7 @@ import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -57,7 +57,9 @@ def run(
         an uninterrupted run. A finished run gets its missing outputs, and an empty folder a new
         run.
     force : bool
-        Replace another run in the folder; files that do not belong to a run stay.
+        Replace another run in the folder; files that do not belong to a run stay. A fitted run is
+        replaced once the new one is done, and stays if that fails; until then the new one is in the
+        subfolder ``.next``, where ``resume`` continues it.
     display : Display, optional
         Shows progress; by default it is only written to the folder's log.
     command : str, optional
@@ -73,32 +75,50 @@ def run(
     """
     if resume and force:
         raise InputError("--resume continues a run and --force replaces it; specify only one.")
-    folder = RunFolder(file.output.folder)
-    folder.check()
-    with folder.locked(), scratch_in(folder.path):
-        new = folder.is_new()
-        resume = _check_folder(folder, resume=resume, force=force)
-        rows = read_rows(file)
-        explicit = file.explicit(rows.task)
-        estimator = file.estimator(rows.task, rows.y)
-        if file.data.storage == "disk" and not fits_in_parts(estimator):
-            raise InputError(
-                f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
-                f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
-                "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
-                'extend and refine, or set storage = "memory".'
-            )
-        if resume:
-            _check_same(folder, explicit, rows)
-            manifest = _resumed_manifest(folder, explicit)
-        else:
-            folder.clear()
-            manifest = new_manifest(explicit, rows, command)
-        with closing(Displays(display or Silent(), LogFile(folder / LOG))) as displays:
-            job = _Job(folder, explicit, rows, manifest, displays)
-            with _recording_end(job, new=new), _warnings_to(job):
-                job.go(estimator, resumed=resume)
-    return open_run(folder.path)
+    target = RunFolder(file.output.folder)
+    target.check()
+    with target.locked(), scratch_in(target.path):
+        folder = target.to_write(force=force)
+        with nullcontext() if folder is target else folder.locked():
+            explicit = _run_in(folder, file, resume, force, display or Silent(), command)
+        if folder is not target:
+            explicit.write_toml(target / RUN)
+            target.replace_by(folder)
+    return open_run(target.path)
+
+
+def _run_in(
+    folder: RunFolder,
+    file: RunFile,
+    resume: bool,
+    force: bool,
+    display: Display,
+    command: str | None,
+) -> RunFile:
+    """Run in a folder, whatever the run file says; the run file with explicit values."""
+    new = folder.is_new()
+    resume = _check_folder(folder, resume=resume, force=force)
+    rows = read_rows(file)
+    explicit = file.explicit(rows.task)
+    estimator = file.estimator(rows.task, rows.y)
+    if file.data.storage == "disk" and not fits_in_parts(estimator):
+        raise InputError(
+            f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
+            f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
+            "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
+            'extend and refine, or set storage = "memory".'
+        )
+    if resume:
+        _check_same(folder, explicit, rows)
+        manifest = _resumed_manifest(folder, explicit)
+    else:
+        folder.clear()
+        manifest = new_manifest(explicit, rows, command)
+    with closing(Displays(display, LogFile(folder / LOG))) as displays:
+        job = _Job(folder, explicit, rows, manifest, displays)
+        with _recording_end(job, new=new), _warnings_to(job):
+            job.go(estimator, resumed=resume)
+    return explicit
 
 
 @dataclass

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import warnings
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -333,13 +334,52 @@ class TestRefusals:
             run(run_file(tmp_path, inference=wrong, output={"folder": "new/out"}))
         assert files_in(tmp_path) == ["data.csv"]
 
-    def test_a_forced_run_that_is_refused_leaves_its_run_file(self, tmp_path):
+    def test_a_forced_run_that_is_refused_leaves_the_other_run(self, tmp_path):
         folder = run(run_file(tmp_path)).folder
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
         wrong = {"search_facets": True, "steepness": 3.0}
         with pytest.raises(InputError, match="search_facets needs"):
             run(run_file(tmp_path, inference=wrong), force=True)
-        assert files_in(folder) == ["manifest.json", "run.log", "run.toml"]
-        assert "search_facets needs" in manifest(folder)["error"]
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    @pytest.mark.parametrize("stage", ["fit", "scores"])
+    def test_a_forced_run_that_is_interrupted_leaves_the_other_run(self, stage, tmp_path):
+        folder = run(run_file(tmp_path)).folder
+        before = numbers(folder)
+        deeper = run_file(tmp_path, model={"max_depth": 2})
+        with pytest.raises(KeyboardInterrupt):
+            run(deeper, force=True, display=Recorder(stage, interrupt))
+        assert numbers(folder) == before
+        assert open_run(folder).file.parameters()["max_depth"] == 1
+        with pytest.raises(InputError, match="contains an unfinished run; add --resume"):
+            run(deeper)
+
+        found = run(deeper, resume=True)
+        assert found.file.parameters()["max_depth"] == 2
+        assert found.manifest["resumed"] == 1
+        assert not (folder / ".next").exists()
+        fresh = run_file(tmp_path, model={"max_depth": 2}, output={"folder": "fresh"})
+        assert numbers(folder) == numbers(run(fresh).folder)
+        assert run(deeper, resume=True).manifest["resumed"] == 2
+
+    def test_a_move_that_was_interrupted_is_repeated(self, tmp_path, monkeypatch):
+        folder = run(run_file(tmp_path)).folder
+        deeper = run_file(tmp_path, model={"max_depth": 2})
+        move = Path.replace
+
+        def stop(path, to):
+            if path.name == "metrics.json" and path.parent.name == ".next":
+                raise KeyboardInterrupt
+            return move(path, to)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", stop)
+            with pytest.raises(KeyboardInterrupt):
+                run(deeper, force=True)
+        found = run(deeper, resume=True)
+        assert found.file.parameters()["max_depth"] == 2
+        assert (folder / "metrics.json").exists()
+        assert (folder / "model.safetensors").exists()
 
     def test_data_that_cannot_be_used_leaves_nothing(self, tmp_path):
         with pytest.raises(InputError, match=r"target .weight. is not a column of .data\.csv."):
