@@ -1,11 +1,12 @@
 """What a new user sees: a table as it comes through every command at the defaults.
 
-Run: python benchmarks/first_use.py TABLE.csv TARGET [--drop COLUMN ...] [--row 3]
+Run: python benchmarks/first_use.py TABLE.csv TARGET [--drop COLUMN ...] [--rows 2000] [--row 3]
 
 All that `fit`, `explain` and `cross_val_score` in Python and `run`, `diagnose`, `summary`,
 `explain` and `report` on the command line print is printed, warnings included. The last lines are
 scores of three folds (log loss and accuracy, or RMSE and R2), ours beside a constant, a linear
-model, a forest and boosting, which tell whether the verdict is right.
+model, a forest and boosting, which tell whether the verdict is right. Of larger tables, ``--rows``
+rows are drawn at random.
 """
 
 import argparse
@@ -99,7 +100,8 @@ def in_python(X: pd.DataFrame, y: pd.Series, classifies: bool, row: int) -> None
     print(f">>> print(model.explain(X.iloc[[{row}]]))\n{model.explain(X.iloc[[row]])}", flush=True)
 
 
-def on_the_command_line(path: Path, target: str, drop: list[str], row: int, folder: Path) -> None:
+def on_the_command_line(path: Path, target: str, drop: list[str], row: int) -> None:
+    folder = path.parent
     file, result = folder / f"{path.stem}.toml", folder / "result"
     file.write_text(RUN_FILE.format(path=path.resolve(), target=target, drop=drop, folder=result))
     for verb in (
@@ -135,18 +137,23 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("target")
     parser.add_argument("--drop", nargs="*", default=[])
+    parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--row", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
     sys.stderr = sys.stdout  # warnings in their places
-    frame = pd.read_csv(options.path).drop(columns=options.drop)
-    frame = frame[frame[options.target].notna()]
+    every = pd.read_csv(options.path)
+    every = every[every[options.target].notna()]
+    every = every.sample(min(options.rows, len(every)), random_state=0).sort_index()
+    frame = every.drop(columns=options.drop)
     y = frame.pop(options.target)
     classifies = not pd.api.types.is_numeric_dtype(y) or y.nunique() <= 20
     print(f"{options.path.stem}: {frame.shape[0]} rows, {frame.shape[1]} columns, y: {y.name}")
     in_python(frame, y, classifies, options.row)
     with tempfile.TemporaryDirectory() as folder:
-        on_the_command_line(options.path, options.target, options.drop, options.row, Path(folder))
+        table = Path(folder) / options.path.name
+        every.to_csv(table, index=False)
+        on_the_command_line(table, options.target, options.drop, options.row)
     scores(frame, y, classifies)
 
 

@@ -8,6 +8,8 @@ from bayestree.estimators._detached import GAP, KEPT, drawn_in
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators.registry import ESTIMATORS
 
+pytestmark = pytest.mark.filterwarnings("ignore:column .* far from all other values")
+
 RNG = np.random.default_rng(0)
 N = 1000
 HALF = np.r_[np.zeros(N // 2), RNG.exponential(size=N // 2)]

@@ -135,7 +135,8 @@ class TestFacets:
     def test_nodes_are_found_in_the_posterior(self, sampled):
         """If ``tree_`` lacks nodes of the soft tree, the two are numbered differently."""
         other = copy(sampled)
-        other._reach = sampled._reach._replace(nodes=sampled._reach.nodes[::-1])
+        others = sampled.posterior_.model.topology.n_nodes - 1 - sampled._reach.nodes
+        other._reach = sampled._reach._replace(nodes=others)
         sizes = other.polytope_size().facets
         assert (sizes != sampled.polytope_size().facets).any()
         for number in range(len(sampled.tree_.topology.node_labels)):
