@@ -37,7 +37,7 @@ MIN_NATS = 2.0  # a gain of the ELBO by two nats is accepted: a facet costs abou
 MIN_SHARE = 1e-3  # so is one by this share of the ELBO
 N_ERRORS = 2.0  # and one by this multiple of its Monte Carlo error
 MUCH = 2.0  # multiple of the accepted gain that fails, if it is also more than this for each row:
-ROW_NATS = 0.03  # fits below moved predictions by 0.03 at most when they went on for far longer
+ROW_NATS = 0.03  # docs/convergence.md has the tables on which this was measured
 MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
@@ -100,7 +100,7 @@ def check_convergence(
         checks += _hamiltonian(stats)
     if known is not None and len(known.runs) > 1:
         checks.append(_evidence(known))
-    found = [_elbo_gain(stats)] if "elbo" in stats else []
+    found = [_elbo_gain(stats, single_leaf)] if "elbo" in stats else []
     found += [_importance_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
@@ -362,8 +362,11 @@ def _evidence(found: Evidence) -> Check:
     )  # fmt: skip
 
 
-def _elbo_gain(stats: Mapping[str, Any]) -> Check | str:
-    """Whether brief further steps at an undecayed learning rate would have raised the ELBO."""
+def _elbo_gain(stats: Mapping[str, Any], single_leaf: bool) -> Check | str:
+    """Whether brief further steps at an undecayed learning rate would have raised the ELBO.
+
+    In a tree with a ``single_leaf`` they cannot change what the fit found: it never fails.
+    """
     if not np.isfinite(stats["elbo"]).all():
         raise ValueError("stats['elbo'] must be finite, but is not: the fit has diverged.")
     if "elbo_gain" not in stats:
@@ -376,9 +379,13 @@ def _elbo_gain(stats: Mapping[str, Any]) -> Check | str:
     limit = max(MIN_NATS, MIN_SHARE * size, N_ERRORS * error)
     rows = float(stats.get("n_rows", 0.0))  # unknown in files of earlier versions
     verdict = _grade(gain, (limit, max(MUCH * limit, ROW_NATS * rows)))
+    if single_leaf and verdict == "failed":
+        verdict = "doubtful"
     each = f", {gain / rows:+.2g} for each row" if rows else ""
     remedy = "" if verdict == "ok" else _more_epochs(stats)
-    if verdict == "doubtful":
+    if verdict == "doubtful" and single_leaf:
+        remedy = "Nothing: the tree has no split that more steps could refine."
+    elif verdict == "doubtful" and gain <= ROW_NATS * rows:
         remedy = f"Nothing for predictions. For posteriors of nodes: {remedy}"
     return Check(
         "elbo", "convergence", gain, limit, verdict,

@@ -106,12 +106,14 @@ def held_out_intervals(
     error = ERRORS * float(np.sqrt(level * (1 - level) / n))
     holds = abs(apart) <= error or (at_least and apart > 0)
     says = f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
-    if residual is None:
+    if residual is None or not np.any(residual[1]):  # nothing can beat the mean of equal values
         return HeldOut(holds, says)
     own, constant = map(np.square, residual)
-    whole = max(float(constant.mean()), np.finfo(np.float64).tiny)  # 0 if y is constant
-    gains = (constant - own) / whole
-    gain, spread = float(gains.mean()), float(gains.std() / np.sqrt(n))
+    whole = float(constant.mean())
+    ratio = float(own.mean()) / whole
+    gain = 1 - ratio
+    # The standard error of a ratio of means, by the delta method.
+    spread = float((own - ratio * constant).std() / (whole * np.sqrt(n)))
     says += (
         f" The mean squared error is {_apart(gain)} that of the mean of y, by {abs(gain):.1%} "
         f"(standard error {spread:.1%})."

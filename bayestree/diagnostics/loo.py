@@ -148,12 +148,17 @@ class Loo:
         Raises
         ------
         ValueError
-            If the numbers of rows differ.
+            If the numbers of rows or of refits differ.
         """
         n = len(self.elpd_row)
         if len(other.elpd_row) != n:
             raise ValueError(
                 f"other must score the same rows: it has {len(other.elpd_row)}, this has {n}."
+            )
+        if other.n_folds != self.n_folds:
+            raise ValueError(
+                f"other must be scored in the same way: it has {other.n_folds} refits, this has "
+                f"{self.n_folds}."
             )
         each = self.elpd_row - other.elpd_row
         return LooDifference(

@@ -30,7 +30,9 @@ ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 NODES = "Do not rely on those of nodes: for these, fit a small tree with inference='nuts'."
 VARIATIONAL = f"approximate, from one variational fit: somewhat narrow for P(y | x). {NODES}"
 VARIATIONAL_MODES = f"approximate, from variational fits: about right for P(y | x). {NODES}"
-FOUND_NOTHING = "the tree found nothing: it has a single leaf, and predicts the same for every row."
+FOUND_NOTHING = (
+    "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
+)
 DISTILLED = (
     " The nodes are those of the distilled tree, whose draws are variational: use "
     "mode_tree='medoid' for those of a mode."
@@ -190,7 +192,7 @@ class Convergence:
         elif known.better:
             verdict = "can be used, judging by held-out rows."
         elif self.single_leaf:
-            verdict = f"the tree found nothing: they are as good as {known.constant}."
+            verdict = f"the tree found nothing: they are no better than {known.constant}."
         else:
             verdict = f"no better than {known.constant}, as far as the held-out rows can tell."
         return f"{verdict} {known.says}"

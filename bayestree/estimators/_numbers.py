@@ -61,7 +61,7 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     else:  # by position, as validate_data has compared the names, if X and the fit have them
         names = [column.name for column in estimator.encoding_.columns]
     numbered = table.set_axis(names, axis=1).reset_index(drop=True)
-    survey = _survey(estimator, numbered) if reset else None
+    survey = _survey(estimator, numbered, sample_weight) if reset else None
     return _encoded(estimator, numbered, survey, y, sample_weight, checks)
 
 
@@ -82,7 +82,8 @@ def _numeric(
     """X, and y if it is given, for X of numbers, of which some may be missing."""
     # Types of X other than double precision are those of large files, which are not copied.
     reset, in_file = checks.get("reset", True), checks["dtype"] == "numeric"
-    finite = True if in_file or estimator._in_place() else "allow-nan"
+    some = "allow-nan" if estimator.missing_values is None else False  # codes may be infinite
+    finite = True if in_file or estimator._in_place() else some
     try:
         found = validate_data(estimator, X, *args, ensure_all_finite=finite, **checks)
     except ValueError as error:
@@ -95,13 +96,14 @@ def _numeric(
     if in_file or estimator._in_place():
         if estimator.missing_values is not None:
             raise ValueError(
-                "missing_values is for rows in memory that are not images, whose values may be "
-                "missing; replace the codes."
+                "missing_values needs rows in memory, and no image_shape or network; replace the "
+                "codes in X."
             )
     else:
-        given = X if isinstance(X, pd.DataFrame) else pd.DataFrame(rows)  # integers stay integers
+        # Integers of a frame stay integers.
+        given = X if isinstance(X, pd.DataFrame) else pd.DataFrame(rows, copy=False)
         frame = given.set_axis(names, axis=1).reset_index(drop=True)
-        survey = _survey(estimator, frame)
+        survey = _survey(estimator, frame, sample_weight)
         if survey.ignored or survey.codes or np.isnan(rows).any():
             target = y[0] if y else None
             return _encoded(estimator, frame, survey, target, sample_weight, checks)
@@ -300,12 +302,12 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
-def _survey(estimator: Any, frame: pd.DataFrame) -> Survey:
+def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any) -> Survey:
     """The kinds of the columns of a fit; warnings name those that it ignores, or that are odd."""
-    check_finite(frame)
     names = list(frame.columns)
     survey = Survey(names, codes=codes_by_column(estimator.missing_values, names))
-    survey.add(frame)
+    counted = checked_weights(sample_weight, len(frame)) > 0
+    survey.add(frame if counted.all() else frame[counted])
     survey.check(typed=True)
     for remark in survey.ignored.values():
         warn(remark, UnusedColumnsWarning)

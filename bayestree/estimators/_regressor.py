@@ -44,7 +44,9 @@ class NumberTarget(ColumnChoice, FittedTree):
         if not self._continues():
             self._measure(target, weights)
         self._choose_columns(rows, weights)
-        training = TrainingRows(drawn_in(rows, weights), self._encode(target), weights, extra=extra)
+        if getattr(self, "leaf", "constant") != "linear":  # slopes follow values however far away
+            rows = drawn_in(rows, weights)
+        training = TrainingRows(rows, self._encode(target), weights, extra=extra)
         return self._fit(training, self._family_of(target))
 
     def _measure(self, y: FloatArray, weights: FloatArray) -> None:

@@ -10,8 +10,8 @@ from bayestree.inference.growing import GrowthLimits
 from bayestree.models.leaves import Leaf
 
 ONE_WAY = (
-    "after the refinement every split sends all training rows to one side; try another "
-    "random_state, a lower learning_rate, or fewer epochs"
+    "after the refinement no split leaves min_leaf rows on both sides (nor in most draws, if there "
+    "are some); try another random_state, or a lower min_leaf"
 )
 
 
@@ -27,7 +27,7 @@ def warn_single_leaf(y: Tensor, leaf: Leaf, limits: GrowthLimits, reason: str) -
     may_split = limits.max_depth > 0 and limits.max_leaves != 1 and not leaf.regresses
     if may_split and bool((y != y[0]).any()):
         warn(
-            f"the tree has a single leaf and predicts the same for all rows: {reason}.",
+            f"the tree has a single leaf: {reason}.",
             SingleLeafWarning,
         )
 

@@ -31,7 +31,6 @@ from bayestree.runs.parameters import (
 from bayestree.runs.paths import resolve_path
 from bayestree.runs.toml import abbreviated
 from bayestree.tables import MAX_ONE_HOT, InputError
-from bayestree.tables.missing import Code, Codes
 
 
 def _resolve(path: Path, info: ValidationInfo) -> Path:
@@ -54,6 +53,7 @@ Location = Annotated[Path, AfterValidator(_resolve)]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(strict=True, min_length=1)]
+Code = Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)] | Text
 Levels = Annotated[tuple[Name, ...], AfterValidator(_distinct)]
 Share = Annotated[float, Field(strict=True, ge=0, le=0.9)]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
@@ -96,7 +96,7 @@ class DataTable(Section):
     levels: dict[Name, Levels] | None = Field(
         None, description="Columns of ordered categories: the categories of each, as text."
     )
-    missing_values: Code | Codes | dict[Name, Code | Codes] | None = Field(
+    missing_values: Code | tuple[Code, ...] | dict[Name, Code | tuple[Code, ...]] | None = Field(
         None, description="Values that stand for missing ones, or a table of these by column."
     )
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")

@@ -232,18 +232,21 @@ class DateTexts:
         self.days |= dict(zip(parts.day[is_date], texts[is_date], strict=True))
         return is_date.to_numpy(dtype=bool)
 
-    def check(self) -> bool:
-        """Whether all texts are dates; if nearly all of them are, the others are refused."""
+    def check(self, *, typed: bool) -> bool:
+        """Whether all texts are dates; if nearly all are, the others are refused in files.
+
+        ``typed`` tables were not read from a file.
+        """
         share = 0.5 if len(self.days) > MANY else 0.9
-        if self.first_other is None or self.n_dates < share * self.n_rows:
+        if typed or self.first_other is None or self.n_dates < share * self.n_rows:
             return self.n_dates == self.n_rows > 0
         row, value = self.first_other
         others = self.n_rows - self.n_dates
         raise CellError(
             f"{self._found()}, but",
             row,
-            f" holds {value!r}{f', the first of {others}' if others > 1 else ''}; leave it empty "
-            f"if it stands for a missing date, or {REMEDY}, or drop the column.",
+            f" holds {value!r}{f', the first of {others}' if others > 1 else ''}; list it in "
+            f"missing_values if it stands for a missing date, or {REMEDY}, or drop the column.",
             column=self.name,
         )
 
@@ -253,7 +256,8 @@ class DateTexts:
             return []
         row, value = self.first_other
         return [
-            f"{self._found()}, and is treated as categorical because row {row + 1} holds {value!r}."
+            f"{self._found()}, and is treated as categorical because row {row + 1} holds "
+            f"{value!r}: if it stands for a missing date, list it in missing_values."
         ]
 
     def _found(self) -> str:

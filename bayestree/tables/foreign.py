@@ -19,11 +19,16 @@ def from_arrow(table: Any) -> pd.DataFrame:
 def as_pandas(X: Any) -> Any:
     """A table of another library, or with columns of Arrow or sparse ones, in pandas' own types.
 
-    Anything else is returned as it is.
+    Anything else is returned as it is, single columns included.
     """
     if not isinstance(X, pd.DataFrame):
         exports = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
-        return from_arrow(pa.table(X)) if exports else X
+        if not exports or isinstance(X, pd.Series):
+            return X
+        try:
+            return from_arrow(pa.table(X))
+        except (pa.ArrowInvalid, TypeError):
+            return X
     changed = X
     for place, dtype in enumerate(X.dtypes):
         if isinstance(dtype, pd.ArrowDtype):

@@ -50,8 +50,9 @@ def text_of(value: Any) -> str:
 
 
 def _codes(given: Any) -> Codes:
-    found = (given,) if np.isscalar(given) else tuple(given)
+    found = [given] if np.isscalar(given) else [*given]
     for one in found:
-        if not np.isscalar(one):
+        if not np.isscalar(one) or isinstance(one, bool | np.bool_):
             raise InputError(f"missing_values must be numbers or texts, got {one!r}.")
-    return found
+    plain = (one.item() if isinstance(one, np.generic) else one for one in found)
+    return tuple(one for one in plain if not pd.isna(one))  # which is missing in any case

@@ -12,9 +12,15 @@ from bayestree._utils.arrays import FloatArray
 KEPT = 3  # different values at each end, apart from those that look like codes
 MIN_ROWS = 20
 FAR = 10.0  # distance of any number from the others, relative to their range, to be reported
+MAX_SHARE = 0.05  # of the rows: more common numbers are levels, such as doses
 REPEATED = re.compile("77+|88+|9+[6-9]")
-#: Limits of integers, and the fill value of netCDF.
-LIMITS = {*(2.0**bits - 1 for bits in (15, 16, 31, 32)), 2.0**15, 2.0**31, 9.969209968386869e36}
+#: Limits of integers and of single precision, and the fill value of netCDF.
+LIMITS = {
+    *(2.0**bits - 1 for bits in (15, 16, 31, 32)),
+    *(2.0**bits for bits in (15, 31, 63)),
+    float(np.finfo(np.float32).max),
+    9.969209968386869e36,
+}
 
 
 class Sentinels:
@@ -52,7 +58,7 @@ class Sentinels:
         """Repeated values at either end that are much farther from the others."""
         for end, following, *_, last in (plain, plain[::-1]):
             far = abs(end - following) > FAR * abs(last - following)
-            if far and 1 < self._ends[end] < self.n_rows / 2:
+            if far and 1 < self._ends[end] < MAX_SHARE * self.n_rows:
                 yield end
 
 
@@ -73,7 +79,9 @@ def _ends(values: FloatArray) -> dict[float, int]:
 def _is_code(value: float) -> bool:
     """Whether a number is a usual code: -9, 77, 999, -99.9, 1e20 or a limit of integers."""
     size = abs(value)
-    digits = f"{size:.15g}".replace(".", "")
-    if REPEATED.fullmatch(digits) or value == -9:
+    digits = f"{size:.15g}"
+    if "." in digits and value > 0:  # a price
+        return False
+    if REPEATED.fullmatch(digits.replace(".", "")) or value == -9:
         return True
     return size in LIMITS or (size >= 1e9 and size == 10.0 ** round(math.log10(size)))

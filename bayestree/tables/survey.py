@@ -67,7 +67,7 @@ class Survey:
         """
         self._invalid.check(gaps=self.kinds)
         for name, texts in self._texts.items():
-            if texts.are_dates():
+            if texts.are_dates(typed=typed):
                 self.kinds[name] = "dates"
                 self.formats[name], doubts = texts.dates.choose()
                 self.doubts += doubts
@@ -85,6 +85,7 @@ class Survey:
             for name, reason in reasons.items()
             if name in self.kinds and name not in self._keep
         }
+        self.kinds |= dict.fromkeys(self.ignored, "ignored")
         text = [one for name, one in self._texts.items() if self.kinds[name] == "text"]
         self.doubts += [doubt for texts in text for doubt in texts.warnings(typed=typed)]
         self.doubts += [
@@ -93,7 +94,6 @@ class Survey:
             for name, one in self._sentinels.items()
             for value, count in one.found()
         ]
-        self.kinds |= dict.fromkeys(self.ignored, "ignored")
         return [*self.ignored.values(), *self.doubts]
 
     def _identifiers(self) -> dict[str, str]:
@@ -102,12 +102,17 @@ class Survey:
         for name, kind in self.kinds.items():
             values = self._distinct[name].all
             if kind == "text" and len(values) > FEW:
-                reasons[name] = "holds another text in every row, like an identifier"
+                reasons[name] = "holds a different text in every row, like an identifier"
+                if self._texts[name].are_numbers:
+                    reasons[name] = (
+                        "holds a different number as text in every row; if it is a quantity, "
+                        "convert it to numbers"
+                    )
             elif kind == "numbers" and UNNAMED.fullmatch(name) and len(values):
                 reasons[name] = "is unnamed and looks like a row index"
             elif kind == "numbers" and count_rows(values):
                 self.doubts.append(
-                    f"column {name!r} holds another whole number in every row, like an identifier "
-                    "or a count of the rows: drop it, unless its values matter."
+                    f"column {name!r} holds a different whole number in every row, like an "
+                    "identifier or a count of the rows: if it is one, drop it."
                 )
         return reasons

@@ -66,9 +66,18 @@ class Texts:
                 column=self.name,
             )
 
-    def are_dates(self) -> bool:
-        """Whether these are dates, and too many to be categories. A mistake is refused."""
-        return len(self.kinds) > FEW and self.dates.check()
+    def are_dates(self, *, typed: bool) -> bool:
+        """Whether these are dates, and too many to be categories; see :meth:`DateTexts.check`."""
+        return len(self.kinds) > FEW and self.dates.check(typed=typed)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether all texts state numbers, with or without marks."""
+        return self.n_numbers == self.n_rows or self._are_marked
+
+    @property
+    def _are_marked(self) -> bool:
+        return set(self.kinds.values()) == {"marked"}
 
     def _malformed_number(self, row: int, value: str) -> CellError:
         others = self.n_rows - self.n_numbers
@@ -86,7 +95,7 @@ class Texts:
 
     def warnings(self, *, typed: bool) -> list[str]:
         """Warnings about numbers that are treated as categories, ``typed`` if X holds text."""
-        marked = set(self.kinds.values()) == {"marked"}
+        marked = self._are_marked
         if not (marked or 2 * self.n_numbers > self.n_rows) or self.are_codes:
             return []
         found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
@@ -101,8 +110,8 @@ class Texts:
         if marked:
             found, remedy = f"numbers such as {value!r}", PLAIN
         return [
-            f"column {self.name!r} holds {found}, and is taken for text: if it is a "
-            f"quantity, {remedy}."
+            f"column {self.name!r} holds {found}; its values are categories. If it is a quantity, "
+            f"{remedy}."
         ]
 
 

@@ -379,7 +379,9 @@ class TestVerdict:
         found = verdict(checks, "variational", held_out=nothing)
         assert found.predictions.startswith("no better than the class frequencies")
         leaf = replace(found, single_leaf=True)
-        assert leaf.predictions.startswith("the tree found nothing: they are as good as the class")
+        assert leaf.predictions.startswith(
+            "the tree found nothing: they are no better than the class"
+        )
         assert replace(leaf, held_out=None).predictions.startswith("the tree found nothing")
 
 

@@ -152,7 +152,7 @@ class TestNothingFound:
         assert found.predictions.startswith("the tree found nothing: it has a single leaf")
         judged = clf.check_convergence(X, y)
         assert judged.predictions.startswith(
-            "the tree found nothing: they are as good as the class frequencies. On 200"
+            "the tree found nothing: they are no better than the class frequencies. On 200"
         )
 
     def test_a_tree_that_found_something(self, svi, iris):

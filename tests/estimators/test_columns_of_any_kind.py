@@ -296,7 +296,7 @@ def test_text_is_a_category_whatever_the_fold():
 )
 def test_numbers_as_text(cells, found, remedy):
     estimator = AlternatingTreeRegressor(max_depth=1, random_state=0)
-    said = f"column 'd' holds {found}, and is taken for text: if it is a quantity, "
+    said = f"column 'd' holds {found}; its values are categories. If it is a quantity, "
     with pytest.warns(UserWarning, match=re.escape(said + remedy)):
         fitted = estimator.fit(frame(d=cells), frame()["a"])
     assert fitted.encoding_.columns[2].is_text
@@ -307,7 +307,7 @@ def test_many_numbers_as_text():
     X = frame(d=[*map(str, range(N - 1)), "?"])
     with (
         pytest.warns(UserWarning, match="column 'd' holds numbers in 59 of 60 rows, but '\\?' in"),
-        pytest.warns(UnusedColumnsWarning, match="column 'd' holds another text in every row"),
+        pytest.warns(UnusedColumnsWarning, match="column 'd' holds a different text in every row"),
     ):
         AlternatingTreeRegressor(max_depth=1, random_state=0).fit(X, X["a"])
 

@@ -1,5 +1,7 @@
 """Single values far away from all others of a column."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -122,3 +124,16 @@ def test_two_codes_in_400_rows_cost_little(name):
     if name.endswith("Classifier"):
         y, truth, least = y > 0, truth > 0, 0.79
     assert estimator.fit(X, y).score(new, truth) > least
+
+
+@pytest.mark.parametrize("kind", ["ConvexPolytopeTreeRegressor", "AlternatingTreeRegressor"])
+def test_linear_leaves_follow_values_far_away(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    X[:2, 0] = 60.0, 55.0
+    y = 3 * X[:, 0] + X[:, 1]
+    first = {"inference": "grow"} if kind.startswith("Convex") else {}
+    model = getattr(bayestree, kind)(leaf="linear", max_depth=1, random_state=0, **first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bayestree.SingleLeafWarning)
+        assert model.fit(X, y).score(X, y) > 0.99

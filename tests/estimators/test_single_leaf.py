@@ -98,7 +98,7 @@ def test_refinement_that_moves_a_split_out_of_the_rows():
     clf = ConvexPolytopeTreeClassifier(inference="map", max_depth=1, epochs=2, **SEED).fit(X, y)
     point = clf.posterior_.point | {"intercept": np.full((1, 20), 100.0)}
     moved = replace(clf.posterior_, point=point)
-    with pytest.warns(SingleLeafWarning, match=r"every split sends all training rows to one side"):
+    with pytest.warns(SingleLeafWarning, match=r"no split leaves min_leaf rows on both sides"):
         inference.harden(moved, clf.training_data(X, y), limits=inference.GrowthLimits())
 
 

@@ -282,7 +282,7 @@ class TestFeatures:
         content = self.content()
         content.loc[300, "day"] = "soon"
         said = refusal(tmp_path, storage, content.to_csv(index=False))
-        assert "rows, but line 302 of 'rows.csv' holds 'soon'; leave it empty if" in said
+        assert "rows, but line 302 of 'rows.csv' holds 'soon'; list it in missing_values if" in said
 
 
 class TestColumns:
