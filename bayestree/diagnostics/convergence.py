@@ -335,7 +335,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             "" if verdict == "ok" else "Raise n_warmup for a better mass matrix, or "
             "max_tree_depth by one or two.",
         )  # fmt: skip
-    if "energy" in stats:
+    if "energy" in stats and np.shape(stats["energy"])[1] >= MIN_DRAWS:
         value = float(bfmi(stats["energy"], stats.get("energy_change")).min())
         verdict = _grade(-value, (-E_BFMI[0], -E_BFMI[1]))
         yield Check(

@@ -101,7 +101,10 @@ def test_a_network_of_the_users_own_is_given_to_load(moons, fitted, tmp_path):
 @pytest.mark.parametrize(
     ("network", "match"),
     [
-        (Network(linear), "holds the parameters .*'network.0.weight'.*give the network of the fit"),
+        (
+            Network(linear),
+            "contains the parameters .*'network.0.weight'.*pass the network of the fit",
+        ),
         (perceptron, "takes a Network as network"),
     ],
 )

@@ -89,7 +89,10 @@ def estimators():
         yield kind(inference="svi", n_modes=1, **CHEAP, **REFINED)
     yield ConvexPolytopeTreeClassifier(inference="map", n_modes=2, **CHEAP, **REFINED)
     yield AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0)
-    yield AlternatingTreeRegressor(init="random", leaf="linear", max_depth=2, random_state=0)
+    # min_leaf counts rows, whatever their weights.
+    yield AlternatingTreeRegressor(
+        init="random", leaf="linear", max_depth=2, min_leaf=1, random_state=0
+    )
     yield EndToEndTreeClassifier(max_depth=2, epochs=20, learning_rate=0.05, random_state=0)
     yield EndToEndTreeClassifier(
         max_depth=2, split=Network(Linear()), epochs=10, steepness=5.0, learning_rate=0.05,
