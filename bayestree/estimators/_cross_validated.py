@@ -17,6 +17,7 @@ from bayestree.diagnostics.loo import Loo
 from bayestree.fitted import Mode, modes_of
 from bayestree.inference import by_row
 from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.tables.foreign import as_pandas
 
 SEED = 0  # of the folds: those of two models of the same rows are the same
 
@@ -25,6 +26,7 @@ def cross_validated(
     estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, n_folds: int
 ) -> Loo:
     """K-fold score of a fitted estimator: each fold is scored by a refit to the other rows."""
+    X = as_pandas(X)
     data, numbers = estimator._training_rows(X, y, sample_weight)
     labels = y if hasattr(estimator, "classes_") else None
     _check_folds(n_folds, len(numbers), None if labels is None else np.asarray(labels)[numbers])

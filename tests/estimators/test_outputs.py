@@ -125,7 +125,7 @@ def test_modes_files_tables_and_weights(tmp_path):
     np.testing.assert_allclose(again.output(2).predict(table), reg.predict(table)[:, 2])
     assert again.output(0).modes_[0].n_outputs_ == 1
     drawn = reg.to_arviz(table, Y)["posterior_predictive"]["obs"]
-    assert drawn.shape == (2, 8, 120, 3)
+    assert drawn.shape == (1, 100, 120, 3)  # of the mixture
 
 
 @pytest.mark.parametrize(
