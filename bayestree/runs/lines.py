@@ -70,7 +70,7 @@ class Loop(Watch):
 
 
 class _LoopInLines(Loop):
-    """A loop in lines: one at intervals, and one at its end."""
+    """A loop in lines: one at intervals, and one at its end, unless it is short and has no note."""
 
     def __init__(self, lines: Lines, label: str, total: int) -> None:
         super().__init__(label, total)
@@ -88,7 +88,9 @@ class _LoopInLines(Loop):
             self._write(self.progress())
 
     def stop(self) -> None:
-        self._write(self.result())
+        short = self.finished and self.written == self.started
+        if self.text or not short:
+            self._write(self.result())
 
     def _write(self, text: str) -> None:
         self.lines.write(f"{self.lines.current_stage}: {text}")

@@ -101,7 +101,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
             return cast(Task, task), numbers(column).to_numpy()
         texts = Texts(str(name))
         texts.add(column)
-        if texts.are_dates():
+        if texts.are_dates(typed=False):
             raise InputError(f"target {name!r} holds dates; {dates_remedy(str(name))}")
         texts.check()
         labels = column.astype(str).to_numpy(dtype=str)
