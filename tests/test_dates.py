@@ -212,13 +212,20 @@ class TestFormats:
         ):
             parse([*texts, *[None] * 31], encoded)
 
-    def test_a_mistake_among_dates(self, encoded):
+    def test_a_mistake_among_dates(self, encoded, request):
+        """It is refused in a file; in a frame, the column stays text."""
         texts = WHEN.dt.strftime("%d.%m.%Y").where(WHEN.index != 3, "unknown")
-        with pytest.raises(
-            ValueError,
-            match=r"column 'day' holds dates in 59 of 60 rows, but .* holds 'unknown'; leave it",
-        ):
-            parse(texts, encoded)
+        table = pd.DataFrame({"day": texts, "other": range(len(texts))})
+        said = r"column 'day' holds dates in 59 of 60 rows, .* holds 'unknown'[;:] .*list it"
+        if request.node.callspec.params["encoded"] == "file":
+            with pytest.raises(ValueError, match=said):
+                encoded(table)
+        else:
+            with (
+                pytest.warns(UserWarning, match=said),
+                pytest.warns(UserWarning, match="column 'other' holds a different whole number"),
+            ):
+                assert column(encoded(table), "day").kind == "ignored"
 
     def test_many_mistakes_among_dates(self, encoded):
         texts = WHEN.dt.strftime("%Y-%m-%d").where(WHEN.index % 5 != 1, "unknown")

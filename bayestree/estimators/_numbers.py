@@ -302,7 +302,7 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
-def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any) -> Survey:
+def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> Survey:
     """The kinds of the columns of a fit; warnings name those that it ignores, or that are odd."""
     names = list(frame.columns)
     survey = Survey(names, codes=codes_by_column(estimator.missing_values, names))

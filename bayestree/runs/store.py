@@ -158,8 +158,9 @@ def read_columns(folder: Path) -> Columns:
         encoding = Encoding.from_json(content["columns"])
         _ = encoding.feature_names
         extra, target = content.get("extra"), content["target"]
+        first, *others = [target] if isinstance(target, str) else map(str, target)
         return Columns(
-            target if isinstance(target, str) else tuple(map(str, target)),
+            first if isinstance(target, str) else (first, *others),
             bool(content["target_is_text"]),
             str(content["task"]),
             encoding,

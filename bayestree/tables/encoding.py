@@ -247,4 +247,7 @@ def _column(entry: dict[str, Any]) -> Column:
 
 
 def _tuples(value: Any) -> Any:
+    """Lists as tuples; no value of a column is a table."""
+    if isinstance(value, dict):
+        raise TypeError(f"unknown entry: {value}")
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

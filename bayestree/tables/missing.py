@@ -54,5 +54,5 @@ def _codes(given: Any) -> Codes:
     for one in found:
         if not np.isscalar(one) or isinstance(one, bool | np.bool_):
             raise InputError(f"missing_values must be numbers or texts, got {one!r}.")
-    plain = (one.item() if isinstance(one, np.generic) else one for one in found)
+    plain: list[Any] = [one.item() if isinstance(one, np.generic) else one for one in found]
     return tuple(one for one in plain if not pd.isna(one))  # which is missing in any case
