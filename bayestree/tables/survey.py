@@ -103,7 +103,7 @@ class Survey:
             values = self._distinct[name].all
             if kind == "text" and len(values) > FEW:
                 reasons[name] = "holds a different text in every row, like an identifier"
-                if self._texts[name].are_numbers:
+                if name in self._texts and self._texts[name].are_numbers:
                     reasons[name] = (
                         "holds a different number as text in every row; if it is a quantity, "
                         "convert it to numbers"

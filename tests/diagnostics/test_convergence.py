@@ -242,6 +242,13 @@ class TestVariational:
         assert found["r_hat"].verdict == "failed"
         assert "ess_bulk" not in found
 
+    def test_a_tree_without_splits_never_fails(self):
+        stats = bound(gain=30.0) | {"n_rows": np.array(200.0)}
+        assert check_convergence(None, stats).settled == "no"
+        found = check_convergence(None, stats, single_leaf=True)
+        assert found.settled == "doubtful"
+        assert found["elbo"].remedy.startswith("Nothing: the tree has no split")
+
 
 class TestResult:
     def test_a_point_estimate_has_nothing_to_check(self):

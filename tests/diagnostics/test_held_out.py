@@ -99,3 +99,15 @@ def test_values_are_compared_with_their_mean(exposure):
         assert 1 - np.square(apart[0]).mean() / np.square(apart[1]).mean() == pytest.approx(
             share, abs=4 / np.sqrt(N)
         )
+
+
+def test_a_gain_among_values_of_very_different_size():
+    """Its error is that of a ratio: few large values determine both of its terms."""
+    y = np.exp(2.5 * np.random.default_rng(0).normal(size=100))
+    found = held_out_intervals(np.ones(100), 0.9, residual=residuals(y, 1.1 * y))
+    assert found.better
+
+
+def test_equal_values_are_not_compared_with_their_mean():
+    found = held_out_intervals(np.ones(5), 0.9, residual=residuals(np.ones(5), np.full(5, 1.5)))
+    assert "mean squared error" not in found.says

@@ -12,7 +12,7 @@ from bayestree.tables.sentinels import Sentinels
 
 N = 400
 CODE = r"column '{}' holds {} in {} of 400 rows, far from all other values: if it is a code"
-IDENTIFIER = "column '{}' holds another {} in every row, like an identifier"
+IDENTIFIER = "column '{}' holds a different {} in every row, like an identifier"
 
 
 def frame(**columns):
@@ -33,7 +33,7 @@ def found(*values):
 
 @pytest.mark.parametrize(
     ("value", "count"),
-    [(-9999, 1), (-999, 2), (999, 1), (99.9, 2), (1e9, 1), (1e20, 2), (-32768, 1), (-555, 2)],
+    [(-9999, 1), (-999, 2), (999, 1), (-99.9, 2), (1e9, 1), (1e20, 2), (-32768, 1), (-555, 2)],
 )
 def test_values_that_may_be_codes(value, count):
     rest = np.random.default_rng(0).normal(size=N - count).tolist()
@@ -50,6 +50,10 @@ def test_values_that_may_be_codes(value, count):
         [*np.exp(np.linspace(0, 7, 50)), 5e5],
         [*range(0, 1200, 10), 999],
         [1, 1, 1, 2, 3, 4, 9999],  # too few rows
+        [0, 10, 500] * 30,  # doses
+        [*[1, 2, 3] * 30, *[30] * 8],
+        [1.99, 2.99, 4.99, 9.99] * 20,  # prices
+        [*[50, 75, 120, 200] * 20, 999.99, 999.99],
     ],
 )
 def test_values_that_are_not_codes(values):
@@ -113,10 +117,12 @@ def test_refused_codes():
     X = frame()
     with pytest.raises(ValueError, match="'c' is not a column to predict from"):
         tree(missing_values={"c": -1}).fit(X, X["a"] > 0)
+    with pytest.raises(ValueError, match="missing_values must be numbers or texts, got True"):
+        tree(missing_values=[True]).fit(X, X["a"] > 0)
     with pytest.raises(ValueError, match="missing_values must be"):
         tree(missing_values=[[1]]).fit(X, X["a"] > 0)
     images = bayestree.EndToEndTreeClassifier(image_shape=(1, 2), missing_values=-1, max_depth=1)
-    with pytest.raises(ValueError, match="missing_values is for rows in memory"):
+    with pytest.raises(ValueError, match="missing_values needs rows in memory"):
         images.fit(X.to_numpy(), X["a"] > 0)
 
 
@@ -187,3 +193,16 @@ def test_predictions_say_nothing_about_columns_that_the_fit_ignores():
     with pytest.warns(UnusedColumnsWarning, match="1 constant column .* and 1 duplicate column"):
         clf = tree().fit(X[["a", "b", "original", "copy", "same"]], X["a"] > 0)
     clf.predict(X.assign(same="y", copy="w")[["a", "b", "original", "copy", "same"]])
+
+
+@pytest.mark.parametrize("code", [np.int64(-999), np.array([-999, np.nan]), np.inf, -1.7e308])
+def test_codes_of_numpy_and_codes_that_are_not_finite(code, tmp_path):
+    X = frame()
+    y = np.where(X["a"] > 0, "p", "q")
+    X.loc[[3, 9], "a"] = np.ravel(code)[0]
+    fitted = tree(missing_values=code).fit(X, y)
+    fitted.save(tmp_path / "tree.safetensors")
+    again = bayestree.load(tmp_path / "tree.safetensors")
+    assert again.encoding_ == fitted.encoding_
+    assert "a missing" in again.encoding_.feature_names
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))

@@ -188,3 +188,8 @@ def test_survival_tables(estimator, rows):
 def test_regressors_need_numbers(y, said):
     with pytest.raises(ValueError, match=f"y must hold numbers, {said}"):
         AlternatingTreeRegressor().fit(X, y)
+
+
+def test_a_single_column_is_refused_as_by_scikit_learn():
+    with pytest.raises(ValueError, match=r"Expected a 2-dimensional container but got .*Series"):
+        ConvexPolytopeTreeClassifier().fit(X["a"], Y)
