@@ -116,8 +116,8 @@ class TestNumbers:
         found = rows_of(tmp_path, storage, frame().assign(a=codes).to_csv(index=False))
         assert found.encoding.columns[0].categories == ("0", "1", "2", "3", "3+")
         assert found.remarks == [
-            "column 'a' holds numbers in 392 of 400 rows, but '3+' in row 1, and is taken for "
-            "text: if it is a quantity, correct the others, or list them in missing_values."
+            "column 'a' holds numbers in 392 of 400 rows, but '3+' in row 1; its values are "
+            "categories. If it is a quantity, correct the others, or list them in missing_values."
         ]
 
 
