@@ -21,6 +21,7 @@ class Deadly(Silent):
     """Kills its process at a step, which is before that step is in a checkpoint."""
 
     def __init__(self, step):
+        super().__init__()
         self.left = step
 
     def begin(self, label, total, parts, *, show):

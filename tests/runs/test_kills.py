@@ -26,7 +26,7 @@ def test_killed_three_times(tmp_path):
     command = [sys.executable, "-m", "tests.runs.killed", str(tmp_path / "killed"), "2", "9", "6"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * 3 + ["0"], done.stderr
-    assert done.stderr == "10 steps\n", "three loops resumed, and seven steps"
+    assert done.stderr == "13 steps\n", "three loops resumed, seven steps, facets of three draws"
     found = open_run(tmp_path / "killed" / "out")
     assert found.manifest["resumed"] == 3
     assert contents(tmp_path / "killed" / "out") == contents(tmp_path / "whole" / "out")

@@ -58,8 +58,8 @@ class TestWhatIsWritten:
         log = (found.folder / "run.log").read_text()
         assert "48 training rows and 12 scored rows" in log
         assert "fit: svi" in log
-        for line in ("scores: facets of draws", "draws: log-likelihood of draws"):
-            assert line in log
+        assert ("facets of draws", 1) in told.steps
+        assert "scores: " not in log  # short loops have no lines
 
     def test_the_model_is_that_of_the_estimator(self, tmp_path):
         file = run_file(tmp_path, seed=3)
@@ -139,7 +139,8 @@ class TestResuming:
         assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
         told = Recorder()
         assert numbers(run(file, resume=True, display=told).folder) == numbers(undisturbed)
-        assert told.steps[-4:] == [("svi", 2), ("svi", 3), ("svi", 4), ("svi", 5)]
+        steps = [step for step in told.steps if step[0] == "svi"]
+        assert steps == [("svi", 2), ("svi", 3), ("svi", 4), ("svi", 5)]
         assert ("map", 1) not in told.steps
 
     def test_a_signal_between_loops_stops_before_the_next_stage(self, tmp_path):
