@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.model_selection import KFold, StratifiedKFold
 
 from bayestree._utils.arrays import IntArray
 
@@ -16,6 +15,8 @@ def split_rows(n_rows: int, labels: ArrayLike | None, n_folds: int, seed: int) -
 
     ``labels`` (n,) are the classes of the rows, None if y is not a class.
     """
+    from sklearn.model_selection import KFold, StratifiedKFold  # noqa: PLC0415 - slow to import
+
     enough = labels is not None and smallest_class(labels)[1] >= n_folds
     kind = StratifiedKFold if enough else KFold
     split = kind(n_folds, shuffle=True, random_state=seed).split(np.empty((n_rows, 0)), labels)
