@@ -105,8 +105,8 @@ class Survey:
                 reasons[name] = "holds a different text in every row, like an identifier"
                 if name in self._texts and self._texts[name].are_numbers:
                     reasons[name] = (
-                        "holds a different number as text in every row; if it is a quantity, "
-                        "convert it to numbers"
+                        "holds numbers as text, and a different text in every row; if it is a "
+                        "quantity, convert it to numbers"
                     )
             elif kind == "numbers" and UNNAMED.fullmatch(name) and len(values):
                 reasons[name] = "is unnamed and looks like a row index"

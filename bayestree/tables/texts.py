@@ -72,8 +72,8 @@ class Texts:
 
     @property
     def are_numbers(self) -> bool:
-        """Whether all texts state numbers, with or without marks."""
-        return self.n_numbers == self.n_rows or self._are_marked
+        """Whether most rows state numbers, with or without marks."""
+        return 2 * self.n_numbers > self.n_rows or self._are_marked
 
     @property
     def _are_marked(self) -> bool:
@@ -96,7 +96,7 @@ class Texts:
     def warnings(self, *, typed: bool) -> list[str]:
         """Warnings about numbers that are treated as categories, ``typed`` if X holds text."""
         marked = self._are_marked
-        if not (marked or 2 * self.n_numbers > self.n_rows) or self.are_codes:
+        if not self.are_numbers or self.are_codes:
             return []
         found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
         if self.first_other is not None:

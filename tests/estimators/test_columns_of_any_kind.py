@@ -305,9 +305,8 @@ def test_numbers_as_text(cells, found, remedy):
 def test_many_numbers_as_text():
     """Text is not refused in a frame, although a single mistake in a file would be."""
     X = frame(d=[*map(str, range(N - 1)), "?"])
-    with (
-        pytest.warns(UserWarning, match="column 'd' holds numbers in 59 of 60 rows, but '\\?' in"),
-        pytest.warns(UnusedColumnsWarning, match="column 'd' holds a different text in every row"),
+    with pytest.warns(
+        UnusedColumnsWarning, match="'d' holds numbers as text, and a different text"
     ):
         AlternatingTreeRegressor(max_depth=1, random_state=0).fit(X, X["a"])
 
