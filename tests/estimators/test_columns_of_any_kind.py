@@ -305,9 +305,7 @@ def test_numbers_as_text(cells, found, remedy):
 def test_many_numbers_as_text():
     """Text is not refused in a frame, although a single mistake in a file would be."""
     X = frame(d=[*map(str, range(N - 1)), "?"])
-    with pytest.warns(
-        UnusedColumnsWarning, match="'d' holds numbers as text, and a different"
-    ):
+    with pytest.warns(UnusedColumnsWarning, match="'d' holds numbers as text, and a different"):
         AlternatingTreeRegressor(max_depth=1, random_state=0).fit(X, X["a"])
 
 
