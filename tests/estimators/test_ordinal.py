@@ -107,8 +107,8 @@ def test_files_draws_and_scores(rows, fitted, tmp_path):
     mean = np.log(np.exp(terms).mean(0))
     expected = np.log(fitted.predict_proba(X)[np.arange(len(y)), y])
     np.testing.assert_allclose(mean, expected, rtol=1e-6)
-    found = fitted.loo(X, labels)
-    assert found.elpd == pytest.approx(mean.sum(), abs=15)  # a few parameters
+    with pytest.raises(ValueError, match="importance sampling fails"):
+        fitted.loo(X, labels)
     assert fitted.to_arviz(X, labels)["posterior"]["leaf_probs"].shape[-1] == 5
     assert "very good" in export_text(fitted)
 
