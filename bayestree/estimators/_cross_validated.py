@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
@@ -29,6 +30,10 @@ def cross_validated(
     X = as_pandas(X)
     data, numbers = estimator._training_rows(X, y, sample_weight)
     labels = y if hasattr(estimator, "classes_") else None
+    if labels is not None and estimator._leaf_family(len(estimator.classes_)).ordered:
+        # Refits keep the order of the fit, which plain labels do not state.
+        order = pd.CategoricalDtype(estimator.classes_, ordered=True)
+        y = labels = pd.Series(np.asarray(labels), dtype=order)
     _check_folds(n_folds, len(numbers), None if labels is None else np.asarray(labels)[numbers])
     rows = data.weights.numpy(force=True).astype(np.float64)
 

@@ -299,7 +299,7 @@ def _order(when: pd.Series) -> tuple[int, int]:
 
 
 def read_times(column: pd.Series, text_format: str | None) -> Clocks:
-    """Read dates of any type; what is none of them is refused."""
+    """Read dates of any type, and refuse all other values."""
     found = Clocks.of(column, text_format)
     odd = (found.local.isna() & column.notna()).to_numpy()
     if odd.any():

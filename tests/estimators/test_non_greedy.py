@@ -38,9 +38,9 @@ def test_the_start_is_kept_where_nothing_is_better():
 def test_numbers():
     X, _ = diagonals(400, 0)
     y = 30 * np.abs(X[:, 0] + X[:, 1]) + 5
-    reg = NonGreedyTreeRegressor(max_depth=3, epochs=20, random_state=0).fit(X, y)
+    reg = NonGreedyTreeRegressor(max_depth=3, epochs=40, random_state=0).fit(X, y)
     start = NonGreedyTreeRegressor(max_depth=3, epochs=1, learning_rate=1e-9, random_state=0)
-    assert reg.score(X, y) > start.fit(X, y).score(X, y) + 0.05
+    assert reg.score(X, y) > start.fit(X, y).score(X, y) + 0.1
     assert bayestree.export_rules(reg).startswith("1: IF (")
 
 
