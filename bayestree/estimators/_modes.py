@@ -31,7 +31,10 @@ from bayestree.models.leaves import Leaf
 
 SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
 PRIOR_ROWS = 5.0  # in favour of each mode: few rows would otherwise often leave a single one
-EVERY_MODE = "every mode sends all training rows to one leaf; try another random_state"
+EVERY_MODE = (
+    "no mode has kept a split with min_leaf rows on both sides; there may be nothing to find, or "
+    "try another random_state"
+)
 
 
 @declare
