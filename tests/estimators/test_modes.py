@@ -546,7 +546,7 @@ def test_trees_without_splits(iris):
     assert leaf.predict_proba(X[:2]).shape == (2, 3)
     assert leaf.check_convergence().settled == "yes"
     np.testing.assert_allclose(leaf.co_membership(X[:2]), 1)
-    with pytest.warns(bayestree.SingleLeafWarning, match="every mode"):
+    with pytest.warns(bayestree.SingleLeafWarning, match="no mode has kept a split"):
         ConvexPolytopeTreeClassifier(n_modes=2, min_gain=1e6, inference="grow").fit(X, y)
 
 
