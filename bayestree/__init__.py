@@ -71,11 +71,13 @@ if TYPE_CHECKING:
     from bayestree.report.rules import export_rules as export_rules
     from bayestree.report.text import export_text as export_text
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
+    from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning
     from bayestree.tables.survey import UnusedColumnsWarning as UnusedColumnsWarning
 
 #: Public name to the module that defines it.
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
+    "DoubtfulColumnsWarning": "bayestree.tables.survey",
     "SingleLeafWarning": "bayestree.inference.unsplit",
     "UnconvergedWarning": "bayestree.estimators._checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",

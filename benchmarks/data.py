@@ -16,7 +16,7 @@ SEED = 0
 
 
 class AbsentError(Exception):
-    """A set, a package, an estimator for the task, or settings that are not at hand."""
+    """A set, a package, an estimator for the task, or settings that are not available."""
 
 
 class Split(NamedTuple):

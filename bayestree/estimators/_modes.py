@@ -54,9 +54,9 @@ class Modes(Mixture):
             "Number of trees; by default 3 with inference='svi', but 1 with search_facets and with "
             "other methods. Each is grown, refined and drawn from with a seed of its own, and "
             "predictions average over all of them with the weights mode_weights_. tree_ and all "
-            "that refers to its nodes belong to the tree whose predictions are nearest to those of "
-            "the others; modes_ has all trees. The first has the seed random_state, and is that of "
-            "n_modes=1."
+            "that refers to its nodes belong to the medoid, the tree whose predictions differ "
+            "least from the others; modes_ has all trees. The first has the seed random_state, as "
+            "with n_modes=1."
         ),
     ] = None
     mode_weights: Annotated[
@@ -72,10 +72,10 @@ class Modes(Mixture):
     mode_tree: Annotated[
         Literal["medoid", "distilled"],
         Inference(
-            "tree_ with several modes: that of the mode whose predictions are nearest to those of "
-            "the others, or a single tree fitted to the predictions of the mixture, at the "
-            "training rows and at simulated ones, with at most max_leaves leaves (by default as "
-            "many as the nearest mode)."
+            "tree_ with several modes: the tree of the medoid, the mode whose predictions differ "
+            "least from the others, or a single tree fitted to the predictions of the mixture, at "
+            "the training rows and at simulated ones, with at most max_leaves leaves (by default "
+            "as many as the medoid)."
         ),
     ] = "medoid"
 

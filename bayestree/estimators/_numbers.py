@@ -15,6 +15,7 @@ from bayestree._utils.warn import warn
 from bayestree.routed_tree import chunks
 from bayestree.tables import (
     Booleans,
+    DoubtfulColumnsWarning,
     Encoding,
     Features,
     InputError,
@@ -312,7 +313,7 @@ def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> S
     for remark in survey.ignored.values():
         warn(remark, UnusedColumnsWarning)
     for doubt in survey.doubts:
-        warn(doubt, UserWarning)
+        warn(doubt, DoubtfulColumnsWarning)
     return survey
 
 

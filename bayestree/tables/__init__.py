@@ -16,7 +16,7 @@ from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
-from bayestree.tables.survey import Survey, UnusedColumnsWarning
+from bayestree.tables.survey import DoubtfulColumnsWarning, Survey, UnusedColumnsWarning
 
 __all__ = [
     "MAX_ONE_HOT",
@@ -24,6 +24,7 @@ __all__ = [
     "Categories",
     "Column",
     "Dates",
+    "DoubtfulColumnsWarning",
     "Encoding",
     "Features",
     "InputError",

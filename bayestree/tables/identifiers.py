@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from pandas.util import hash_pandas_object
 
 FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value
@@ -9,7 +10,7 @@ MAX_SPREAD = 2  # numbers of a part of the rows still lie this close, relative t
 
 
 class Distinct:
-    """The values of a column, as long as all of them are different."""
+    """The values of a column, as long as all of them are different; texts as their hashes."""
 
     def __init__(self) -> None:
         self._parts: list[pd.Series] | None = []
@@ -22,7 +23,8 @@ class Distinct:
         if present.head(FIRST).duplicated().any() or present.duplicated().any():
             self._parts = None
         else:
-            self._parts.append(present)
+            whole = pd.api.types.is_integer_dtype(present)
+            self._parts.append(present if whole else hash_pandas_object(present, index=False))
 
     @property
     def all(self) -> pd.Series:

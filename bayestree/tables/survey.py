@@ -17,6 +17,13 @@ class UnusedColumnsWarning(UserWarning):
     """Columns of X that are not used by the fit, such as constant columns and identifiers."""
 
 
+class DoubtfulColumnsWarning(UserWarning):
+    """Columns that are used although their values may not mean what they seem to.
+
+    Examples are codes for missing values, dates that can be read in two ways, and row numbers.
+    """
+
+
 class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 

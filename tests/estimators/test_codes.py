@@ -6,7 +6,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 import bayestree
-from bayestree import AlternatingTreeClassifier, UnusedColumnsWarning
+from bayestree import AlternatingTreeClassifier, DoubtfulColumnsWarning, UnusedColumnsWarning
 from bayestree.estimators._numbers import _survey
 from bayestree.tables.sentinels import Sentinels
 
@@ -77,7 +77,7 @@ def test_codes_are_named_and_can_be_declared(kind):
     y = np.where(X["a"] + X["b"] > 0, "p", "q")
     X.loc[[3, 9], "a"] = -9999
     given, name = kind(X), "a" if kind is pd.DataFrame else "x0"
-    with pytest.warns(UserWarning, match=CODE.format(name, -9999, 2)):
+    with pytest.warns(DoubtfulColumnsWarning, match=CODE.format(name, -9999, 2)):
         tree().fit(given, y)
     declared = tree(missing_values=-9999).fit(given, y)
     missing = X.replace(-9999, np.nan)
@@ -138,7 +138,7 @@ def test_refused_codes():
 )
 def test_whole_numbers_that_look_like_identifiers_are_kept(values):
     X = frame(id=values)
-    with pytest.warns(UserWarning, match=IDENTIFIER.format("id", "whole number")):
+    with pytest.warns(DoubtfulColumnsWarning, match=IDENTIFIER.format("id", "whole number")):
         clf = tree().fit(X, X["a"] > 0)
     assert "id" in clf.encoding_.feature_names
 
