@@ -73,9 +73,14 @@ class PartialDependence:
         -------
         Axes
         """
-        from bayestree.explain.drawing import draw_dependence  # noqa: PLC0415 - Matplotlib is slow
+        from bayestree.plots._explanations import Dependence, draw_dependence  # noqa: PLC0415 - slow
 
-        return draw_dependence(self, ax, output=output, curves=curves)
+        label = f"P({self.classes[output]})" if self.classes else "prediction"
+        mean, low, high, rows = (
+            one[..., output] for one in (self.mean, self.low, self.high, self.curves)
+        )
+        found = Dependence(self.feature, self.grid, mean, low, high, rows, label)
+        return draw_dependence(found, ax, curves=curves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +108,9 @@ class Interactions:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the strengths as a matrix; ``ax`` are Axes, by default those of a new figure."""
-        from bayestree.explain.drawing import draw_interactions  # noqa: PLC0415 - slow
+        from bayestree.plots._explanations import draw_interactions  # noqa: PLC0415 - slow
 
-        return draw_interactions(self, ax)
+        return draw_interactions(self.strength, self.features, ax)
 
     def __str__(self) -> str:
         return "Interactions (Friedman's H)\n" + self.to_frame().to_string(

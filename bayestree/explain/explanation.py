@@ -15,10 +15,16 @@ from bayestree._utils.inequality import in_words, plain
 from bayestree._utils.wording import counted, one_line
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
-from bayestree.explain.change import Change, Expect, change_of, label_of
+from bayestree.explain.counterfactual import Counterfactual, Expect, counterfactual, label_of
+from bayestree.explain.decision_path import (
+    DIGITS,
+    TERMS,
+    PathNode,
+    Regression,
+    decision_path,
+    regression_of,
+)
 from bayestree.explain.moves import Features
-from bayestree.explain.regression import Regression, regression_of
-from bayestree.explain.turns import DIGITS, TERMS, Turn, turns_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
@@ -40,7 +46,7 @@ class Explanation:
         Features of ``tree_`` into which the columns are encoded.
     center, scale : arrays, shape (d,)
         Those of ``tree_``.
-    turns : tuple of Turn
+    turns : tuple of PathNode
         From the root of the deterministic tree to the leaf of the row.
     leaf : str
         Path of the leaf from the root.
@@ -59,7 +65,7 @@ class Explanation:
         ``posterior``, but not ``data``. None for the mean of a leaf without a distribution.
     classes : tuple of str
         Empty for regression.
-    change : Change or None
+    change : Counterfactual or None
         None if none was asked for, or splits are not by facets.
     regression : Regression or None
         The terms of the regression in a linear or logistic leaf; None for other leaves.
@@ -70,7 +76,7 @@ class Explanation:
     row: FloatArray
     center: FloatArray
     scale: FloatArray
-    turns: tuple[Turn, ...]
+    turns: tuple[PathNode, ...]
     leaf: str
     leaf_rows: float
     leaf_probability: float | None
@@ -82,7 +88,7 @@ class Explanation:
     data: float | None
     posterior: float | None
     classes: tuple[str, ...]
-    change: Change | None
+    change: Counterfactual | None
     regression: Regression | None = None
 
     def __str__(self) -> str:
@@ -142,9 +148,13 @@ class Explanation:
         ValueError
             If the tree is a single leaf without a regression, or ``ax`` has another number of Axes.
         """
-        from bayestree.explain.drawing import draw_turns  # noqa: PLC0415 - Matplotlib is slow
+        from bayestree.plots._explanations import Effects, draw_effects  # noqa: PLC0415 - slow
 
-        return draw_turns(self, ax)
+        panels = [Effects(*turn.effects_shown()) for turn in self.turns]
+        if (leaf := self.regression) is not None:
+            total, label = in_words(leaf.total, DIGITS), f"effect on the {leaf.quantity}"
+            panels.append(Effects(f"leaf {self.leaf}", total, leaf.effects, label))
+        return draw_effects(panels, self.features, self.cells, ax)
 
     def _turn_rows(self) -> Iterator[tuple[Any, ...]]:
         for turn in self.turns:
@@ -216,7 +226,7 @@ class Explanation:
         ]
         return f"{label} ({', '.join(parts)})"
 
-    def _change_lines(self, change: Change) -> Iterator[str]:
+    def _change_lines(self, change: Counterfactual) -> Iterator[str]:
         if change.row is None:
             found = "" if change.bound == np.inf else "was found that "
             yield (
@@ -282,7 +292,8 @@ def explanation(
     labels : array, shape (C,), optional
         The classes; None for regression.
     posterior : SplitUncertainty, optional
-        That of the row; ``same_nodes`` tells whether nodes have the same meaning in every draw.
+        Uncertainty of the splits for the row; ``same_nodes`` tells whether nodes have the same
+        meaning in every draw.
     others, averages
         The trees of other modes, and whether predictions average over draws or modes.
     features, target, max_programs
@@ -295,7 +306,7 @@ def explanation(
     total, data, epistemic = _parts(expected, posterior, classifies=labels is not None)
     change = None
     if isinstance(tree, Tree) and (labels is not None or target is not None):
-        change = change_of(
+        change = counterfactual(
             [tree, *others],
             row,
             expect,
@@ -313,7 +324,7 @@ def explanation(
         row=row,
         center=tree.center,
         scale=tree.scale,
-        turns=turns_of(described, encoding, row, splits),
+        turns=decision_path(described, encoding, row, splits),
         leaf=described.path(~leaf),
         leaf_rows=described.rows(~leaf),
         leaf_probability=None if splits is None else float(splits.leaf_probability[0, leaf]),

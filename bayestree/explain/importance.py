@@ -14,7 +14,7 @@ from bayestree._utils.softplus import softplus
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.draws import Draws, kept_draws, split_of, tails
 from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
-from bayestree.explain.change import Expect
+from bayestree.explain.counterfactual import Expect
 from bayestree.inference import Data, Posterior, by_row
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
@@ -93,9 +93,9 @@ class Importance:
 
         ``ax`` holds two Axes; by default those of a new figure that is not registered with pyplot.
         """
-        from bayestree.explain.drawing import draw_importance  # noqa: PLC0415 - Matplotlib is slow
+        from bayestree.plots._explanations import draw_importance  # noqa: PLC0415 - slow
 
-        return draw_importance(self, ax)
+        return draw_importance(self.to_frame(), self.level, ax)
 
     def __str__(self) -> str:
         table = self.to_frame()

@@ -51,9 +51,9 @@ class ShapleyValues:
 
         ``ax`` are Axes; by default those of a new figure that is not registered with pyplot.
         """
-        from bayestree.explain.drawing import draw_shapley  # noqa: PLC0415 - Matplotlib is slow
+        from bayestree.plots._explanations import draw_shapley  # noqa: PLC0415 - slow
 
-        return draw_shapley(self, ax, row)
+        return draw_shapley(self.contributions[row], self.features, self.classes, ax)
 
 
 def shapley_values(

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.explain.change import Wanted
+from bayestree.explain.branch_and_bound import Outcome, nearest_row
+from bayestree.explain.counterfactual import Wanted
 from bayestree.explain.moves import Moves, movable_columns
-from bayestree.explain.nearest import Outcome, nearest_change
 from bayestree.topology import Topology
 from bayestree.tree import facet_threshold
 from tests.plots.cases import make_tree
@@ -71,7 +71,7 @@ def nearest_by_brute_force(clf, x):
         if cost >= best:
             continue
         moves = Moves.of(row, movable_columns(encoding, values, row, tree, numbers))
-        found = nearest_change(tree, row, outcome, moves, max_programs=10_000)
+        found = nearest_row(tree, row, outcome, moves, max_programs=10_000)
         assert found.complete
         best = min(best, cost + found.distance)
     return best
@@ -222,7 +222,7 @@ def test_a_column_has_one_level(group, expected):
     """Only both options together cross the border, which one column cannot take."""
     moves = moves_with(np.eye(2), [1.0, 1.0], group, [-1, -1])
     x, outcome = np.zeros(2), Outcome(np.array([False, True]))
-    found = nearest_change(stump([1.0, 1.0], 1.5), x, outcome, moves)
+    found = nearest_row(stump([1.0, 1.0], 1.5), x, outcome, moves)
     assert found.distance == expected
     assert found.bound == expected
 
@@ -231,6 +231,6 @@ def test_a_missing_number_moves_only_once_it_is_filled_in():
     """Its mark, the second feature, decides nothing by itself."""
     moves = moves_with(np.zeros((1, 2)), [1.0], [0], [0], reach=10.0)
     x, outcome = np.array([0.0, 1.0]), Outcome(np.array([False, True]))
-    found = nearest_change(stump([1.0, 0.0], 2.0), x, outcome, moves)
+    found = nearest_row(stump([1.0, 0.0], 2.0), x, outcome, moves)
     assert found.distance == pytest.approx(3.0, abs=1e-5)
     np.testing.assert_allclose(found.row, [2.0, 0.0], atol=1e-5)

@@ -1,4 +1,4 @@
-"""The turns of a row through a deterministic tree, and what decides each of them."""
+"""The decision path of a row through a deterministic tree: what decides each turn, and the leaf."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.inequality import in_words
+from bayestree._utils.inequality import in_words, plain, signed
 from bayestree._utils.softplus import softplus
 from bayestree._utils.wording import counted
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
+from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
+from bayestree.tree import Tree
 
 TERMS = 3  # features shown for each facet
 FACETS = 3  # facets shown for each turn
@@ -32,8 +34,8 @@ class Belief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
-    """The turn of a row at a node, and the facets that decide it, the largest vote first.
+class PathNode:
+    """A node on the path of a row: its turn, and the facets that decide it, the largest vote first.
 
     Attributes
     ----------
@@ -87,6 +89,18 @@ class Turn:
             others = counted(len(self.experts) - FACETS, "other facet")
             yield f"  {others} with {rest:.0%} of the votes"
 
+    def effects_shown(self) -> tuple[str, str, FloatArray | None, str, float]:
+        """Node, side, effects on the facet of the largest vote, their label, and its border."""
+        belief = self.belief
+        side = self.side if belief is None else f"{self.side}, P = {belief.probability:.2f}"
+        if not len(self.experts) or not self.effects[0].any():
+            return self.node, side, None, "", np.inf
+        several = len(self.experts) > 1
+        votes = f"\nfacet with {self.share[0]:.0%} of the votes" if several else ""
+        # The effects that reach the facet from the mean of the data: their sum there.
+        border = float(self.distance[0] + self.effects[0].sum())
+        return self.node, side, self.effects[0], f"effect, inside to outside{votes}", border
+
     def _posterior(self) -> str:
         if self.belief is None:
             return ""
@@ -109,34 +123,36 @@ class Turn:
         return f": {', '.join(shown)}" if shown else ""
 
 
-def turns_of(
+def decision_path(
     described: TreeDescription,
     encoding: Encoding,
     row: FloatArray,
     posterior: SplitUncertainty | None,
-) -> tuple[Turn, ...]:
-    """The turns of a row (d,) in the described tree, from the root to its leaf."""
+) -> tuple[PathNode, ...]:
+    """Follow a row (d,) in the described tree, from the root to its leaf."""
     tree, rows = described.tree, row[None]
     topology = tree.topology
     leaf = int(tree.apply(rows)[0])
     nodes = np.flatnonzero(topology.turns[:, :, leaf].any(axis=0))
     return tuple(
-        _turn(described, encoding, int(node), bool(topology.turns[1, node, leaf]), row, posterior)
+        _path_node(
+            described, encoding, int(node), bool(topology.turns[1, node, leaf]), row, posterior
+        )
         for node in nodes
     )
 
 
-def _turn(
+def _path_node(
     described: TreeDescription,
     encoding: Encoding,
     node: int,
     right: bool,
     row: FloatArray,
     posterior: SplitUncertainty | None,
-) -> Turn:
+) -> PathNode:
     experts, conditions, numbers = _facets(described, node, row)
     numbers["effects"] = encoding.by_column(numbers["effects"])
-    return Turn(
+    return PathNode(
         node=described.path(node),
         side=described.sides(node)[right],
         right=right,
@@ -182,3 +198,60 @@ def _facets(
         "effects": np.nan_to_num(plane * (row - tree.center) / norm[:, None]),
     }
     return experts, tuple(str(described.half_space(k)) for k in experts.tolist()), numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """What the regression of a leaf of the deterministic tree predicts for one row.
+
+    Attributes
+    ----------
+    quantity : str
+        ``"mean"``, or the log odds of the class that is predicted to the most probable other one.
+    total : float
+        The quantity in the row: ``constant`` plus the sum of the effects.
+    constant : float
+        The quantity at ``tree_.center``, the mean of the data.
+    effects : array, shape (c,)
+        The term slope . (x - center) of each column, in units of y or of log odds.
+    """
+
+    quantity: str
+    total: float
+    constant: float
+    effects: FloatArray
+
+    @property
+    def order(self) -> IntArray:
+        """Columns with an effect, the largest first."""
+        by_size = np.argsort(-np.abs(self.effects), kind="stable")
+        return by_size[: np.count_nonzero(self.effects)]
+
+    def lines(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Iterator[str]:
+        """The sum in words, for a row with these names and values of the columns."""
+        total, constant = (plain(one, DIGITS + 1) for one in (self.total, self.constant))
+        yield f"  {self.quantity} {total} = {constant} at the mean of the data"
+        for j in self.order[:TERMS]:
+            effect, value = signed(self.effects[j], DIGITS), in_words(values[j], DIGITS)
+            yield f"    {effect}: {names[j]} = {value}"
+        if hidden := self.order[TERMS:].tolist():
+            rest = signed(float(self.effects[hidden].sum()), DIGITS)
+            yield f"    {rest}: {len(hidden)} more"
+
+
+def regression_of(
+    tree: RoutedTree, row: FloatArray, encoding: Encoding, classes: tuple[str, ...]
+) -> Regression | None:
+    """The regression of the leaf of a row (d,); None if leaves are constant."""
+    if not isinstance(tree, Tree) or tree.slope is None:
+        return None
+    leaf = int(tree.apply(row[None])[0])
+    value, slope, quantity = tree.value[leaf], tree.slope[leaf], tree.quantity
+    if classes:
+        other, own = np.argsort(tree.predict(row[None])[0], kind="stable")[-2:]
+        logs = np.log(np.maximum(value, np.finfo(np.float64).tiny))
+        value, slope = logs[own] - logs[other], slope[own] - slope[other]
+        quantity = f"log odds of {classes[own]} to {classes[other]}"
+    terms = slope * (row - tree.center)
+    constant = float(value)
+    return Regression(quantity, constant + float(terms.sum()), constant, encoding.by_column(terms))

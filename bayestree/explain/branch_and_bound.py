@@ -35,7 +35,7 @@ CLOSER = 1e-4  # relative gain below which moving the half-spaces again is not w
 Chosen = tuple[tuple[int, int], ...]  # right turns with the expert that has the largest vote
 
 
-class Nearest(NamedTuple):
+class NearestRow(NamedTuple):
     """The nearest row with another outcome, as far as the search went.
 
     ``row`` is None if there is none, or the search was cut off before one was found. ``distance``
@@ -88,17 +88,17 @@ class Outcome(NamedTuple):
         return not self.sign or bool(self.sign * (tree.predict(row)[0] - self.level) >= 0)
 
 
-def nearest_change(
+def nearest_row(
     tree: Tree,
     x: FloatArray,
     outcome: Outcome,
     moves: Moves,
     *,
     max_programs: int = 500,
-) -> Nearest:
+) -> NearestRow:
     """The row with ``outcome`` that is nearest to ``x`` (d,) in L1, in units of ``scale``."""
     if outcome.holds(tree, x[None]):
-        return Nearest(x, 0.0, 0.0, True, 0)
+        return NearestRow(x, 0.0, 0.0, True, 0)
     search = _Search(tree, x, outcome, moves, max_programs)
     try:
         search.run()
@@ -107,7 +107,7 @@ def nearest_change(
     return search.found(complete=True)
 
 
-def nearest_of(found: list[Nearest]) -> Nearest:
+def nearest_of(found: list[NearestRow]) -> NearestRow:
     """The nearest of the changes to several outcomes, any of which is wanted."""
     best = min(found, key=lambda one: one.distance)
     return best._replace(
@@ -165,14 +165,14 @@ class _Search:
             self._visit(leaf, chosen)
             self.now = np.inf
 
-    def found(self, *, complete: bool) -> Nearest:
+    def found(self, *, complete: bool) -> NearestRow:
         distance, z = self.best
         waiting = self.heap[0][0] if self.heap else np.inf
         bound = min(distance, self.gap, self.now, waiting)
         if z is None:
-            return Nearest(None, distance, bound, complete, self.programs)
+            return NearestRow(None, distance, bound, complete, self.programs)
         chosen = tuple(self._chosen(z).tolist())
-        return Nearest(self._moved(z), distance, bound, complete, self.programs, chosen)
+        return NearestRow(self._moved(z), distance, bound, complete, self.programs, chosen)
 
     def _add(self, bound: float, leaf: int, chosen: Chosen) -> None:
         heapq.heappush(self.heap, (bound, len(self.heap) + self.programs, leaf, chosen))

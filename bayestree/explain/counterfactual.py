@@ -1,0 +1,326 @@
+"""The smallest change of a row that alters what a model predicts, in terms of its columns.
+
+Predictions average over draws and modes, and have no border that a program could cross. The search
+begins with the nearest changes of the deterministic trees, see ``branch_and_bound``, and tries
+others: each is lengthened along its line. Beginning with no change, columns are added, one by one,
+each with the value that brings the prediction nearest to the wanted one, until it is reached. The
+changes that reach it are then shortened in each column.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.inequality import plain
+from bayestree._utils.wording import nearest_match
+from bayestree.explain.branch_and_bound import NearestRow, Outcome, nearest_of, nearest_row
+from bayestree.explain.moves import Features, Movable, Moves, Number, Values, movable_columns
+from bayestree.tables import Encoding
+from bayestree.tree import Tree
+
+MOST = 10  # columns to which a change grows
+POINTS = 41  # values of a number that are tried at a time
+ROWS = 2_000  # rows that are predicted at a time, about
+LONGER = np.linspace(1.0, 4.0, 16)  # factors by which a change is lengthened
+SHORTER = np.linspace(0.0, 1.0, 16, endpoint=False)[1:]
+SWEEPS = 4  # over the columns of a change that is shortened
+ZOOMS = 3  # into the values of a number that is shortened
+SMALL = 0.05  # cost below which a change is not preferred for being small
+ROUNDING = 1e-12  # smaller differences of predictions are rounding errors
+CLOSER = 0.01  # relative gain below which another sweep is not worth its predictions
+
+Step = dict[int, Any]  # the new values of columns, by their places in a list of columns
+
+#: For rows (n, d), whether they have the wanted outcome, and how near to it they are.
+Judge = Callable[[FloatArray], tuple[BoolArray, FloatArray]]
+#: Class probabilities (n, C), or means (n,), of rows, and their standard deviations over the draws.
+Expect = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Counterfactual:
+    """A small change of a row after which the estimator predicts another outcome.
+
+    Attributes
+    ----------
+    wanted : str
+        The outcome in words.
+    row : array, shape (d,), or None
+        The features of the changed row; None if no change was found.
+    cells : tuple, length c
+        The values of the columns of the changed row, which ``predict`` takes to the outcome.
+    sizes : array, shape (c,)
+        The change of each column: of a number in units of ``tree_.scale``, and of a category or
+        boolean 1, or the number of steps of an ordered category. To fill in a missing value counts
+        1 as well.
+    distance : float
+        Sum of the absolute sizes; infinite if no change was found.
+    bound : float or None
+        No smaller change has the outcome. None where predictions average over draws or modes, for
+        which there is no such limit.
+    prediction : label or float
+        What the estimator predicts for the changed row; None if there is none.
+    expected : array, shape (C,) or (1,), or None
+        Probabilities of the classes, or the mean, that it predicts.
+    """
+
+    wanted: str
+    row: FloatArray | None
+    cells: tuple[Any, ...]
+    sizes: FloatArray
+    distance: float
+    bound: float | None
+    prediction: Any = None
+    expected: FloatArray | None = None
+
+
+class Wanted(NamedTuple):
+    """The wanted outcome: another class than ``now``, the class ``label``, or a mean.
+
+    The mean is at least (``sign`` 1) or most (-1) ``level``.
+    """
+
+    name: str
+    now: int = 0
+    label: int | None = None
+    sign: int = 0
+    level: float = 0.0
+
+    @classmethod
+    def of(cls, expected: FloatArray, labels: AnyArray | None, target: Any) -> "Wanted":
+        """The outcome ``target``, as an estimator expects something for the row now."""
+        if labels is None:
+            try:
+                level = float(target)
+            except (TypeError, ValueError):
+                level = np.nan
+            if not np.isfinite(level):
+                raise ValueError(f"target must be a finite number, got {target!r}.")
+            below = bool(expected[0] > level)
+            name = f"at {'most' if below else 'least'} {plain(level, None)}"
+            return cls(name, sign=-1 if below else 1, level=level)
+        now = int(np.argmax(expected))
+        if target is None:
+            return cls(f"another class than {labels[now]}", now)
+        known = [str(label) for label in labels]
+        if str(target) not in known:
+            raise ValueError(
+                f"target {target!r} is not a class of the fit{nearest_match(str(target), known)}"
+            )
+        return cls(str(target), now, known.index(str(target)))
+
+    def judge(self, expected: FloatArray) -> tuple[BoolArray, FloatArray]:
+        """Whether predictions (n, C) or (n,) have the outcome, and how near to it they are."""
+        if self.sign:
+            margin = self.sign * (expected - self.level)
+            return margin >= 0, margin
+        best, own = expected.argmax(axis=1), self.now if self.label is None else self.label
+        margin = np.delete(expected, own, axis=1).max(axis=1, initial=0.0) - expected[:, own]
+        return (best != own, margin) if self.label is None else (best == own, -margin)
+
+    def outcomes(self, tree: Tree) -> list[Outcome]:
+        """The outcomes of a tree of which any is wanted."""
+        if self.sign:
+            return [Outcome.beyond(tree, self.level, below=self.sign < 0)]
+        if self.label is not None:
+            return [Outcome.of_class(tree, self.label)]
+        if tree.slope is None:
+            return [Outcome(tree.value.argmax(axis=1) != self.now)]
+        return [Outcome.of_class(tree, c) for c in range(tree.value.shape[1]) if c != self.now]
+
+
+def counterfactual(
+    trees: Sequence[Tree],
+    row: FloatArray,
+    expect: Expect,
+    *,
+    averages: bool,
+    encoding: Encoding,
+    cells: tuple[Any, ...],
+    labels: AnyArray | None,
+    features: Features,
+    target: Any,
+    max_programs: int,
+) -> Counterfactual:
+    """A small change of a row (d,) that the search finds; for the arguments see ``explanation``."""
+    wanted = Wanted.of(np.atleast_1d(expect(row[None])[0][0]), labels, target)
+    columns = movable_columns(encoding, cells, row, trees[0], features)
+    moves = Moves.of(row, columns)
+    each = max_programs // len(trees)
+    near = [
+        nearest_of(
+            [nearest_row(tree, row, one, moves, max_programs=each) for one in wanted.outcomes(tree)]
+        )
+        for tree in trees
+    ]
+    search = _Refinement(row, columns, lambda rows: wanted.judge(expect(rows)[0]))
+    step = search.nearest([{}, *(_step(one, row, columns, moves) for one in near)])
+    bound = None if averages else near[0].bound
+    sizes = np.zeros(len(cells))
+    if step is None:
+        return Counterfactual(wanted.name, None, cells, sizes, np.inf, bound)
+    after = list(cells)
+    for k, cell in step.items():
+        column = columns[k]
+        cost = float(column.at([cell]).cost[0])
+        after[column.number] = cell
+        down = isinstance(column, Number) and cell < column.now
+        sizes[column.number] = -cost if down else cost
+    moved = search.moved(step)
+    expected = np.atleast_1d(expect(moved[None])[0][0])
+    return Counterfactual(
+        wanted.name,
+        moved,
+        tuple(after),
+        sizes,
+        search.distance(step),
+        bound,
+        label_of(expected, labels),
+        expected,
+    )
+
+
+def _step(near: NearestRow, row: FloatArray, columns: Sequence[Movable], moves: Moves) -> Step:
+    """The change to the nearest row of a tree, as far as there is one."""
+    if near.row is None:
+        return {}
+    chosen = {int(moves.group[m]): moves.labels[m] for m in near.chosen}
+    step: Step = {}
+    for k, column in enumerate(columns):
+        if isinstance(column, Number):
+            j = column.own[0]
+            if near.row[j] != row[j] or column.number in chosen:
+                step[k] = float(near.row[j])
+        elif column.number in chosen:
+            step[k] = chosen[column.number]
+    return step
+
+
+def label_of(expected: AnyArray, labels: AnyArray | None) -> Any:
+    """The class with the largest probability, or a mean."""
+    if labels is not None:
+        return labels[int(np.argmax(expected))]
+    return float(np.ravel(expected)[0])
+
+
+class _Refinement:
+    """The search among changes of a row (d,) in some columns."""
+
+    def __init__(self, row: FloatArray, columns: Sequence[Movable], judge: Judge) -> None:
+        self.row, self.columns, self.judge = row, columns, judge
+        self.points = int(np.clip(ROWS // max(len(columns), 1), 3, POINTS))
+
+    def nearest(self, starts: Sequence[Step]) -> Step | None:
+        """The nearest change with the outcome that is found from some changes; None if none is."""
+        longer = [self._first(start, LONGER) for start in starts]
+        reached = [one for one in longer if one is not None]
+        grown = map(self._grown, [{}] if reached else [{}, *starts])
+        reached += islice(filter(None, grown), 1)
+        return min(map(self._shortened, reached), key=self.distance, default=None)
+
+    def distance(self, step: Step) -> float:
+        """The cost of a change."""
+        return sum(float(self.columns[k].at([cell]).cost[0]) for k, cell in step.items())
+
+    def moved(self, step: Step) -> FloatArray:
+        """The row after a change."""
+        row = self.row.copy()
+        for k, cell in step.items():
+            row[self.columns[k].own] = self.columns[k].at([cell]).features[0]
+        return row
+
+    def _grown(self, step: Step) -> Step | None:
+        """A change with the outcome that other columns add to; None if none is found."""
+        step = self._times(step, 1.0)
+        for _ in range(2 * MOST):
+            better, holds = self._nearer(step)
+            if better is None or holds:
+                return better
+            step = better
+        return None
+
+    def _nearer(self, step: Step) -> tuple[Step | None, bool]:
+        """A change with another value of a column, and whether it has the outcome.
+
+        It is the least that has it. If none has, the column changes that comes nearest for its
+        cost, each by the value that comes nearest; None if none comes nearer.
+        """
+        free = [*step] if len(step) >= MOST else range(len(self.columns))
+        tried = [(k, self.columns[k].spread(self.points)) for k in free]
+        cells = [(k, cell) for k, values in tried for cell in values.cells]
+        if not cells:
+            return None, False
+        rows = [self.moved(step)[None], *(self._with(step, *one) for one in tried)]
+        (_, *reached), (margin, *margins) = self.judge(np.vstack(rows))
+        holds, gain = np.array(reached), np.array(margins) - margin
+        cost = np.concatenate(
+            [self.distance(_without(step, k)) + values.cost for k, values in tried]
+        )
+        if holds.any():
+            best = int(np.where(holds, cost, np.inf).argmin())
+        else:
+            column = np.array([k for k, _ in cells])
+            most = [
+                own[gain[own].argmax()] for k in free if len(own := np.flatnonzero(column == k))
+            ]
+            rate = gain / np.maximum(cost - self.distance(step), SMALL)
+            best = max(most, key=lambda i: rate[i])
+            if gain[best] <= ROUNDING:
+                return None, False
+        k, cell = cells[best]
+        return step | {k: cell}, bool(holds[best])
+
+    def _shortened(self, step: Step) -> Step:
+        """A smaller change with the outcome, as a change with it."""
+        for _ in range(SWEEPS):
+            before = self.distance(step)
+            step = self._first(step, SHORTER) or step
+            for k in sorted(step, key=lambda k: -self.distance({k: step[k]})):
+                step = self._less(step, k)
+            if not self.distance(step) < before * (1 - CLOSER):
+                break
+        return step
+
+    def _less(self, step: Step, k: int) -> Step:
+        """The change without one of its columns, or with the least change of it that is needed."""
+        rest, column, cell = _without(step, k), self.columns[k], step[k]
+        if self.judge(self.moved(rest)[None])[0][0]:
+            return rest
+        start = None
+        for _ in range(ZOOMS):
+            values = column.nearer(cell, POINTS, start)
+            order = np.argsort(values.cost, kind="stable")
+            if not len(order):
+                break
+            holds = self.judge(self._with(rest, k, values))[0][order]
+            if not holds.any():
+                break
+            first = int(holds.argmax())
+            cell = values.cells[order[first]]
+            start = values.cells[order[first - 1]] if first else start
+        return rest | {k: cell}
+
+    def _first(self, step: Step, factors: FloatArray) -> Step | None:
+        """The first multiple of a change that has the outcome."""
+        steps = [self._times(step, factor) for factor in factors.tolist()]
+        holds, _ = self.judge(np.array([self.moved(one) for one in steps]))
+        return steps[int(holds.argmax())] if holds.any() else None
+
+    def _times(self, step: Step, factor: float) -> Step:
+        """A multiple of a change, in values that its columns may have."""
+        longer = {k: self.columns[k].times(cell, factor) for k, cell in step.items()}
+        return {k: cell for k, cell in longer.items() if cell is not None}
+
+    def _with(self, step: Step, k: int, values: Values) -> FloatArray:
+        """The row after a change, with several values of a column, (n, d)."""
+        rows = np.repeat(self.moved(step)[None], len(values.cells), axis=0)
+        rows[:, self.columns[k].own] = values.features
+        return rows
+
+
+def _without(step: Step, k: int) -> Step:
+    return {j: cell for j, cell in step.items() if j != k}
