@@ -1,29 +1,36 @@
 """Posterior diagnostics: polytope sizes, uncertainty and convergence, from arrays of draws."""
 
-from bayestree.diagnostics.calibration import Calibration, Score, calibration
+from bayestree.diagnostics.calibration import (
+    Calibration,
+    HeldOut,
+    Score,
+    calibration,
+    held_out_classes,
+    held_out_intervals,
+    held_out_values,
+    ranked_probability,
+)
 from bayestree.diagnostics.containers import convergence_of, label_free_of, loo_of
 from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
 from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
-from bayestree.diagnostics.held_out import (
-    HeldOut,
-    held_out_classes,
-    held_out_intervals,
-    held_out_values,
-)
 from bayestree.diagnostics.label_free import label_free
-from bayestree.diagnostics.loo import Loo, LooDifference, loo
-from bayestree.diagnostics.ranked import ranked_probability
-from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
-from bayestree.diagnostics.size import PolytopeSize, polytope_size
-from bayestree.diagnostics.stacking import elbo_weights, mixed_loo, stacking_weights
-from bayestree.diagnostics.survival import (
+from bayestree.diagnostics.loo import (
+    Loo,
+    LooDifference,
+    elbo_weights,
+    loo,
+    mixed_loo,
+    stacking_weights,
+)
+from bayestree.diagnostics.scores import (
     brier_scores,
     concordance,
     integrated_brier_score,
     kaplan_meier,
 )
-from bayestree.diagnostics.tree_size import TreeSize
+from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
+from bayestree.diagnostics.size import PolytopeSize, TreeSize, polytope_size
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
 from bayestree.diagnostics.verdict import Check, Convergence
 

@@ -17,8 +17,8 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.mcmc import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
+from bayestree.diagnostics.calibration import HeldOut
 from bayestree.diagnostics.evidence import Evidence, evidence
-from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Draws by site name, as in ``Posterior.draws``, and what all diagnostics compute from them."""
+"""Draws by site name, as in ``Posterior.draws``: experts, leaves and soft routing of rows.
+
+Shapes: n rows, V nodes, K experts, L leaves.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import log_expit, softmax
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.softplus import MIN_SCORE, softplus
+from bayestree.topology import Topology
 
 Draws = Mapping[str, NDArray[Any]]
-
 SHARE = 0.01  # experts whose largest vote stays below this share of log 2 are ignored
 VARIATIONAL = (
     "From a single variational fit, whose numbers of facets are too certain and may be wrong; "
@@ -127,3 +131,33 @@ def size_table(sizes: AnyArray) -> FloatArray:
     for node, column in enumerate(rounded.T):
         table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
     return table
+
+
+def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
+    """Score of each row at each node, s = sum_k r_k softplus(beta_k . x + b_k), shape (n, ...).
+
+    ``one`` is the index of a draw, a node or both, which selects hyperplanes (..., K, d).
+    """
+    plane = draws["hyperplane"][one].astype(np.float64)
+    activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
+    alone = softplus(activation).reshape(len(X), *plane.shape[:-1])
+    return np.einsum("n...k,...k->n...", alone, weight_of(draws, one)) + MIN_SCORE
+
+
+def log_odds(score: FloatArray, steepness: float) -> FloatArray:
+    """Log-odds of going right: P(left) = exp(-s), so steepness * log(exp(s) - 1)."""
+    return steepness * (score + np.log(-np.expm1(-score)))
+
+
+def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:
+    """Log-probabilities of going left and right; ``steepness`` multiplies the log-odds."""
+    if steepness == 1:
+        return -score, np.log(-np.expm1(-score))
+    odds = log_odds(score, steepness)
+    return log_expit(-odds), log_expit(odds)
+
+
+def leaf_log_probs(log_left: FloatArray, log_right: FloatArray, topology: Topology) -> FloatArray:
+    """log P(leaf | x), shape (..., L): the sum of log-probabilities over the path (CPT, eq. 8)."""
+    paths = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
+    return np.concatenate([log_left, log_right], axis=-1) @ paths.astype(np.float64)

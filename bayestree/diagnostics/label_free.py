@@ -19,11 +19,13 @@ from bayestree.diagnostics.draws import (
     Draws,
     classifies,
     effective_number,
+    leaf_log_probs,
     leaf_means,
     leaf_shares,
+    log_odds,
+    scores,
     spread,
 )
-from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
 
 if TYPE_CHECKING:

@@ -1,14 +1,24 @@
-"""Irredundant half-spaces of a polytope inside a box, by linear programming."""
+"""Polytopes of the splits: their facets inside a box, and the training rows that reach each node.
+
+A :class:`Reach` is enough to measure polytopes, and too little to recover a row.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.draws import SHARE
-from bayestree.tree import facet_threshold
+from bayestree.diagnostics.draws import SHARE, Draws, split_of, spread, weight_of
+from bayestree.routed_tree import RowSource, chunks
+from bayestree.topology import Topology
+from bayestree.tree import LOG2, Tree, facet_threshold
 
 TOLERANCE = 1e-7  # tolerance of the linear programs, in units of the box
 TINY = float(np.finfo(np.float64).tiny)
+MAX_VOTE = 1e25  # votes are clipped here: improper priors can exceed single precision
 
 
 def n_facets(
@@ -119,3 +129,122 @@ def _maximise(objective: FloatArray, plane: FloatArray, bound: FloatArray) -> Fl
         if found.status in (0, 2):
             return found.x
     raise RuntimeError(f"HiGHS could not solve a linear program: {found.message}")
+
+
+class Reach(NamedTuple):
+    """Summary of the rows that reach each of V nodes, sufficient for the diagnostics."""
+
+    nodes: IntArray  # numbers of the nodes in the draws, (V,)
+    rows: FloatArray  # number of rows, (V,)
+    low: FloatArray  # bounding box of the rows, (V, d)
+    high: FloatArray
+    largest: NDArray[np.float32]  # largest vote r softplus(beta . x + b), (chain, draw, V, K)
+    # Score threshold of each node, (V,); log 2 by default and for every fitted split. Leaves that
+    # are subdivided by an ancestor's polytope have other thresholds.
+    level: FloatArray | None = None
+    prior_largest: NDArray[np.float32] | None = None  # under the prior, (prior draw, V, K)
+    leaves: IntArray | None = None  # leaves that rows reach under hard splits, (chain, draw)
+    # Share of the node's rows that each expert alone sends right. In half precision, whose
+    # spacing at 1 % is that of one row in 100,000. None in models of earlier versions.
+    cut: NDArray[np.float16] | None = None  # (chain, draw, V, K)
+    prior_cut: NDArray[np.float16] | None = None  # under the prior, (prior draw, V, K)
+    # Intercepts of the prior draws, by which they are recognised when drawn again.
+    prior_intercept: NDArray[np.float32] | None = None  # (prior draw, K)
+
+    @property
+    def factor(self) -> FloatArray:
+        """Factor of the weights that makes log 2 the threshold of every node, shape (V,)."""
+        return np.ones(len(self.nodes)) if self.level is None else LOG2 / self.level
+
+
+def node_reach(
+    draws: Draws,
+    X: RowSource,
+    rows: Iterable[IntArray],
+    nodes: IntArray,
+    *,
+    level: FloatArray | None = None,
+    prior: Draws | None = None,
+    max_rows: int | None = None,
+) -> Reach:
+    """Bounding boxes, largest votes and cuts of some nodes, from the ``rows`` of X at each.
+
+    ``prior`` has draws of one node, (prior draw, K, ...). Votes and cuts are measured on at most
+    ``max_rows`` evenly spaced rows of a node, while boxes always use all rows.
+    """
+    n_chains, n_draws, _, n_experts, n_features = draws["hyperplane"].shape
+    if X.shape[1:] != (n_features,):
+        raise ValueError(f"X must have shape (n, {n_features}) like the draws, got {X.shape}.")
+    factor = np.ones(len(nodes)) if level is None else LOG2 / level
+    low = np.empty((len(nodes), n_features))
+    high = np.empty_like(low)
+    largest = np.empty((n_chains, n_draws, len(nodes), n_experts), dtype=np.float32)
+    cut = np.empty(largest.shape, dtype=np.float16)
+    prior_shape = (0 if prior is None else len(prior["intercept"]), len(nodes), n_experts)
+    expected = np.empty(prior_shape, dtype=np.float32)
+    expected_cut = np.empty(prior_shape, dtype=np.float16)
+    counts = np.empty(len(nodes))
+    for place, (node, members) in enumerate(zip(nodes, rows, strict=True)):
+        if len(members) == 0:
+            raise ValueError(f"rows must not be empty for node {int(node)}; leave the node out.")
+        counts[place] = len(members)
+        low[place], high[place] = _box(X, members)
+        some = X[members if max_rows is None else members[spread(len(members), max_rows)]]
+        at = {site: values[:, :, node] for site, values in _splits(draws).items()}
+        largest[:, :, place], cut[:, :, place] = _votes(at, some, factor[place])
+        if prior is not None:
+            own = _votes(_splits(prior), some, factor[place])
+            expected[:, place], expected_cut[:, place] = own
+    found = Reach(nodes, counts, low, high, largest, level, cut=cut)
+    if prior is None:
+        return found
+    intercept = np.asarray(prior["intercept"], dtype=np.float32)
+    return found._replace(prior_largest=expected, prior_cut=expected_cut, prior_intercept=intercept)
+
+
+def leaves_in_use(
+    draws: Draws, topology: Topology, X: RowSource, *, max_rows: int = 10_000
+) -> IntArray:
+    """Number of leaves that rows reach in each draw under hard splits, shape (chain, draw).
+
+    Up to ``max_rows`` evenly spaced rows of X, on the scale of the draws, are routed.
+    """
+    some = X[spread(X.shape[0], max_rows)]
+    center, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    counts = np.empty(draws["intercept"].shape[:2], dtype=np.int64)
+    for one in np.ndindex(counts.shape):
+        split = split_of(draws, one)
+        tree = Tree.from_standardised(topology, *split, center=center, scale=scale)
+        counts[one] = len(np.unique(tree.apply(some)))
+    return counts
+
+
+def _box(X: RowSource, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Minimum and maximum of each feature over some rows, read in chunks."""
+    parts = (X[rows[chunk]] for chunk in chunks(len(rows), X.shape[1]))
+    low, high = zip(*((part.min(axis=0), part.max(axis=0)) for part in parts), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
+def _splits(draws: Draws) -> Draws:
+    return {
+        name: draws[name] for name in ("hyperplane", "intercept", "log_weight") if name in draws
+    }
+
+
+def _votes(draws: Draws, X: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
+    """Largest vote of each expert over rows, and share of the rows that it alone sends right.
+
+    Both have shape (..., K), from draws (..., K, d); ``factor`` multiplies the weights.
+    """
+    plane, intercept = draws["hyperplane"], draws["intercept"].astype(np.float64)
+    weight = weight_of(draws, ...) * factor
+    limit = thresholds(weight) - intercept
+    # r softplus(beta . x + b) increases with beta . x: both have their maximum at the same row.
+    top, cut = np.empty((2, *plane.shape[:-1]))
+    for one in np.ndindex(plane.shape[:-2]):
+        activation = X @ plane[one].T.astype(np.float64)
+        top[one] = activation.max(axis=0)
+        cut[one] = (activation > limit[one]).mean(axis=0)
+    votes = np.logaddexp(0.0, top + intercept) * weight
+    return np.minimum(votes, MAX_VOTE), cut

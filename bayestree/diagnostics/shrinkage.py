@@ -22,7 +22,7 @@ from bayestree.diagnostics.draws import (
     split_of,
     tails,
 )
-from bayestree.diagnostics.reach import Reach
+from bayestree.diagnostics.polytopes import Reach
 from bayestree.tree import LOG2
 
 SHRUNK = 0.5  # a coefficient with a larger factor counts as shrunk away, ...

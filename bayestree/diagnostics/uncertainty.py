@@ -11,13 +11,15 @@ from scipy.special import entr
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import (
     Draws,
+    branch_log_probs,
     classifies,
+    leaf_log_probs,
     leaf_means,
     leaf_shares,
     node_index,
+    scores,
     tails,
 )
-from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
 from bayestree.topology import Topology
 from bayestree.tree import LOG2
 

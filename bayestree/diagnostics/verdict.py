@@ -6,8 +6,8 @@ from typing import Literal
 
 import pandas as pd
 
+from bayestree.diagnostics.calibration import HeldOut
 from bayestree.diagnostics.evidence import Evidence
-from bayestree.diagnostics.held_out import HeldOut
 
 Verdict = Literal["ok", "doubtful", "failed", "info"]
 Settled = Literal["yes", "doubtful", "no", "not known", "nothing to judge"]

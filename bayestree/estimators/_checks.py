@@ -13,7 +13,7 @@ from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.warn import warn
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
-from bayestree.diagnostics.held_out import residuals
+from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
 from bayestree.estimators._cross_validated import cross_validated
 from bayestree.estimators._draws import TreeDraws

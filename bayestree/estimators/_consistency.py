@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayestree.diagnostics.reach import Reach
+from bayestree.diagnostics.polytopes import Reach
 from bayestree.inference import Posterior
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree

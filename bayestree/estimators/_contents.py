@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray
-from bayestree.diagnostics.reach import Reach
+from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._codec import (
     USER,
     NetworkNeededError,

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
-from bayestree.diagnostics.values import count_scores, squared_scores
+from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._leaf_families import LeafFamilies
 from bayestree.estimators._numbers import check_numbers, checked_weights, refuse_times
 from bayestree.estimators._regressor import TreeRegressor

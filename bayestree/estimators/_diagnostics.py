@@ -11,7 +11,7 @@ from bayestree._utils.progress import fitting
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.draws import SHARE
 from bayestree.diagnostics.facets import Facets, node_facets
-from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
+from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import Seed
 from bayestree._utils.progress import Verbose
-from bayestree.diagnostics.reach import Reach
+from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators.files import save
 from bayestree.inference import Posterior, Units

@@ -11,8 +11,7 @@ import numpy as np
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.diagnostics.loo import loo
-from bayestree.diagnostics.stacking import mixed_loo
+from bayestree.diagnostics.loo import loo, mixed_loo
 from bayestree.inference import Posterior
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics import Convergence, PolytopeSize, SplitUncertainty, TreeSize
 from bayestree.diagnostics.label_free import spread_rows
-from bayestree.diagnostics.tree_size import number_probabilities
+from bayestree.diagnostics.size import number_probabilities
 from bayestree.diagnostics.uncertainty import mixed_uncertainty
 from bayestree.estimators._checks import held_out_of
 from bayestree.estimators._mixed_draws import MIXED_GROUPS, MixedContainer, mode_counts

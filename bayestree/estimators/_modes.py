@@ -17,8 +17,7 @@ from sklearn.utils import check_random_state
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Count, Inference, ParameterError, declare
 from bayestree._utils.seed import draw_seed
-from bayestree.diagnostics.loo import loo
-from bayestree.diagnostics.stacking import elbo_weights, stacking_weights
+from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._contents import Arrays, describe
 from bayestree.estimators._distil import distil, mean_predictions

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.arrays import FloatArray, weighted_quantiles
 from bayestree._utils.parameters import Model, declare
 from bayestree.diagnostics.draws import tails
-from bayestree.diagnostics.survival import concordance
+from bayestree.diagnostics.scores import concordance
 from bayestree.estimators._leaf_families import LeafFamilies
 from bayestree.estimators._numbers import checked_weights, refuse_times
 from bayestree.estimators._regressor import NumberTarget

@@ -16,8 +16,8 @@ from bayestree.diagnostics import (
     held_out_classes,
     held_out_intervals,
 )
+from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.draws import spread
-from bayestree.diagnostics.held_out import residuals
 from bayestree.diagnostics.verdict import Settled
 from bayestree.fitted import has_draws, has_single_leaf, modes_of, trees_of
 from bayestree.runs.folder import METRICS, PREDICTIONS

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.diagnostics.values import squared_scores
+from bayestree.diagnostics.scores import squared_scores
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.baseline import fit_baseline
 from bayestree.runs.rows import Prepared

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from bayestree.diagnostics import node_shrinkage
-from bayestree.diagnostics.reach import node_reach
+from bayestree.diagnostics.polytopes import node_reach
 from tests.strategies import seeds
 
 LOG2 = np.log(2.0)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import polytope_size
-from bayestree.diagnostics.polytopes import n_facets, needed
-from bayestree.diagnostics.reach import node_reach
+from bayestree.diagnostics.polytopes import n_facets, needed, node_reach
 from bayestree.diagnostics.size import size_of
 
 LOG2 = np.log(2.0)

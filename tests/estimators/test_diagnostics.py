@@ -9,8 +9,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
-from bayestree.diagnostics.polytopes import n_facets
-from bayestree.diagnostics.reach import leaves_in_use
+from bayestree.diagnostics.polytopes import leaves_in_use, n_facets
 from bayestree.estimators._diagnostics import PRIOR_DRAWS, prior_of_node
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from bayestree import ConvexPolytopeTreeSurvival, SingleLeafWarning, export_text, load
-from bayestree.diagnostics.survival import concordance
+from bayestree.diagnostics.scores import concordance
 
 POWER, SCALES = 1.8, (8.0, 2.0)  # of the times on the two sides of a line
 

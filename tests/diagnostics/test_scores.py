@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayestree.diagnostics.survival import (
+from bayestree.diagnostics.scores import (
     brier_scores,
     concordance,
     integrated_brier_score,

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
+from bayestree.diagnostics.draws import branch_log_probs, leaf_log_probs, scores
 from bayestree.models import Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
 from tests.strategies import seeds, topologies
