@@ -12,8 +12,15 @@ from scipy.special import logsumexp, ndtri
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, weighted_quantiles
 from bayestree._utils.softplus import softplus
 from bayestree.description import TreeDescription
-from bayestree.diagnostics.draws import Draws, kept_draws, split_of, tails
-from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
+from bayestree.diagnostics.draws import (
+    Draws,
+    branch_log_probs,
+    kept_draws,
+    leaf_log_probs,
+    scores,
+    split_of,
+    tails,
+)
 from bayestree.explain.counterfactual import Expect
 from bayestree.inference import Data, Posterior, by_row
 from bayestree.routed_tree import RoutedTree
