@@ -338,7 +338,7 @@ class ConvexPolytopeTreeClassifier(
     >>> from sklearn.datasets import load_iris
     >>> from bayestree import ConvexPolytopeTreeClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = ConvexPolytopeTreeClassifier(max_depth=2, epochs=30, random_state=0).fit(X, y)
+    >>> clf = ConvexPolytopeTreeClassifier(n_modes=1, epochs=30, random_state=0).fit(X, y)
     >>> bool(clf.score(X, y) > 0.9)
     True
     """
@@ -410,7 +410,7 @@ class ConvexPolytopeTreeRegressor(
     >>> from sklearn.datasets import load_diabetes
     >>> from bayestree import ConvexPolytopeTreeRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = ConvexPolytopeTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
+    >>> reg = ConvexPolytopeTreeRegressor(max_depth=1, n_modes=1, random_state=0).fit(X, y)
     >>> low, high = reg.predict_interval(X, 0.9)
     """
 

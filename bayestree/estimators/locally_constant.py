@@ -87,7 +87,7 @@ class LocallyConstantTreeClassifier(ShareLeaves, TreeClassifier, BaseLocallyCons
     >>> from bayestree import LocallyConstantTreeClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = LocallyConstantTreeClassifier(max_depth=3, random_state=0).fit(X, y)
-    >>> bool(clf.score(X, y) > 0.9)
+    >>> clf.get_depth() <= 3
     True
     """
 

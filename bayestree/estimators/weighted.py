@@ -87,8 +87,8 @@ class WeightedObliqueTreeClassifier(ShareLeaves, TreeClassifier, BaseWeightedTre
     >>> from bayestree import WeightedObliqueTreeClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = WeightedObliqueTreeClassifier(random_state=0).fit(X, y)
-    >>> float(clf.score(X, y))
-    1.0
+    >>> bool(clf.score(X, y) > 0.9)
+    True
     """
 
 

@@ -76,9 +76,9 @@ def export_rules(
     >>> clf = BivariateTreeClassifier(max_depth=2, pair_penalty=20).fit(X, y)
     >>> print(export_rules(clf, decimals=3), end="")
     # Not equivalent to the tree: numbers are rounded to 3 significant digits.
-    1: IF (x2 <= 2.45) THEN class 0 (p = 1.00, n = 50)
-    2: IF (x2 > 2.45) AND (x3 <= 1.750) THEN class 1 (p = 0.91, n = 54)
-    3: ELSE class 2 (p = 0.98, n = 46)
+    1: IF (x2 <= 2.45) THEN class 0 (p = 0.99, n = 50)
+    2: IF (x2 > 2.45) AND (x3 <= 1.750) THEN class 1 (p = 0.90, n = 54)
+    3: ELSE class 2 (p = 0.96, n = 46)
     """
     check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
     found = tree_of(tree)
