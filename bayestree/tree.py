@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import softmax
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree._utils.softplus import softplus
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
 from bayestree.routed_tree import RoutedTree, RowSource
 from bayestree.topology import Topology
 

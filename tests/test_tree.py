@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree._utils.softplus import softplus
+from bayestree._utils.arrays import softplus
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree, facet_threshold
 from tests.strategies import path_of, seeds, topologies

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -32,3 +32,39 @@ def weighted_quantiles(
     place = np.stack([(below < level * (1 - 1e-12)).sum(axis=0) for level in levels])
     at = np.take_along_axis(order, np.minimum(place, len(values) - 1), axis=0)
     return np.take_along_axis(values, at, axis=0)
+
+
+#: Added to every score, as in ``routing``, to keep its logarithm and log-odds finite.
+MIN_SCORE = 1e6 * float(np.finfo(np.float64).tiny)
+
+
+def softplus(x: FloatArray) -> FloatArray:
+    """log(1 + exp(x)) = log(1 + exp(-|x|)) + max(x, 0), three times as fast as ``logaddexp``."""
+    result = np.abs(x)
+    np.negative(result, out=result)
+    np.exp(result, out=result)
+    np.log1p(result, out=result)
+    result += np.maximum(x, 0.0)
+    return result
+
+
+Fold = tuple[IntArray, IntArray]
+
+
+def split_rows(n_rows: int, labels: ArrayLike | None, n_folds: int, seed: int) -> list[Fold]:
+    """Training and scored rows of each fold, stratified if all classes have enough rows.
+
+    ``labels`` (n,) are the classes of the rows, None if y is not a class.
+    """
+    from sklearn.model_selection import KFold, StratifiedKFold  # noqa: PLC0415 - slow to import
+
+    enough = labels is not None and smallest_class(labels)[1] >= n_folds
+    kind = StratifiedKFold if enough else KFold
+    split = kind(n_folds, shuffle=True, random_state=seed).split(np.empty((n_rows, 0)), labels)
+    return [(np.asarray(train), np.asarray(held)) for train, held in split]
+
+
+def smallest_class(labels: ArrayLike) -> tuple[Any, int]:
+    """The class with the fewest rows, and their number."""
+    values, counts = np.unique(np.asarray(labels), return_counts=True)
+    return values.tolist()[counts.argmin()], int(counts.min())

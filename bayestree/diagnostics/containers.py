@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils import arviz_compat
-from bayestree._utils.mcmc import ess
+from bayestree._utils.arviz_compat import ess
 from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.label_free import label_free, spread_rows, typical_rows
 from bayestree.diagnostics.loo import Loo, loo

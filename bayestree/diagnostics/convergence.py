@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.mcmc import bfmi, ess, r_hat
-from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
-from bayestree._utils.psis import good_k, pareto_k
+from bayestree._utils.arviz_compat import MIN_DRAWS as MIN_RATIOS
+from bayestree._utils.arviz_compat import bfmi, ess, good_k, pareto_k, r_hat
 from bayestree.diagnostics.calibration import HeldOut
 from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict

@@ -11,8 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import log_expit, softmax
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.softplus import MIN_SCORE, softplus
+from bayestree._utils.arrays import MIN_SCORE, AnyArray, FloatArray, IntArray, softplus
 from bayestree.topology import Topology
 
 Draws = Mapping[str, NDArray[Any]]

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.warn import warn
+from bayestree._utils.wording import warn
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
 from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows

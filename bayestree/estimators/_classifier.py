@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
-from bayestree._utils.warn import warn
+from bayestree._utils.wording import warn
 from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.warn import warn
+from bayestree._utils.wording import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._warm import Continuation
 from bayestree.inference import Posterior

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.warn import warn
+from bayestree._utils.wording import warn
 from bayestree.routed_tree import chunks
 from bayestree.tables import (
     Booleans,
@@ -27,9 +27,9 @@ from bayestree.tables import (
     UnusedColumnsWarning,
     target_columns,
 )
-from bayestree.tables.foreign import as_pandas
-from bayestree.tables.invalid import abbreviate, check_finite
-from bayestree.tables.missing import codes_by_column
+from bayestree.tables.columns import codes_by_column
+from bayestree.tables.errors import abbreviate, check_finite
+from bayestree.tables.files import as_pandas
 
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:

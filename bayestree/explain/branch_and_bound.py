@@ -21,8 +21,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.special import expit
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree._utils.softplus import softplus
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
 from bayestree.explain.moves import Moves
 from bayestree.tree import LOG2, Tree, facet_threshold
 

@@ -9,8 +9,7 @@ import pandas as pd
 import torch
 from scipy.special import logsumexp, ndtri
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, weighted_quantiles
-from bayestree._utils.softplus import softplus
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, softplus, weighted_quantiles
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.draws import (
     Draws,

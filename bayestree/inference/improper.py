@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from bayestree._utils.warn import warn
+from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bayestree._utils.arrays import FloatArray
-from bayestree._utils.softplus import MIN_SCORE
+from bayestree._utils.arrays import MIN_SCORE, FloatArray
 from bayestree.inference.data import Data
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
 from bayestree.models.prior_draws import site_names

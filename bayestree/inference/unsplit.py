@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from bayestree._utils.warn import warn
+from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowthLimits
 from bayestree.models.leaves import Leaf

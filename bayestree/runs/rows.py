@@ -41,7 +41,7 @@ from bayestree.tables import (
     read_weights,
     target_columns,
 )
-from bayestree.tables.missing import Codes, codes_by_column
+from bayestree.tables.columns import Codes, codes_by_column
 
 
 class Prepared(NamedTuple):

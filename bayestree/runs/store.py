@@ -16,7 +16,7 @@ from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFol
 from bayestree.runs.rows import Prepared, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, numbers
-from bayestree.tables.invalid import quote_columns
+from bayestree.tables.errors import quote_columns
 from bayestree.tables.kinds import Ignored
 
 

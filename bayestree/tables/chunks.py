@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from bayestree.tables.columns import Codes, text_of
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import (
     ARRAY,
@@ -17,13 +18,12 @@ from bayestree.tables.files import (
     check_file,
     column_names,
     frame_of,
+    from_arrow,
     read_array,
     read_header,
     reading,
 )
-from bayestree.tables.foreign import from_arrow
 from bayestree.tables.kinds import ordered
-from bayestree.tables.missing import Codes, text_of
 
 CELLS = 2**19  # values per chunk, about 50 MB as text
 BUFFER = 2**20  # bytes of a Parquet column that are read at a time

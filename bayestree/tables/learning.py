@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree.tables.columns import Kind
+from bayestree.tables.columns import Codes, Kind, without_codes
 from bayestree.tables.dates import read_times
 from bayestree.tables.encoding import Encoding
 from bayestree.tables.kinds import (
@@ -26,7 +26,6 @@ from bayestree.tables.kinds import (
     finite_numbers,
     texts,
 )
-from bayestree.tables.missing import Codes, without_codes
 
 MAX_ONE_HOT = 30  # columns with more categories become statistics of y
 PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category

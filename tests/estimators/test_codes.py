@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 import bayestree
 from bayestree import AlternatingTreeClassifier, DoubtfulColumnsWarning, UnusedColumnsWarning
 from bayestree.estimators._numbers import _survey
-from bayestree.tables.sentinels import Sentinels
+from bayestree.tables.survey import Sentinels
 
 N = 400
 CODE = r"column '{}' holds {} in {} of 400 rows, far from all other values: if it is a code"

@@ -13,7 +13,7 @@ from sklearn.base import clone
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils import arviz_compat
-from bayestree._utils.folds import split_rows
+from bayestree._utils.arrays import split_rows
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
 from bayestree.estimators import _mixed_draws, _modes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayestree._utils.mcmc import ess
+from bayestree._utils.arviz_compat import ess
 from bayestree.inference.hamiltonian import (
     Place,
     StepSize,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
-from bayestree._utils.mcmc import ess
+from bayestree._utils.arviz_compat import ess
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.idle import MIN_EXPERTS, without_idle
 from bayestree.models import Categorical, Polytope, SoftTree

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy import special, stats
 
-from bayestree._utils.mcmc import ess
+from bayestree._utils.arviz_compat import ess
 from bayestree.inference import Data, Posterior
 from bayestree.inference.chain import Chain
 from bayestree.inference.given import Given

@@ -9,7 +9,7 @@ import torch
 from pyro.infer import MCMC, NUTS
 from scipy import stats
 
-from bayestree._utils.mcmc import ess
+from bayestree._utils.arviz_compat import ess
 from bayestree.inference import Data, nuts
 from bayestree.models import Gaussian
 from bayestree.models.prior_draws import sample_prior

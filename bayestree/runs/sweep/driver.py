@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bayestree._utils.folds import Fold
+from bayestree._utils.arrays import Fold
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions

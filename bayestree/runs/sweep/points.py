@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bayestree._utils.folds import Fold, split_rows
+from bayestree._utils.arrays import Fold, split_rows
 from bayestree.runs.manifest import versions
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
