@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from bayestree.estimators.weighted import (
         WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
     )
+    from bayestree.export.dot import export_dot as export_dot
+    from bayestree.export.json import export_json as export_json
+    from bayestree.export.onnx import export_onnx as export_onnx
+    from bayestree.export.rules import export_rules as export_rules
+    from bayestree.export.text import export_text as export_text
     from bayestree.inference.unsplit import SingleLeafWarning as SingleLeafWarning
-    from bayestree.report.dot import export_dot as export_dot
     from bayestree.report.html import html_report as html_report
-    from bayestree.report.json import export_json as export_json
-    from bayestree.report.onnx import export_onnx as export_onnx
-    from bayestree.report.rules import export_rules as export_rules
-    from bayestree.report.text import export_text as export_text
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
     from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning
     from bayestree.tables.survey import UnusedColumnsWarning as UnusedColumnsWarning
@@ -82,11 +82,11 @@ _MODULES = {
     "UnconvergedWarning": "bayestree.estimators._checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.survey",
-    "export_dot": "bayestree.report.dot",
-    "export_json": "bayestree.report.json",
-    "export_onnx": "bayestree.report.onnx",
-    "export_rules": "bayestree.report.rules",
-    "export_text": "bayestree.report.text",
+    "export_dot": "bayestree.export.dot",
+    "export_json": "bayestree.export.json",
+    "export_onnx": "bayestree.export.onnx",
+    "export_rules": "bayestree.export.rules",
+    "export_text": "bayestree.export.text",
     "html_report": "bayestree.report.html",
     "load": "bayestree.estimators.files",
     "regularization_path": "bayestree.estimators.regularization",

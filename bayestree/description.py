@@ -4,7 +4,7 @@ It names nodes, leaves and sides, counts rows and facets, and puts conditions an
 words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
 from bayestree.fitted import has_draws, modes_of, shown_mode, trees_of
 from bayestree.routed_tree import RoutedTree
+from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 #: Colours of the classes: Okabe and Ito's palette for all kinds of colour vision ("Color Universal
@@ -27,6 +28,34 @@ POLYTOPE_RULE = (
 )
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12  # of means, in units of the features
+
+
+class Visit(NamedTuple):
+    """A node, or a leaf ``~leaf``, and the steps to it.
+
+    A step is a node with the side that is taken there, 0 for left and 1 for right.
+    """
+
+    child: int
+    steps: tuple[tuple[int, int], ...] = ()
+
+
+def visits(
+    topology: Topology, root: int = 0, is_open: Container[int] | None = None
+) -> Iterator[Visit]:
+    """Visit the nodes and leaves below a node depth first, left branches first.
+
+    Of closed nodes nothing below is visited; by default all nodes are open. The steps begin at
+    ``root``.
+    """
+    waiting = [Visit(root if topology.n_nodes else ~0)]
+    while waiting:
+        here = waiting.pop()
+        yield here
+        if here.child >= 0 and (is_open is None or here.child in is_open):
+            left, right = topology.children[here.child].tolist()
+            below = ((1, right), (0, left))
+            waiting += [Visit(child, (*here.steps, (here.child, side))) for side, child in below]
 
 
 class HalfSpace(NamedTuple):

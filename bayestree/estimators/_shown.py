@@ -4,7 +4,7 @@ from html import escape
 from typing import Any
 
 from bayestree._utils.wording import counted
-from bayestree.report.text import export_text
+from bayestree.export.text import export_text
 
 MAX_LEAVES = 60  # of the largest tree that is shown
 

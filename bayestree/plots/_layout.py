@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.description import visits
 from bayestree.topology import Topology
 
 
@@ -30,16 +31,11 @@ def layout(topology: Topology, root: int = 0, is_open: Container[int] | None = N
     Only nodes that are open, by default all, have their children drawn.
     """
     places: list[Place] = []
-    waiting: list[tuple[int, int | None, int]] = [(root if topology.n_nodes else ~0, None, 0)]
     n_tips = 0
-    while waiting:
-        child, parent, depth = waiting.pop()
-        places.append(Place(child, parent, depth, n_tips, len(places)))
-        if child >= 0 and (is_open is None or child in is_open):
-            left, right = topology.children[child].tolist()
-            waiting += [(right, child, depth + 1), (left, child, depth + 1)]
-        else:
-            n_tips += 1
+    for line, (child, steps) in enumerate(visits(topology, root, is_open)):
+        parent = steps[-1][0] if steps else None
+        places.append(Place(child, parent, len(steps), n_tips, line))
+        n_tips += child < 0 or (is_open is not None and child not in is_open)
     below: dict[int, list[float]] = {}
     for line, place in reversed([*enumerate(places)]):
         across = sum(below[place.child]) / 2 if place.child in below else place.across

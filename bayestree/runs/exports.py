@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from bayestree.diagnostics.draws import spread
-from bayestree.report.dot import export_dot
-from bayestree.report.json import export_json
-from bayestree.report.onnx import check_onnx, export_onnx
-from bayestree.report.rules import export_rules
-from bayestree.report.text import export_text
+from bayestree.export.dot import export_dot
+from bayestree.export.json import export_json
+from bayestree.export.onnx import check_onnx, export_onnx
+from bayestree.export.rules import export_rules
+from bayestree.export.text import export_text
 from bayestree.runs.folder import MANIFEST
 from bayestree.runs.store import open_run
 from bayestree.tables import Encoding, Features, InputError, located, open_table

@@ -10,7 +10,7 @@ import pytest
 
 import bayestree
 from bayestree._cli.verbs.export import FormatOption
-from bayestree.report.onnx import OnnxMismatchError
+from bayestree.export.onnx import OnnxMismatchError
 from bayestree.runs import exports
 from tests.cli.command import done, refused, run
 from tests.finished import finished

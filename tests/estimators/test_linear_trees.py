@@ -29,7 +29,7 @@ from bayestree.inference.splitters.oc1 import OC1
 from bayestree.models import LinearGaussian
 from bayestree.models.criteria import LinearError
 from bayestree.tables import UnusedColumnsWarning
-from tests.report.test_onnx import run
+from tests.export.test_onnx import run
 
 NOISE = 0.1
 SEED = {"random_state": 0}

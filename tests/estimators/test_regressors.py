@@ -16,7 +16,7 @@ from bayestree import (
 from bayestree._utils.parameters import ParameterError
 from bayestree.inference import Svi
 from bayestree.models import Network
-from tests.report.cases import linear
+from tests.fitted_cases import linear
 
 NOISE = 0.1
 EM = {"epochs": 30, "learning_rate": 0.05, "random_state": 0}

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from sklearn import config_context
 
-from tests.report.cases import CLASSIFIERS, REGRESSORS, rows
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

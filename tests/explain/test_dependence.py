@@ -21,8 +21,8 @@ from bayestree.explain.shapley import shapley_values
 from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 from tests.explain.test_moves import table as moves_table
+from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 from tests.plots.cases import drawn, make_tree
-from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -9,8 +9,8 @@ from torch import nn
 import bayestree
 from bayestree import EndToEndTreeClassifier
 from bayestree.models import Network
+from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 from tests.plots.cases import drawn, texts
-from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SINGLE = [name for name in CLASSIFIERS if name != "forest"]

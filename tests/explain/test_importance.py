@@ -13,8 +13,8 @@ from bayestree._utils.seed import draw_seed
 from bayestree.baselines import from_sklearn
 from bayestree.explain.importance import split_importance
 from bayestree.models import Network
+from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 from tests.plots.cases import drawn
-from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -13,8 +13,8 @@ from bayestree.report.splits import (
     most_important,
     split_uncertainty,
 )
-from tests.report.cases import encoding_of, network_tree
-from tests.test_text import committee, oblique
+from tests.export.test_text import committee, oblique
+from tests.fitted_cases import encoding_of, network_tree
 
 
 def rows_for(tree, n=400, *, held_out=False):

@@ -14,9 +14,9 @@ from bayestree.runs import summary as module
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
 from bayestree.tables import InputError
+from tests.export.test_text import committee, oblique
 from tests.finished import finished
-from tests.report.cases import encoding_of, network_tree
-from tests.test_text import committee, oblique
+from tests.fitted_cases import encoding_of, network_tree
 
 DOUBT = ["unsure", "disagreement", "sd"]
 

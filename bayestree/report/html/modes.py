@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.export.text import export_text
 from bayestree.fitted import Mode, modes_of, shown_mode
 from bayestree.report.html import text
 from bayestree.report.html.drawing import Still, sheets
@@ -14,7 +15,6 @@ from bayestree.report.html.labels import LabelledTree
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
 from bayestree.report.splits import Importance, importance, most_important
-from bayestree.report.text import export_text
 
 MODES_SHOWN = 3  # trees that are drawn and written out
 LEVELS = 2  # splits below each other in a drawing, so that trees fit beside each other

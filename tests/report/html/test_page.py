@@ -13,7 +13,7 @@ import bayestree as bt
 from bayestree.models import Network
 from bayestree.report.html import figures, html_report
 from bayestree.report.html.text import MINUS, number, percent
-from tests.report.cases import CLASSIFIERS, REGRESSORS, linear, rows
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, linear, rows
 from tests.report.html.page import Page, plain
 
 

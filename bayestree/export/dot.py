@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from bayestree._utils.wording import counted
-from bayestree.description import PALETTE, TreeDescription, check_limits, point_estimate_note
+from bayestree.description import (
+    PALETTE,
+    TreeDescription,
+    Visit,
+    check_limits,
+    point_estimate_note,
+)
+from bayestree.export._visitor import Visitor
 from bayestree.fitted import trees_of
 
 HUES = (*PALETTE, "#999999")
@@ -69,49 +76,52 @@ def export_dot(
     ]
     described = [TreeDescription(one, max_features, decimals) for one in trees_of(tree)]
     if not hasattr(tree, "estimators_"):
-        lines += _Drawing(described[0], "", max_facets).lines("  ")
+        lines += _Dot(described[0], max_facets).lines("  ")
     else:
         for number, one in enumerate(described, start=1):
             lines += [f"  subgraph cluster_{number} {{", f'    label="tree {number}"']
-            lines += [*_Drawing(one, f"t{number}_", max_facets).lines("    "), "  }"]
+            lines += [*_Dot(one, max_facets, f"t{number}_").lines("    "), "  }"]
     return "\n".join([*lines, "}"]) + "\n"
 
 
-class _Drawing:
-    def __init__(self, described: TreeDescription, prefix: str, max_facets: int | None) -> None:
-        self.described = described
+class _Dot(Visitor[str]):
+    def __init__(
+        self, described: TreeDescription, max_facets: int | None, prefix: str = ""
+    ) -> None:
+        super().__init__(described, max_facets)
         self.prefix = prefix
-        self.max_facets = max_facets
 
     def lines(self, indent: str) -> Iterator[str]:
-        described, tree = self.described, self.described.tree
-        for node in range(tree.n_nodes):
-            yield f"{indent}{self.name(node)} [label={quoted(self.node(node))}]"
-        for leaf in range(tree.n_leaves):
-            label = quoted([described.leaf(leaf), counted(described.rows(~leaf), "row")])
-            yield f'{indent}{self.name(~leaf)} [label={label}, fillcolor="{self.fill(leaf)}"]'
-        for node, children in enumerate(tree.topology.children.tolist()):
+        nodes, leaves = self.numbered()
+        yield from (f"{indent}{line}" for line in (*nodes, *leaves, *self.edges()))
+
+    def node(self, at: Visit) -> Iterator[str]:
+        """The box of a node: its split and its rows."""
+        described, node = self.described, at.child
+        split = [described.tree.split_name]
+        if described.linear is not None:
+            facets, hidden = self.facets(node)
+            more = [f"… {counted(hidden, 'more facet')}"] if hidden else []
+            split = [*described.bounds(node), *map(str, facets), *more]
+        yield f"{self.name(node)} [label={quoted([*split, counted(described.rows(node), 'row')])}]"
+
+    def leaf(self, at: Visit) -> Iterator[str]:
+        """The box of a leaf: its prediction and its rows."""
+        described, leaf = self.described, ~at.child
+        label = quoted([described.leaf(leaf), counted(described.rows(at.child), "row")])
+        yield f'{self.name(at.child)} [label={label}, fillcolor="{self.fill(leaf)}"]'
+
+    def edges(self) -> Iterator[str]:
+        described = self.described
+        for node, children in enumerate(described.tree.topology.children.tolist()):
             for side, child in zip(described.sides(node), children, strict=True):
                 width = 1.0 + 4.0 * described.share(child)
-                yield (
-                    f"{indent}{self.name(node)} -> {self.name(child)} "
-                    f'[label="{side}", penwidth={width:.2f}]'
-                )
+                ends = f"{self.name(node)} -> {self.name(child)}"
+                yield f'{ends} [label="{side}", penwidth={width:.2f}]'
 
     def name(self, child: int) -> str:
         """Identifier of a node, or of a leaf ``~leaf``, in the graph."""
         return f"{self.prefix}n{child}" if child >= 0 else f"{self.prefix}leaf{~child}"
-
-    def node(self, node: int) -> list[str]:
-        """Lines of the box of a node: its split and its rows."""
-        described, n_facets = self.described, self.described.n_facets(node)
-        rows = counted(described.rows(node), "row")
-        if described.linear is None:
-            return [described.tree.split_name, rows]
-        facets = described.half_spaces(node, self.max_facets)
-        hidden = n_facets - len(facets)
-        more = [f"… {counted(hidden, 'more facet')}"] if hidden else []
-        return [*described.bounds(node), *map(str, facets), *more, rows]
 
     def fill(self, leaf: int) -> str:
         value = self.described.tree.value

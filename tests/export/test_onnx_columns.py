@@ -9,9 +9,9 @@ import pytest
 
 import bayestree
 from bayestree import export_onnx
-from bayestree.report.onnx import OnnxMismatchError, check_onnx
+from bayestree.export.onnx import OnnxMismatchError, check_onnx
 from tests.explain.test_moves import table
-from tests.report.cases import QUICK
+from tests.fitted_cases import QUICK
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,15 @@
 """The deterministic tree as JSON, with every number, for other programs."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._version import __version__
-from bayestree.description import HalfSpace, TreeDescription
+from bayestree.description import HalfSpace, TreeDescription, Visit
+from bayestree.export._visitor import Visitor
 from bayestree.fitted import trees_of
 from bayestree.tree import Tree
 
@@ -72,27 +74,44 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
         "task": "classification" if classifies else "regression",
         "classes": list(names) if classifies else None,
         "features": [{"name": name, "center": mean, "scale": unit} for name, mean, unit in units],
-        "trees": [_tree(TreeDescription(one, max_terms=4, digits=3)) for one in trees],
+        "trees": [_Json(TreeDescription(one, max_terms=4, digits=3)).tree() for one in trees],
     }
     return json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _tree(described: TreeDescription) -> dict[str, Any]:
-    tree = described.tree
-    nodes = []
-    for node, (left, right) in enumerate(tree.topology.children.tolist()):
+class _Json(Visitor[dict[str, Any]]):
+    def tree(self) -> dict[str, Any]:
+        tree = self.described.tree
+        nodes, leaves = self.numbered()
+        return {
+            "depth": tree.depth,
+            "split": tree.split_name,
+            "root": _child(0 if tree.n_nodes else ~0),
+            "nodes": nodes,
+            "leaves": leaves,
+        }
+
+    def node(self, at: Visit) -> Iterator[dict[str, Any]]:
+        described, node = self.described, at.child
         content: dict[str, Any] = {"path": described.path(node), "rows": described.rows(node)}
         if described.linear is not None:
-            facets = described.half_spaces(node)
+            facets, _ = self.facets(node)
             content["facets"] = [_facet(described.linear, facet) for facet in facets]
-        nodes.append(content | {"left": _child(left), "right": _child(right)})
-    return {
-        "depth": tree.depth,
-        "split": tree.split_name,
-        "root": _child(0 if tree.n_nodes else ~0),
-        "nodes": nodes,
-        "leaves": [_leaf(described, leaf) for leaf in range(tree.n_leaves)],
-    }
+        left, right = described.tree.topology.children[node].tolist()
+        yield content | {"left": _child(left), "right": _child(right)}
+
+    def leaf(self, at: Visit) -> Iterator[dict[str, Any]]:
+        described, tree, leaf = self.described, self.described.tree, ~at.child
+        content = {
+            "path": described.path(at.child),
+            "rows": described.rows(at.child),
+            "probabilities" if described.classifies else tree.quantity: tree.value[leaf].tolist(),
+        }
+        slope = getattr(tree, "slope", None)
+        if slope is not None:
+            own = slope[leaf]
+            content["slope"] = [_terms(one) for one in own] if own.ndim == 2 else _terms(own)
+        yield content
 
 
 def _child(child: int) -> dict[str, int]:
@@ -106,20 +125,6 @@ def _facet(tree: Tree, facet: HalfSpace) -> dict[str, Any]:
         "intercept": float(tree.intercept[facet.expert]),
         **_terms(tree.hyperplane[facet.expert]),
     }
-
-
-def _leaf(described: TreeDescription, leaf: int) -> dict[str, Any]:
-    tree = described.tree
-    content = {
-        "path": described.path(~leaf),
-        "rows": described.rows(~leaf),
-        "probabilities" if described.classifies else tree.quantity: tree.value[leaf].tolist(),
-    }
-    slope = getattr(tree, "slope", None)
-    if slope is None:
-        return content
-    own = slope[leaf]
-    return content | {"slope": [_terms(one) for one in own] if own.ndim == 2 else _terms(own)}
 
 
 def _terms(coefficients: FloatArray) -> dict[str, list[Any]]:

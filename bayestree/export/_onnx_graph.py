@@ -1,20 +1,25 @@
-"""Deterministic trees as a graph of standard ONNX operators."""
+"""Deterministic trees, and the encoding of the columns of a table, as a graph of ONNX operators."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, DTypeLike
 
 from bayestree._utils.arrays import AnyArray, BoolArray, IntArray
 from bayestree._version import __version__
+from bayestree.tables import Categories, Column, Dates, Encoding
 from bayestree.tree import LOG2, Tree, facet_threshold
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8  # from 2022, for ONNX 1.12 and later
 ZERO = np.zeros(1, dtype=np.int64)
+OUTPUTS = ("label", "probabilities", "prediction", "leaf")
+UNKNOWN = "\0"  # no level of a column
+ML = "ai.onnx.ml"
 MAX_BYTES = 2**31 - 2**20  # limit of a protocol buffer, less room for everything but numbers
 
 
@@ -61,10 +66,6 @@ class Graph:
         return helper.make_tensor_value_info(name, kind, shape)
 
 
-#: Adds the features of the trees to a graph; returns its inputs.
-Encode = Callable[[Graph], list[Any]]
-
-
 def package(name: str) -> ModuleType:
     """Import a package that only this export needs."""
     try:
@@ -87,21 +88,24 @@ def check_size(trees: Sequence[Tree]) -> None:
         )
 
 
-def model_of(trees: Sequence[Tree], classes: AnyArray | None, encode: Encode | None = None) -> Any:
+def model_of(
+    trees: Sequence[Tree], classes: AnyArray | None, encoding: Encoding | None = None
+) -> Any:
     """The ONNX model of one tree, or of the mean of several with the same features and classes.
 
-    ``classes`` are the labels; by default the class names of the trees. ``encode`` adds the
-    features of the trees to a graph, and returns its inputs; by default the input is the features.
+    ``classes`` are the labels; by default the class names of the trees. The input is the features
+    or, with an ``encoding``, the columns that it encodes.
     """
-    graph, first = Graph(package("onnx"), "" if encode is None else "tree/"), trees[0]
-    inputs = [graph.value("X", np.float64, ["rows", first.n_features])]
-    if encode is not None:
-        inputs = encode(graph)
+    graph, first = Graph(package("onnx"), "" if encoding is None else "tree/"), trees[0]
+    if encoding is None:
+        inputs = [graph.value("X", np.float64, ["rows", first.n_features])]
+    else:
+        inputs = _columns(graph, encoding)
     found = [_tree(graph, tree, f"tree{t}_") for t, tree in enumerate(trees)]
     outputs = _predictions(graph, first, classes, [one.value for one in found])
     outputs.append(_leaves(graph, [one.leaf for one in found]))
     helper = graph.onnx.helper
-    opsets = [("", OPSET), *([("ai.onnx.ml", ML_OPSET)] if encode is not None else [])]
+    opsets = [("", OPSET), *([(ML, ML_OPSET)] if encoding is not None else [])]
     model = helper.make_model(
         helper.make_graph(graph.nodes, "tree", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid(*one) for one in opsets],
@@ -109,7 +113,7 @@ def model_of(trees: Sequence[Tree], classes: AnyArray | None, encode: Encode | N
         producer_name="bayestree",
         producer_version=__version__,
     )
-    columns = [one.name for one in inputs] if encode is not None else []
+    columns = [one.name for one in inputs] if encoding is not None else []
     names = {
         "features": first.feature_names,
         "columns": columns,
@@ -273,3 +277,91 @@ def _children(tree: Tree) -> IntArray:
     below = np.where(below >= 0, below, tree.n_nodes + ~below)
     leaves = tree.n_nodes + np.arange(tree.n_leaves)
     return np.concatenate([below.reshape(-1), np.repeat(leaves, 2)])
+
+
+def _columns(graph: Graph, encoding: Encoding) -> list[Any]:
+    """Add the encoding of columns as the features of the graph; return its inputs, (rows) each."""
+    inputs, parts = [], []
+    for column in encoding.columns:
+        if column.name in ("", *OUTPUTS):
+            raise ValueError(
+                f"column {column.name!r} cannot be an input of an ONNX model, which needs a name "
+                "other than those of the outputs; rename it, or use inputs='features'."
+            )
+        kind = object if isinstance(column, Categories) else np.float64
+        inputs.append(graph.value(column.name, kind, ["rows"]))
+        if isinstance(column, Categories):
+            parts.append(_levels(graph, column))
+        else:
+            parts.append(_numbers(graph, column))
+    graph.features = graph.add("Concat", *parts, axis=1)
+    return inputs
+
+
+def _levels(graph: Graph, column: Column) -> str:
+    """The features of categories: those of each level, of unknown ones, and of missing ones."""
+    levels = [*column.levels]
+    blocks = column.encode(pd.Series([*levels, UNKNOWN, None], dtype=object, name=column.name))
+    keys = dict.fromkeys([""], len(levels) + 1) | {level: code for code, level in enumerate(levels)}
+    code = graph.add(
+        "LabelEncoder",
+        column.name,
+        domain=ML,
+        keys_strings=[*keys],
+        values_int64s=[*keys.values()],
+        default_int64=len(levels),
+    )
+    return graph.add("Gather", graph.constant(blocks), code)
+
+
+def _numbers(graph: Graph, column: Column) -> str:
+    """The features of a number or a date, with the mean in the place of a missing value."""
+    axis = graph.constant([1])
+    given = graph.add("Unsqueeze", column.name, axis)
+    missing = graph.add("IsNaN", given)
+    if isinstance(column, Dates):
+        parts = _date_parts(graph, given)
+        found = graph.add("Concat", *(parts[part] for part in column.parts), axis=1)
+    else:
+        found = given
+    if column.fill is not None:
+        found = graph.add("Where", missing, graph.constant(np.array([column.fill])), found)
+    if not column.gaps:
+        return found
+    mark = graph.add("Cast", missing, to=graph.onnx.TensorProto.DOUBLE)
+    return graph.add("Concat", found, mark, axis=1)
+
+
+def _date_parts(graph: Graph, days: str) -> dict[str, str]:
+    """The parts of days since 1970, by Hinnant's algorithm (chrono-compatible date algorithms)."""
+
+    def term(kind: str, left: str | float, right: str | float) -> str:
+        ends = [
+            one if isinstance(one, str) else graph.constant(float(one)) for one in (left, right)
+        ]
+        return graph.add(kind, *ends)
+
+    def whole(value: str, divisor: float) -> str:
+        return graph.add("Floor", term("Div", value, divisor))
+
+    def rest(value: str, divisor: float) -> str:
+        return term("Sub", value, term("Mul", whole(value, divisor), divisor))
+
+    day = graph.add("Floor", days)
+    # Years start in March, in eras of 400 years.
+    of_era = rest(term("Add", day, 719468), 146097)
+    leap = term(
+        "Sub", whole(of_era, 36524), term("Add", whole(of_era, 1460), whole(of_era, 146096))
+    )
+    year = whole(term("Add", of_era, leap), 365)
+    before = term("Sub", term("Add", term("Mul", year, 365), whole(year, 4)), whole(year, 100))
+    of_year = term("Sub", of_era, before)
+    march = whole(term("Add", term("Mul", of_year, 5), 2), 153)  # months since March
+    start = whole(term("Add", term("Mul", march, 153), 2), 5)
+    return {
+        "days": days,
+        "month": term("Add", rest(term("Add", march, 2), 12), 1),
+        "day": term("Add", term("Sub", of_year, start), 1),
+        "weekday": rest(term("Add", day, 3), 7),
+        "hour": term("Mul", term("Sub", days, day), 24),
+    }

@@ -13,8 +13,7 @@ from bayestree import export_dot, export_json, export_onnx, export_rules, export
 from bayestree.description import POLYTOPE_RULE
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree, facet_threshold
-from tests.report.cases import CLASSIFIERS, REGRESSORS, rows
-from tests.report.readers import (
+from tests.export.readers import (
     dot_leaves,
     holds,
     json_leaves,
@@ -22,6 +21,7 @@ from tests.report.readers import (
     rules_rows,
     text_rows,
 )
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, rows
 from tests.strategies import seeds, topologies
 
 D = 4

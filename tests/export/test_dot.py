@@ -8,8 +8,8 @@ import pytest
 
 from bayestree import export_dot
 from bayestree.topology import Topology
-from tests.report.cases import CLASSIFIERS, network_tree, rows
-from tests.test_text import committee, oblique
+from tests.export.test_text import committee, oblique
+from tests.fitted_cases import CLASSIFIERS, network_tree, rows
 from tests.test_tree import random_tree
 
 EDGE = re.compile(r'(\w+) -> (\w+) \[label="(\w+)", penwidth=([\d.]+)\]')

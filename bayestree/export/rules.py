@@ -6,13 +6,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
-from bayestree.description import TreeDescription, check_limits, point_estimate_note
+from bayestree.description import TreeDescription, Visit, check_limits, point_estimate_note
+from bayestree.export._visitor import Visitor
 from bayestree.fitted import tree_of
 from bayestree.tree import LOG2, Tree
 
 SAME = 15  # significant digits to which two conditions on the same quantity agree
-
-Steps = list[tuple[int, int]]  # nodes on a path with the side taken, 0 left and 1 right
 
 
 def export_rules(
@@ -135,13 +134,13 @@ class Quantity(NamedTuple):
     ratios: tuple[tuple[int, float], ...]
 
 
-class _Rules:
+class _Rules(Visitor[Visit]):
     def __init__(
         self, tree: Tree, max_features: int | None, max_facets: int | None, decimals: int | None
     ) -> None:
+        super().__init__(TreeDescription(tree, max_features, decimals), max_facets)
         self.tree = tree
-        self.max_features, self.max_facets, self.decimals = max_features, max_facets, decimals
-        self.described = TreeDescription(tree, max_features, decimals)
+        self.max_features, self.decimals = max_features, decimals
 
     def missing(self) -> list[str]:
         """How the rules differ from the tree; empty if they are equivalent."""
@@ -191,50 +190,46 @@ class _Rules:
         """Name of the inside or the outside of a polytope."""
         return f"{self.tree.side_names[right]}({self.described.path(node)})"
 
+    def node(self, at: Visit) -> Iterator[Visit]:
+        """Write nothing: a rule belongs to a leaf."""
+        yield from ()
+
+    def leaf(self, at: Visit) -> Iterator[Visit]:
+        """Write the steps to a leaf, for its rule."""
+        yield at
+
     def by_leaf(self) -> Iterator[str]:
         """A rule for each leaf, left branches first; the last covers all other rows."""
-        paths = list(self.paths())
-        for number, (leaf, steps) in enumerate(paths, start=1):
-            last = number == len(paths)
-            yield self.rule(number, "" if last else self.conditions(steps), self.leaf(leaf))
+        found = list(self.written())
+        for number, at in enumerate(found, start=1):
+            last = number == len(found)
+            yield self.rule(number, "" if last else self.conditions(at), self.outcome(~at.child))
 
     def by_class(self) -> Iterator[str]:
         """Rules class by class, fewest rules first; one ELSE for the class with the most."""
-        of_class: dict[int, list[tuple[int, Steps]]] = {}
-        for leaf, steps in self.paths():
-            of_class.setdefault(int(self.tree.value[leaf].argmax()), []).append((leaf, steps))
+        of_class: dict[int, list[Visit]] = {}
+        for at in self.written():
+            of_class.setdefault(int(self.tree.value[~at.child].argmax()), []).append(at)
         order = sorted(of_class, key=lambda label: (len(of_class[label]), label))
-        number = 1
-        for label in order[:-1]:
-            for leaf, steps in of_class[label]:
-                yield self.rule(number, self.conditions(steps), self.leaf(leaf))
-                number += 1
-        leaves = [leaf for leaf, _ in of_class[order[-1]]]
-        yield self.rule(number, "", self.leaves(order[-1], leaves))
-
-    def paths(self) -> Iterator[tuple[int, Steps]]:
-        """Each leaf with the steps from the root to it, left branches first."""
-        waiting: list[tuple[int, Steps]] = [(0 if self.tree.n_nodes else ~0, [])]
-        while waiting:
-            child, steps = waiting.pop()
-            if child < 0:
-                yield ~child, steps
-                continue
-            left, right = self.tree.topology.children[child].tolist()
-            waiting += [(right, [*steps, (child, 1)]), (left, [*steps, (child, 0)])]
+        first = [at for label in order[:-1] for at in of_class[label]]
+        for number, at in enumerate(first, start=1):
+            yield self.rule(number, self.conditions(at), self.outcome(~at.child))
+        leaves = [~at.child for at in of_class[order[-1]]]
+        yield self.rule(len(first) + 1, "", self.outcomes(order[-1], leaves))
 
     def rule(self, number: int, conditions: str, then: str) -> str:
         if conditions:
             return f"{number}: IF {conditions} THEN {then}"
         return f"{number}: {'ELSE ' if number > 1 else 'ALWAYS '}{then}"
 
-    def leaf(self, leaf: int) -> str:
+    def outcome(self, leaf: int) -> str:
+        """The prediction of a leaf, and its rows."""
         if self.described.classifies:
-            return self.leaves(int(self.tree.value[leaf].argmax()), [leaf])
+            return self.outcomes(int(self.tree.value[leaf].argmax()), [leaf])
         mean = self.described.prediction(leaf).removeprefix(f"{self.described.tree.quantity} ")
         return f"{mean} (n = {quantity(self.described.rows(~leaf))})"
 
-    def leaves(self, label: int, leaves: list[int]) -> str:
+    def outcomes(self, label: int, leaves: list[int]) -> str:
         """A class with its probability and rows in some leaves together."""
         rows = self.tree.leaf_rows[leaves]
         weights = rows if rows.sum() > 0 else None
@@ -242,10 +237,10 @@ class _Rules:
         n_rows = quantity(float(rows.sum()))
         return f"{self.described.classes[label]} (p = {share:.2f}, n = {n_rows})"
 
-    def conditions(self, steps: Steps) -> str:
+    def conditions(self, at: Visit) -> str:
         """Conditions along a path, merged by quantity, in the order of first use."""
         bounds: dict[Quantity | str, Bound] = {}
-        for node, side in steps:
+        for node, side in at.steps:
             if self.tree.n_facets[node] == 1:
                 what, bound = self.facet(self.tree.experts(node).start, right=bool(side))
                 bounds[what] = bounds.get(what, Bound()).both(bound)

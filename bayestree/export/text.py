@@ -4,7 +4,14 @@ import textwrap
 from collections.abc import Iterator
 
 from bayestree._utils.wording import counted
-from bayestree.description import POLYTOPE_RULE, TreeDescription, check_limits, point_estimate_note
+from bayestree.description import (
+    POLYTOPE_RULE,
+    TreeDescription,
+    Visit,
+    check_limits,
+    point_estimate_note,
+)
+from bayestree.export._visitor import Visitor
 from bayestree.fitted import trees_of
 
 WIDTH = 100  # characters of a line of notes
@@ -68,64 +75,62 @@ def export_text(
     members = getattr(tree, "estimators_", [tree])
     texts = []
     for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
-        writer = _Writer(TreeDescription(one, max_features, decimals), max_facets)
-        texts.append("\n".join(writer.lines(point_estimate_note(member))) + "\n")
+        writer = _Text(TreeDescription(one, max_features, decimals), max_facets)
+        lines = [*writer.heading(), *point_estimate_note(member), *writer.key(), ""]
+        texts.append("\n".join([*lines, *writer.written()]) + "\n")
     if not hasattr(tree, "estimators_"):
         return texts[0]
     return "\n".join(f"tree {t} of {len(texts)}: {text}" for t, text in enumerate(texts, start=1))
 
 
-class _Writer:
-    def __init__(self, described: TreeDescription, max_facets: int | None) -> None:
-        self.described = described
-        self.max_facets = max_facets
-
-    def lines(self, notes: list[str]) -> Iterator[str]:
+class _Text(Visitor[str]):
+    def heading(self) -> Iterator[str]:
+        """The size of the tree."""
         tree = self.described.tree
         yield (
             f"{counted(tree.n_nodes, 'node')}, {counted(tree.n_leaves, 'leaf')}, "
             f"depth {tree.depth}, {counted(tree.leaf_rows.sum(), 'row')}"
         )
-        yield from notes
-        if tree.n_nodes:
-            yield from self.key()
-        yield ""
-        yield from self.branch(0 if tree.n_nodes else ~0, "", "")
 
     def key(self) -> Iterator[str]:
         """The meaning of L and R, and of the facets of a polytope."""
-        if not self.described.has_polytopes:
+        if self.described.has_polytopes:
+            rule = f"L is left, R is right. {POLYTOPE_RULE} export_rules writes the votes."
+            yield from textwrap.wrap(rule, WIDTH)
+        elif self.described.tree.n_nodes:
             yield "L is left, R is right."
-            return
-        rule = f"L is left, R is right. {POLYTOPE_RULE} export_rules writes the votes."
-        yield from textwrap.wrap(rule, WIDTH)
 
-    def branch(self, child: int, first: str, rest: str) -> Iterator[str]:
-        """A node or leaf and everything below it, with prefixes of the first and other lines."""
-        head = f"{first}{self.described.path(child)}: "
-        rows = counted(self.described.rows(child), "row")
-        if child < 0:
-            yield f"{head}leaf, {rows}, {self.described.leaf(~child)}"
-            return
-        description, *facets = self.node(child)
-        yield f"{head}{rows}{description}"
-        yield from (f"{rest}│    {line}" for line in facets)
-        left, right = self.described.tree.topology.children[child].tolist()
-        yield from self.branch(left, rest + "├─ ", rest + "│  ")
-        yield from self.branch(right, rest + "└─ ", rest + "   ")
-
-    def node(self, node: int) -> Iterator[str]:
-        """The end of the first line of a node, and the lines that state its split."""
-        described, n_facets = self.described, self.described.n_facets(node)
+    def node(self, at: Visit) -> Iterator[str]:
+        """The first line of a node, and the lines that state its split."""
+        described, node = self.described, at.child
+        head = f"{self._head(at)}{counted(described.rows(node), 'row')}"
         if described.linear is None:
-            yield f", {described.tree.split_name}"
+            yield f"{head}, {described.tree.split_name}"
             return
-        yield f", {counted(n_facets, 'facet')}" if described.has_polytopes else ""
-        facets = described.half_spaces(node, self.max_facets)
+        facets, hidden = self.facets(node)
+        n_facets = described.n_facets(node)
+        yield f"{head}, {counted(n_facets, 'facet')}" if described.has_polytopes else head
         if n_facets == 1:
-            yield f"left if  {facets[0]}"
-            return
-        yield f"left if {'; '.join(described.bounds(node))}"
-        yield from (f"  {facet}" for facet in facets)
-        if n_facets > len(facets):
-            yield f"  … {n_facets - len(facets)} more, farther out"
+            lines = [f"left if  {facets[0]}"]
+        else:
+            more = [f"  … {hidden} more, farther out"] if hidden else []
+            bounds = f"left if {'; '.join(described.bounds(node))}"
+            lines = [bounds, *(f"  {facet}" for facet in facets), *more]
+        yield from (f"{_indent(at)}│    {line}" for line in lines)
+
+    def leaf(self, at: Visit) -> Iterator[str]:
+        """The line of a leaf."""
+        rows = counted(self.described.rows(at.child), "row")
+        yield f"{self._head(at)}leaf, {rows}, {self.described.leaf(~at.child)}"
+
+    def _head(self, at: Visit) -> str:
+        """The branch that leads to a node or leaf, and its path."""
+        above = ""
+        if at.steps:
+            above = _indent(at._replace(steps=at.steps[:-1])) + ("├─ ", "└─ ")[at.steps[-1][1]]
+        return f"{above}{self.described.path(at.child)}: "
+
+
+def _indent(at: Visit) -> str:
+    """The branches that go on below a node or leaf."""
+    return "".join(("│  ", "   ")[side] for _, side in at.steps)

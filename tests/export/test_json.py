@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from bayestree import BivariateTreeClassifier, export_json
 from bayestree.estimators.files import save
 from bayestree.topology import Topology
-from tests.report.cases import CLASSIFIERS, REGRESSORS, network_tree, rows
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, network_tree, rows
 from tests.test_tree import random_tree, rows_for
 
 

@@ -1,16 +1,14 @@
 """The deterministic tree as an ONNX model, in double precision, for any runtime."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.export._onnx_graph import check_size, model_of, package
 from bayestree.fitted import features_of, trees_of
-from bayestree.report._onnx_columns import add_columns
-from bayestree.report._onnx_graph import check_size, model_of, package
 from bayestree.tables import Encoding
 from bayestree.tree import LOG2, Tree
 
@@ -84,10 +82,8 @@ def export_onnx(
         raise ValueError(f"inputs must be 'features' or 'columns', got {inputs!r}.")
     trees = _linear(tree)
     check_size(trees)
-    encode = None
-    if inputs == "columns":
-        encode = partial(add_columns, encoding=_encoding(tree))
-    model = model_of(trees, getattr(tree, "classes_", None), encode)
+    encoding = _encoding(tree) if inputs == "columns" else None
+    model = model_of(trees, getattr(tree, "classes_", None), encoding)
     content: bytes = model.SerializeToString()
     if X is not None:
         check_onnx(content, tree, X)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayestree import export_onnx
-from bayestree.report import _onnx_graph
-from bayestree.report.onnx import OnnxMismatchError, check_onnx
+from bayestree.export import _onnx_graph
+from bayestree.export.onnx import OnnxMismatchError, check_onnx
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree, facet_threshold
-from tests.report.cases import CLASSIFIERS, REGRESSORS, network_tree, rows
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, network_tree, rows
 from tests.strategies import seeds, topologies
 from tests.test_tree import random_tree, rows_for
 
