@@ -12,7 +12,7 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
-from bayestree.fitted import has_draws, modes_of, shown_mode, trees_of
+from bayestree.protocols import has_draws, modes_of, shown_mode, trees_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree

@@ -20,7 +20,7 @@ section of the docstring (:func:`document`), and the types in a run file
 import math
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
 from functools import cache, cached_property, partial
@@ -192,6 +192,29 @@ def declare(cls: Class) -> Class:
     made.__init__.__annotations__ = {}  # unreadable in help(), which has the docstring
     document(made)
     return cast(Class, made)
+
+
+def takes(*groups: type) -> Callable[[Class], Class]:
+    """Add the parameters of declared classes to a class, without inheriting from them.
+
+    Parameters of later groups come first. The class may change their defaults by assignments::
+
+        @declare
+        @takes(Limits, Depth)
+        class Tree:
+            max_depth = 10
+    """
+
+    def with_parameters(cls: Class) -> Class:
+        taken = {one.name: one for group in reversed(groups) for one in fields(cast(Any, group))}
+        own = get_annotations(cls)
+        cls.__annotations__ = {name: one.type for name, one in taken.items()} | own
+        for name, one in taken.items():
+            if name not in vars(cls):
+                setattr(cls, name, one.default)
+        return cls
+
+    return with_parameters
 
 
 def parameters_of(cls: type) -> dict[str, Parameter]:

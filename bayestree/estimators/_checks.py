@@ -18,7 +18,7 @@ from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
 from bayestree.estimators._cross_validated import cross_validated
 from bayestree.estimators._draws import TreeDraws
 from bayestree.estimators._numbers import fitted_rows
-from bayestree.fitted import has_draws, has_single_leaf
+from bayestree.protocols import has_draws, has_single_leaf
 
 if TYPE_CHECKING:
     import xarray as xr

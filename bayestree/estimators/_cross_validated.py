@@ -14,9 +14,9 @@ from sklearn.utils import _safe_indexing
 from bayestree._utils.arrays import FloatArray, IntArray, smallest_class, split_rows
 from bayestree._utils.progress import Track, fitting
 from bayestree.diagnostics.loo import Loo
-from bayestree.fitted import Mode, modes_of
 from bayestree.inference import by_row
 from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.protocols import Mode, modes_of
 from bayestree.tables.files import as_pandas
 
 SEED = 0  # of the folds: those of two models of the same rows are the same

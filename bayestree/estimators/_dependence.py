@@ -15,8 +15,8 @@ from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import spread, tails
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows, validated
-from bayestree.fitted import modes_of
 from bayestree.inference import Data
+from bayestree.protocols import modes_of
 from bayestree.routed_tree import RoutedTree
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
-from bayestree.fitted import has_draws, modes_of
+from bayestree.protocols import has_draws, modes_of
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation

@@ -26,8 +26,8 @@ from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError
 from bayestree.estimators._consistency import check_built, check_described
 from bayestree.estimators._contents import Arrays, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
-from bayestree.fitted import kind_of
 from bayestree.models import Network
+from bayestree.protocols import kind_of
 
 FORMAT = "bayestree"
 VERSION = 3  # 2: levels, prior votes and leaves in use; 3: no draws where they are the point

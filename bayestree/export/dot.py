@@ -11,7 +11,7 @@ from bayestree.description import (
     point_estimate_note,
 )
 from bayestree.export._visitor import Visitor
-from bayestree.fitted import trees_of
+from bayestree.protocols import trees_of
 
 HUES = (*PALETTE, "#999999")
 PALEST, DEEPEST = 0.08, 0.55  # share of the hue in a leaf; black text is legible on both

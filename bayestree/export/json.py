@@ -10,7 +10,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._version import __version__
 from bayestree.description import HalfSpace, TreeDescription, Visit
 from bayestree.export._visitor import Visitor
-from bayestree.fitted import trees_of
+from bayestree.protocols import trees_of
 from bayestree.tree import Tree
 
 FORMAT = "bayestree-tree"

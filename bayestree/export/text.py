@@ -12,7 +12,7 @@ from bayestree.description import (
     point_estimate_note,
 )
 from bayestree.export._visitor import Visitor
-from bayestree.fitted import trees_of
+from bayestree.protocols import trees_of
 
 WIDTH = 100  # characters of a line of notes
 

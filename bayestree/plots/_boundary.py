@@ -10,9 +10,9 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.fitted import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
+from bayestree.protocols import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree
 

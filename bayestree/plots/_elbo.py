@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.fitted import FittedPosterior, FittedTree, kind_of
 from bayestree.plots import _style
+from bayestree.protocols import FittedPosterior, FittedTree, kind_of
 
 WINDOW = 20  # the running median covers 1 / WINDOW of the trace
 STEEP = 10  # the first 1 / STEEP of the trace may lie outside the axis

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray
-from bayestree.fitted import FittedTree
 from bayestree.plots import _style
+from bayestree.protocols import FittedTree
 from bayestree.tree import Tree
 
 SIGNED = "RdBu_r"  # colour map of signed values

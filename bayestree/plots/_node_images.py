@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bayestree._utils.arrays import AnyArray
-from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 from bayestree.plots._drawing import Panel, panels_as_tree
 from bayestree.plots._facet_image import SIGNED, check_shape
+from bayestree.protocols import FittedTree
 from bayestree.tree import Tree
 
 SIDE = 1.15  # inches of the longer side of an image

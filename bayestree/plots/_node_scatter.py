@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
 from bayestree.description import TreeDescription
-from bayestree.fitted import FittedTree, features_of
 from bayestree.plots import _style
 from bayestree.plots._drawing import LINK, Panel, panels_as_tree
+from bayestree.protocols import FittedTree, features_of
 from bayestree.tree import Tree
 
 PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.size import Measure, PolytopeSize
-from bayestree.fitted import FittedTree
 from bayestree.plots import _style
+from bayestree.protocols import FittedTree
 
 NAMES: dict[Measure, str] = {
     "cutting": "facets",

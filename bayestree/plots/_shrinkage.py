@@ -9,8 +9,8 @@ from matplotlib.ticker import MaxNLocator
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.shrinkage import Shrinkage
-from bayestree.fitted import FittedTree
 from bayestree.plots import _style
+from bayestree.protocols import FittedTree
 
 FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
 MAX_NAMES = 40  # with more features, names are omitted

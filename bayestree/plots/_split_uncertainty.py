@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from bayestree._utils.arrays import FloatArray, IntArray, class_numbers
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.uncertainty import SplitUncertainty
-from bayestree.fitted import FittedTree
 from bayestree.plots import _style
+from bayestree.protocols import FittedTree
 
 PANEL = _style.Size(2.5, 2.0, above=0.3)
 HALF = 0.5  # P(right) at the border; rows less likely to reach a node are not shown

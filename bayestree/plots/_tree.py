@@ -9,10 +9,10 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, one_line
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.size import PolytopeSize
-from bayestree.fitted import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.plots._drawing import EDGES, GAP, LINK, TEXT, LeafStyle, class_legend, draw_leaves
 from bayestree.plots._layout import positions
+from bayestree.protocols import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.routed_tree import RoutedTree
 
 SLOT = (1.15, 2.0)  # minimum and maximum inches of a leaf

@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree.diagnostics.draws import spread
-from bayestree.fitted import features_of
+from bayestree.protocols import features_of
 
 WORK = 20_000_000  # maximum of rows x features x classes, to bound time (a few seconds) and memory
 MIN_ROWS = 500  # minimum number of rows in any case

@@ -8,7 +8,7 @@ import pandas as pd
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted
 from bayestree.diagnostics.draws import spread
-from bayestree.fitted import FittedModel, features_of
+from bayestree.protocols import FittedModel, features_of
 from bayestree.tables import Features
 
 SAMPLE = 2000  # maximum number of rows in pictures and in measures of the splits

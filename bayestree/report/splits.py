@@ -11,7 +11,7 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
-from bayestree.fitted import BayesianTree, FittedModel, has_draws
+from bayestree.protocols import BayesianTree, FittedModel, has_draws
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding

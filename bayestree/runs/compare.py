@@ -11,7 +11,7 @@ import pandas as pd
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
-from bayestree.fitted import has_draws, has_evidence
+from bayestree.protocols import has_draws, has_evidence
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MAX_NUMBERS
 from bayestree.runs.rows import Prepared

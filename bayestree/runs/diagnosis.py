@@ -19,7 +19,7 @@ from bayestree.diagnostics import (
 from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.verdict import Settled
-from bayestree.fitted import has_draws, has_single_leaf, modes_of, trees_of
+from bayestree.protocols import has_draws, has_single_leaf, modes_of, trees_of
 from bayestree.runs.folder import METRICS, PREDICTIONS
 from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree.fitted import Mode, modes_of
+from bayestree.protocols import Mode, modes_of
 from bayestree.runs.outputs import MAX_NUMBERS
 from bayestree.runs.rows import Prepared
 from bayestree.runs.scores import TINY, predict_rows

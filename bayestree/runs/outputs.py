@@ -18,7 +18,7 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.write import whole_file, write_whole
 from bayestree.estimators._file_rows import parts_of
 from bayestree.export.text import export_text
-from bayestree.fitted import has_draws, has_evidence, modes_of
+from bayestree.protocols import has_draws, has_evidence, modes_of
 from bayestree.runs.folder import (
     COLUMNS,
     DRAWS,

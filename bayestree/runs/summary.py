@@ -7,7 +7,7 @@ import pandas as pd
 
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.size import MEANINGS
-from bayestree.fitted import has_draws
+from bayestree.protocols import has_draws
 from bayestree.report import splits
 from bayestree.report.rows import Rows, rows_of
 from bayestree.routed_tree import RoutedTree

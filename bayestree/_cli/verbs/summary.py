@@ -115,7 +115,7 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
 
 
 def _facets(run: "Run", node: str) -> Any:
-    from bayestree.fitted import has_draws
+    from bayestree.protocols import has_draws
     from bayestree.tables import InputError
 
     estimator = run.estimator

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.export.text import export_text
-from bayestree.fitted import Mode, modes_of, shown_mode
+from bayestree.protocols import Mode, modes_of, shown_mode
 from bayestree.report.html import text
 from bayestree.report.html.drawing import Still, sheets
 from bayestree.report.html.labels import LabelledTree

@@ -15,8 +15,8 @@ from bayestree._utils.progress import fitting
 from bayestree._utils.wording import counted
 from bayestree._version import __version__
 from bayestree.diagnostics import PolytopeSize
-from bayestree.fitted import FittedModel, kind_of, modes_of, trees_of
 from bayestree.plots import _style
+from bayestree.protocols import FittedModel, kind_of, modes_of, trees_of
 from bayestree.report.html import text
 from bayestree.report.html.findings import findings
 from bayestree.report.html.labels import DOT

@@ -14,7 +14,7 @@ from bayestree._utils.wording import counted, quantity
 from bayestree.description import POLYTOPE_RULE
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import VARIATIONAL
-from bayestree.fitted import modes_of
+from bayestree.protocols import modes_of
 from bayestree.report import splits
 from bayestree.report.html import figures, svg, text
 from bayestree.report.html.cards import leaf_cards, node_cards

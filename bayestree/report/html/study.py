@@ -18,7 +18,13 @@ from bayestree.diagnostics import (
     SplitUncertainty,
     calibration,
 )
-from bayestree.fitted import BayesianTree, FittedClassifier, FittedModel, FittedPosterior, has_draws
+from bayestree.protocols import (
+    BayesianTree,
+    FittedClassifier,
+    FittedModel,
+    FittedPosterior,
+    has_draws,
+)
 from bayestree.report import splits
 from bayestree.report.baseline import Baseline, fit_baseline
 from bayestree.report.rows import Rows
