@@ -26,7 +26,7 @@ from bayestree.inference.potential import Layout
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.particles import Prior, TreePrior
 from bayestree.models import Categorical, Polytope, SoftTree
-from bayestree.models.prior_draws import sample_prior
+from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
 
 N_ROWS, N_FEATURES, N_EXPERTS = 300, 2, 5

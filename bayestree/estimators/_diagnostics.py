@@ -19,7 +19,7 @@ from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.inference import Posterior
 from bayestree.models import SoftTree
-from bayestree.models.prior_draws import improper_priors, sample_prior
+from bayestree.models.soft_tree import improper_priors, sample_prior
 from bayestree.routed_tree import RowSource
 from bayestree.topology import Topology
 from bayestree.tree import Tree

@@ -18,7 +18,7 @@ from bayestree.estimators._numbers import check_numbers, checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 from bayestree.models.leaves import Leaf
-from bayestree.models.student import robust_units
+from bayestree.models.leaves.student import robust_units
 
 FARTHEST = 1e15  # distance of y from its median, in robust units, that a fit can compute with
 

@@ -20,8 +20,8 @@ from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.tao.alternating import Sweeps
 from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, named
-from bayestree.models.leaf_rules import LinearLeaves
 from bayestree.models.leaves import Leaf
+from bayestree.models.likelihoods import LinearRule
 from bayestree.models.priors import HyperplanePrior
 from bayestree.tree import Tree
 
@@ -167,6 +167,6 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
         if self.leaf == "constant":
             return super()._leaf_values(rows, data)
-        rule = LinearLeaves(self._standardise(rows.X[:]), rows.y, rows.weights, self.leaf_ridge)
+        rule = LinearRule(self._standardise(rows.X[:]), rows.y, rows.weights, self.leaf_ridge)
         found = rule.fit(rule.start(self.tree_.n_leaves), self.tree_.apply(rows.X))
         return {"value": found[:, -1], "slope": found[:, :-1] / self._units.scale}

@@ -18,8 +18,7 @@ from bayestree.inference.attributes import attributes_of
 from bayestree.inference.data import UNUSED, Data, Units
 from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.labels import Labels
-from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
-from bayestree.models.soft_tree import SoftTree
+from bayestree.models.soft_tree import SoftTree, improper_priors, sample_prior, site_names
 
 DRAWS = ("chain", "draw")
 

@@ -15,9 +15,8 @@ import torch
 from bayestree._utils.arrays import MIN_SCORE, FloatArray
 from bayestree.inference.data import Data
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
-from bayestree.models.prior_draws import site_names
 from bayestree.models.sites import SITES
-from bayestree.models.soft_tree import SoftTree
+from bayestree.models.soft_tree import SoftTree, site_names
 
 Sites = dict[str, FloatArray]
 

@@ -4,15 +4,12 @@ A criterion is a function of sums of the leaves' sufficient statistics over the 
 the same sums serve soft gradients and the exact search over thresholds.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-
-from bayestree.models.moments import moments
 
 ROUNDING = 1e-9  # relative error of a log-likelihood from sums, at most
 
@@ -192,42 +189,3 @@ class Deviance(Criterion):
 
     def _value(self, exposure: Tensor, events: Tensor) -> Tensor:
         return events * (events.log() - exposure.log())
-
-
-@dataclass(frozen=True)
-class LinearError(Criterion):
-    """Log-likelihood of a linear regression in each set of rows, at the best common variance.
-
-    Each coefficient costs a nat (Akaike, 1974) and more where rows are few, since noise fits them
-    the better the more coefficients there are (Hurvich and Tsai, 1989). A split adds d + 1
-    coefficients. ``ridge`` rows of slope 0 keep sets of few rows determined; as the prior of
-    slopes, which follows the noise, it would forbid an almost perfect fit.
-    """
-
-    pure: ClassVar[float] = math.inf
-    costly: ClassVar[bool] = True
-    ridge: float = 1e-3
-
-    def value(self, sums: Tensor) -> Tensor:
-        return self._nats(*self._fit(sums), sums[..., 0])
-
-    def impurity(self, sums: Tensor) -> Tensor:
-        return self._fit(sums)[0]
-
-    def split_value(self, side: Tensor, whole: Tensor) -> Tensor:
-        square, count = self._fit(torch.stack((side, whole - side)))
-        return self._nats(square.sum(0), 2 * count, whole[..., 0])
-
-    def _fit(self, sums: Tensor) -> tuple[Tensor, int]:
-        """Sum of squares about the regression, and the number of its coefficients."""
-        found = moments(sums)
-        count = found.cross.shape[-1]
-        _, square, _ = found.solve(self.ridge * torch.eye(count).to(sums))
-        return square, count
-
-    def _nats(self, square: Tensor, count: int, total: Tensor) -> Tensor:
-        # A perfect fit has no finite likelihood; the floor is the rounding error of the sums.
-        variance = (square / total).clamp_min(torch.finfo(square.dtype).eps)
-        # The penalty diverges as the rows run out; from there on one degree of freedom is assumed.
-        spare = (total - count - 2).clamp_min(1)
-        return -0.5 * total * variance.log() - total * (count + 1) / spare

@@ -35,7 +35,7 @@ from bayestree.models import (
     Priors,
     SoftTree,
 )
-from bayestree.models.likelihoods import Mixture
+from bayestree.models.likelihoods import MixtureLikelihood
 from bayestree.topology import Topology
 
 DATA = Path(__file__).parents[1] / "data"
@@ -212,7 +212,7 @@ class TestModels:
 
     @pytest.mark.parametrize("name", ["mixture", "own"])
     def test_a_likelihood_of_somebody_else(self, name):
-        class Own(Mixture):
+        class Own(MixtureLikelihood):
             pass
 
         model = SoftTree(Topology.leaf(), Polytope(1), likelihood=Own(name))

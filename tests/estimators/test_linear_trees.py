@@ -27,7 +27,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree.inference.splitters.cuts import best_cuts, quality_of
 from bayestree.inference.splitters.oc1 import OC1
 from bayestree.models import LinearGaussian
-from bayestree.models.criteria import LinearError
+from bayestree.models.leaves.linear import LinearError
 from bayestree.tables import UnusedColumnsWarning
 from tests.export.test_onnx import run
 

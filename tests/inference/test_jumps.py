@@ -13,7 +13,7 @@ from bayestree.inference.jumps import Jumps, _matching
 from bayestree.inference.potential import NumpyDensity
 from bayestree.inference.slides import MIN_LOG_WEIGHT
 from bayestree.models import InverseGammaScale, Priors
-from bayestree.models.prior_draws import sample_prior
+from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
 from tests.models.cases import TOPOLOGIES, WEIGHTS, Oblique, make, rows
 

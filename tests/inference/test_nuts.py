@@ -22,7 +22,7 @@ from bayestree.models import (
     Oblique,
     Priors,
 )
-from bayestree.models.prior_draws import sample_prior
+from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
 from tests.models.cases import make, rows
 from tests.sampling import assert_law

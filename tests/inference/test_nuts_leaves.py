@@ -8,7 +8,7 @@ from scipy import stats
 
 from bayestree.inference import Data, Posterior, nuts
 from bayestree.models import Categorical, Gaussian, Oblique
-from bayestree.models.prior_draws import sample_prior
+from bayestree.models.soft_tree import sample_prior
 from tests.models.cases import make
 from tests.sampling import assert_law
 

@@ -20,8 +20,8 @@ from bayestree.inference.potential import (
     density_of,
 )
 from bayestree.models import Flat, Laplace, Spatial
-from bayestree.models.prior_draws import sample_prior
 from bayestree.models.sites import SITES, Site
+from bayestree.models.soft_tree import sample_prior
 from tests.models.cases import FITS, TOPOLOGIES, Oblique, make, rows
 from tests.strategies import seeds
 

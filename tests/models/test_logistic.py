@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import entr, expit
 
-from bayestree.models.logistic import Discrimination, class_products
+from bayestree.models.leaves.logistic import Discrimination, class_products
 
 
 @pytest.mark.parametrize("share", [0.5, 0.35, 0.2, 0.1, 0.03])

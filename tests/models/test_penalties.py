@@ -9,8 +9,8 @@ from scipy.sparse.csgraph import laplacian
 from sklearn.feature_extraction.image import grid_to_graph
 
 from bayestree.models import FeatureCount, Laplace, Oblique, Priors, Spatial
-from bayestree.models.prior_draws import sample_prior
 from bayestree.models.priors import Moments
+from bayestree.models.soft_tree import sample_prior
 from tests.models.cases import make, rows, traced
 
 PENALTIES: dict[str, Any] = {

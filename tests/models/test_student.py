@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from bayestree.models import Gaussian, Student
-from bayestree.models.student import robust_units
+from bayestree.models.leaves.student import robust_units
 
 
 def sums(leaf, y):

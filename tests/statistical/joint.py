@@ -23,7 +23,7 @@ from bayestree.models import (
     Priors,
     SoftTree,
 )
-from bayestree.models.prior_draws import sample_prior
+from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
 
 N_FEATURES = 2

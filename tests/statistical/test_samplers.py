@@ -12,7 +12,7 @@ from scipy import stats
 from bayestree._utils.arviz_compat import ess
 from bayestree.inference import Data, nuts
 from bayestree.models import Gaussian
-from bayestree.models.prior_draws import sample_prior
+from bayestree.models.soft_tree import sample_prior
 from benchmarks import sbc
 from tests.statistical.joint import (
     HYPER,

@@ -7,7 +7,7 @@ import numpy as np
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.inference.tao.solvers import NodeSplit
-from bayestree.models.leaf_rules import LeafRule
+from bayestree.models.likelihoods import LeafRule
 from bayestree.topology import Topology
 
 SPARSE = 4  # splits using fewer than 1 / SPARSE of the features are scored on those only

@@ -1,9 +1,13 @@
-"""Leaves in which the mean of y is a linear function of the features."""
+"""Leaves in which the mean of y is a linear function of the features.
+
+The sufficient statistics of a leaf are sums of products of y and the features.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyro
@@ -15,7 +19,7 @@ from torch.distributions import kl_divergence
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.distributions import inverse_gamma_scale
-from bayestree.models.criteria import Criterion, LinearError
+from bayestree.models.criteria import Criterion
 from bayestree.models.leaves.base import (
     LeafDistribution,
     LeafGradient,
@@ -31,11 +35,96 @@ from bayestree.models.leaves.gaussian import (
     Gaussian,
     GaussianGradient,
 )
-from bayestree.models.moments import moments, products
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 
 SLOPE_STRENGTHS = (1e-4, 1e4)  # of a calibrated prior of the slopes
+
+
+class RegressionSums(NamedTuple):
+    """Sums over rows, with the row x = (1, features): x x' (..., p, p), x y (..., p), y^2 (...)."""
+
+    gram: Tensor
+    cross: Tensor
+    square: Tensor
+
+    def solve(self, precision: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Ridge regression with ``precision`` (p, p) added to the Gram matrix.
+
+        Returns the coefficients (..., p), the minimum of the penalised sum of squares, and the
+        Cholesky factor of the sum of both matrices.
+        """
+        root = torch.linalg.cholesky(self.gram + precision)
+        half = torch.linalg.solve_triangular(root, self.cross.unsqueeze(-1), upper=False)
+        loc = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
+        return loc, self.square - half.square().sum((-2, -1)), root
+
+
+def products(y: Tensor, weights: Tensor) -> Tensor:
+    """Weighted products of (1, y, features) for each row of ``y`` (n, 1 + d), shape (n, c).
+
+    Each product occurs once. The first three columns are those of a normal distribution:
+    w, w y, w y^2.
+    """
+    row = torch.cat((torch.ones_like(y[:, :1]), y), dim=1)
+    first, second = torch.tril_indices(row.shape[1], row.shape[1], device=y.device)
+    return row[:, first] * row[:, second] * weights.unsqueeze(-1)
+
+
+def moments(sums: Tensor) -> RegressionSums:
+    """Unpack sums (..., c) of :func:`products`."""
+    gram, cross = (index.to(sums.device) for index in _places(sums.shape[-1]))
+    return RegressionSums(sums[..., gram], sums[..., cross], sums[..., 2])
+
+
+@lru_cache
+def _places(count: int) -> tuple[Tensor, Tensor]:
+    """Positions of the entries of ``gram`` and ``cross`` among ``count`` products."""
+    width = (math.isqrt(8 * count + 1) - 1) // 2
+    place = torch.zeros(width, width, dtype=torch.long)
+    first, second = torch.tril_indices(width, width)
+    place[first, second] = place[second, first] = torch.arange(count)
+    own = torch.tensor([0, *range(2, width)])  # all but y
+    return place[own][:, own], place[own, 1]
+
+
+@dataclass(frozen=True)
+class LinearError(Criterion):
+    """Log-likelihood of a linear regression in each set of rows, at the best common variance.
+
+    Each coefficient costs a nat (Akaike, 1974) and more where rows are few, since noise fits them
+    the better the more coefficients there are (Hurvich and Tsai, 1989). A split adds d + 1
+    coefficients. ``ridge`` rows of slope 0 keep sets of few rows determined; as the prior of
+    slopes, which follows the noise, it would forbid an almost perfect fit.
+    """
+
+    pure: ClassVar[float] = math.inf
+    costly: ClassVar[bool] = True
+    ridge: float = 1e-3
+
+    def value(self, sums: Tensor) -> Tensor:
+        return self._nats(*self._fit(sums), sums[..., 0])
+
+    def impurity(self, sums: Tensor) -> Tensor:
+        return self._fit(sums)[0]
+
+    def split_value(self, side: Tensor, whole: Tensor) -> Tensor:
+        square, count = self._fit(torch.stack((side, whole - side)))
+        return self._nats(square.sum(0), 2 * count, whole[..., 0])
+
+    def _fit(self, sums: Tensor) -> tuple[Tensor, int]:
+        """Sum of squares about the regression, and the number of its coefficients."""
+        found = moments(sums)
+        count = found.cross.shape[-1]
+        _, square, _ = found.solve(self.ridge * torch.eye(count).to(sums))
+        return square, count
+
+    def _nats(self, square: Tensor, count: int, total: Tensor) -> Tensor:
+        # A perfect fit has no finite likelihood; the floor is the rounding error of the sums.
+        variance = (square / total).clamp_min(torch.finfo(square.dtype).eps)
+        # The penalty diverges as the rows run out; from there on one degree of freedom is assumed.
+        spare = (total - count - 2).clamp_min(1)
+        return -0.5 * total * variance.log() - total * (count + 1) / spare
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from bayestree.inference.tao.solvers import NodeSplit
 from bayestree.inference.tao.starts import splits_of
 from bayestree.inference.tao.state import Alternation
 from bayestree.models import Categorical, Gaussian, Oblique, named
-from bayestree.models.leaf_rules import MajorityLeaves, MeanLeaves
+from bayestree.models.likelihoods import MajorityRule, MeanRule
 from bayestree.topology import Topology
 
 
@@ -24,7 +24,7 @@ def classes(n=200, d=4, n_classes=3, seed=0):
 def alternation(X, y, weights, depth=3, seed=0):
     """A random tree on these rows, its leaves fitted."""
     real = np.issubdtype(y.dtype, np.floating)
-    rule = MeanLeaves(y, weights) if real else MajorityLeaves(y, weights, int(y.max()) + 1)
+    rule = MeanRule(y, weights) if real else MajorityRule(y, weights, int(y.max()) + 1)
     leaf = Gaussian() if real else Categorical(int(y.max()) + 1)
     start = random_oblique(X, depth, random_state=seed)
     topology, splits = splits_of(start, named.alternating(leaf, split=Oblique()))

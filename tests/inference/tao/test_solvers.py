@@ -8,7 +8,7 @@ from bayestree.inference.tao.axis import AxisSolver, best_cut
 from bayestree.inference.tao.polytope import PolytopeSolver, log_loss
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.inference.tao.state import Reach, redundant_nodes
-from bayestree.models.leaf_rules import LinearLeaves, MajorityLeaves, MeanLeaves, ridge_fit
+from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule, ridge_fit
 from bayestree.topology import Topology
 
 
@@ -144,7 +144,7 @@ def test_a_committee_that_became_constant_finds_its_facets_again(goes_right):
 
 def test_majorities_by_weight_and_ties_stay():
     y = np.array([0, 1, 1, 2, 0])
-    rule = MajorityLeaves(y, np.array([3.0, 1, 1, 2, 2]), 3)
+    rule = MajorityRule(y, np.array([3.0, 1, 1, 2, 2]), 3)
     leaf = np.array([0, 0, 0, 1, 1])
     np.testing.assert_array_equal(rule.fit(np.array([1, 2, 1]), leaf), [0, 2, 1])
     np.testing.assert_array_equal(rule.fit(np.array([1, 0, 1]), leaf), [0, 0, 1])
@@ -152,7 +152,7 @@ def test_majorities_by_weight_and_ties_stay():
 
 
 def test_means_by_weight_and_empty_leaves_stay():
-    rule = MeanLeaves(np.array([1.0, 4.0, 10.0]), np.array([1.0, 2.0, 5.0]))
+    rule = MeanRule(np.array([1.0, 4.0, 10.0]), np.array([1.0, 2.0, 5.0]))
     found = rule.fit(np.array([0.0, 0.0, 7.0]), np.array([0, 0, 1]))
     np.testing.assert_allclose(found, [3, 10, 7])
     np.testing.assert_allclose(rule.loss(found, np.array([0]), np.array([1])), [1.0])
@@ -165,7 +165,7 @@ def test_linear_leaves_are_ridge_regressions(shape):
     found = ridge_fit(X, y, weights, 0.7)
     other = Ridge(alpha=0.7).fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(found, np.append(other.coef_, other.intercept_), atol=1e-8)
-    rule = LinearLeaves(X, y, weights, 0.7)
+    rule = LinearRule(X, y, weights, 0.7)
     leaf = np.zeros(len(y), dtype=np.int64)
     values = rule.fit(rule.start(2), leaf)
     np.testing.assert_allclose(values[0], found)

@@ -10,7 +10,7 @@ from bayestree.inference.tao.logistic import LogisticSolver
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.inference.tao.state import Alternation
 from bayestree.inference.tao.sweep import reduced_problem, solve, sweep
-from bayestree.models.leaf_rules import MajorityLeaves
+from bayestree.models.likelihoods import MajorityRule
 from tests.inference.tao.cases import alternation, axis_tree, classes, random_split, total_loss
 from tests.sampling import z_score
 
@@ -64,7 +64,7 @@ def hand_worked():
     X = np.arange(6.0)[:, None]
     y = np.array([0, 0, 1, 1, 0, 0])
     topology, splits = axis_tree([0.5, 3.5], [[~0, 1], [~1, ~2]])
-    rule = MajorityLeaves(y, np.ones(6), 2)
+    rule = MajorityRule(y, np.ones(6), 2)
     tree = Alternation(X, np.ones(6), topology, splits, rule, rule.start(3))
     tree.values = rule.fit(tree.values, tree.reach().leaf)
     return tree
