@@ -15,8 +15,7 @@ from distributed import Client
 
 from bayestree.runs.rows import read_rows
 from bayestree.runs.sweep import read_sweep, sweep
-from bayestree.runs.sweep.fit import fit_and_score
-from bayestree.runs.sweep.points import folds_of
+from bayestree.runs.sweep.results import fit_and_score, folds_of
 
 DATA = Path(__file__).parents[1] / "examples" / "data" / "tumours.csv"
 

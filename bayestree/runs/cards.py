@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators.registry import TASKS
-from bayestree.runs.paths import resolve_path
-from bayestree.runs.toml import abbreviated, read_toml
+from bayestree.runs.toml import abbreviated, read_toml, resolve_path
 from bayestree.tables import InputError
 
 Kind = Literal["model", "inference"]

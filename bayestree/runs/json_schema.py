@@ -11,8 +11,7 @@ from bayestree.estimators.registry import TASKS, TREES, tasks_of
 from bayestree.runs.cards import Kind, cards
 from bayestree.runs.parameters import TABLES, settings_table
 from bayestree.runs.settings import CARD_KEYS, DataTable, Head, OutputTable, keys_of
-from bayestree.runs.sweep.file import SweepHead, SweepTable
-from bayestree.runs.sweep.settings import Range
+from bayestree.runs.sweep.file import Range, SweepHead, SweepTable
 
 Json = dict[str, Any]
 

@@ -1,8 +1,9 @@
-"""Predictions for a table of any size, read in chunks."""
+"""Predictions for a table of any size, and the explanation of one of them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,14 @@ import pandas as pd
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.write import whole_file
-from bayestree.runs.outputs import table_writer
+from bayestree.runs.outputs import predict_rows, predictions, scores_of, table_writer
 from bayestree.runs.rows import sha256
-from bayestree.runs.scores import predict_rows, predictions, scores_of
 from bayestree.runs.store import Columns, open_run, read_model
 from bayestree.tables import InputError, located
+
+if TYPE_CHECKING:
+    from bayestree.explain.explanation import Explanation
+
 
 Scores = dict[str, float]
 
@@ -23,7 +27,7 @@ class Predicted(NamedTuple):
     """Result of predicting a table.
 
     ``remarks`` warn about categories that do not occur in the training rows. ``scores`` are those
-    of :func:`bayestree.runs.scores.scored`, the reason if the target cannot be scored, or None if
+    of :func:`bayestree.runs.outputs.scored`, the reason if the target cannot be scored, or None if
     the table does not contain the target. ``n_seen`` is the number of scored rows that the model
     was fitted to; None if nothing is scored, or the file is not the one that the run was fitted to.
     """
@@ -101,3 +105,45 @@ class _Scorer:
             return scores_of(self.estimator, y, *predicted, weights=None, targets=targets)
         except ValueError as error:  # such as survival times without an event
             return str(error)
+
+
+def explain_row(
+    folder: Path, row: str, *, features: Sequence[str] = (), target: str | None = None
+) -> "Explanation":
+    """Explain the prediction for a row with the model of a folder.
+
+    ``row`` is the number of a row, from 0, in the table of the run, or the path of a table with a
+    single row. The others are arguments of ``explain`` of the estimators.
+    """
+    estimator, columns = read_model(folder)
+    columns.check_single("explain")
+    if not hasattr(estimator, "explain"):
+        raise InputError(
+            f"the model in {str(folder)!r} is a {type(estimator).__name__} of several trees, which "
+            "explain predictions one by one: bayestree.load(...).estimators_[0].explain(x)."
+        )
+    numbered = row.isdecimal() and not Path(row).exists()
+    path = open_run(folder).file.data.path if numbered else Path(row)
+    with located(path):
+        frame = _row(path, columns, int(row) if numbered else None)
+        columns.encoding.features(frame)  # whose messages name the row
+    try:
+        X = frame[[*columns.encoding.names]]
+        return estimator.explain(X, features=features or None, target=target)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _row(path: Path, columns: Columns, number: int | None) -> pd.DataFrame:
+    """The row of a table with a number, or its only row."""
+    n_rows, found = 0, None
+    known = columns.encoding
+    for frame in tables.open_table(path, known.text, codes=lambda _: known.codes).chunks():
+        n_rows += len(frame)
+        if found is None and (number or 0) < n_rows:
+            found = frame.loc[[number or 0]]
+    if number is None and n_rows > 1:
+        raise InputError(f"{str(path)!r} has {n_rows} rows; give a table with one row.")
+    if found is None:
+        raise InputError(f"{str(path)!r} has no row {number}; its rows are 0 to {n_rows - 1}.")
+    return found

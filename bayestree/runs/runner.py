@@ -27,14 +27,23 @@ from bayestree.estimators._file_rows import fits_in_parts
 from bayestree.inference.scratch import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.folder import CHECKPOINTS, LOG, MANIFEST, RUN, RunFolder
-from bayestree.runs.lines import LogFile
-from bayestree.runs.manifest import new_manifest, now, version_changes
+from bayestree.runs.display import Display, Displays, LogFile, Silent
 from bayestree.runs.parameters import tree_parameters
-from bayestree.runs.progress import Display, Displays, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
-from bayestree.runs.store import Run, open_run, read_model
+from bayestree.runs.store import (
+    CHECKPOINTS,
+    LOG,
+    MANIFEST,
+    RUN,
+    Run,
+    RunFolder,
+    new_manifest,
+    now,
+    open_run,
+    read_model,
+    version_changes,
+)
 from bayestree.runs.toml import read_toml
 from bayestree.tables import InputError
 

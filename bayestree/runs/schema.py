@@ -15,7 +15,6 @@ from bayestree._utils.write import write_whole
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
 from bayestree.runs.cards import Card, find_any, find_card
 from bayestree.runs.parameters import TABLES, estimator_of, tree_parameters
-from bayestree.runs.paths import check_links, relative_path, resolve_path
 from bayestree.runs.settings import (
     CARD_KEYS,
     DataTable,
@@ -28,7 +27,14 @@ from bayestree.runs.settings import (
     file_settings,
     find_key,
 )
-from bayestree.runs.toml import abbreviated, read_pair, read_toml
+from bayestree.runs.toml import (
+    abbreviated,
+    check_links,
+    read_pair,
+    read_toml,
+    relative_path,
+    resolve_path,
+)
 from bayestree.tables import InputError
 
 DEFAULT_TREE = "cpt"

@@ -28,8 +28,7 @@ from bayestree.runs.parameters import (
     tree_parameters,
     trees_by_parameter,
 )
-from bayestree.runs.paths import resolve_path
-from bayestree.runs.toml import abbreviated
+from bayestree.runs.toml import abbreviated, resolve_path
 from bayestree.tables import MAX_ONE_HOT, InputError
 
 

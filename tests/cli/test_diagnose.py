@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bayestree.runs.diagnosis import diagnose
+from bayestree.runs.results import diagnose
 from bayestree.runs.store import open_run
 from tests.cli.command import done, refused, run
 from tests.finished import finished

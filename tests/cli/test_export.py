@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree._cli.verbs.export import FormatOption
+from bayestree.cli.predict import FormatOption
 from bayestree.export.onnx import OnnxMismatchError
-from bayestree.runs import exports
+from bayestree.runs import results
 from tests.cli.command import done, refused, run
 from tests.finished import finished
 
@@ -27,13 +27,13 @@ def fitted(tree):
 
 
 def test_every_format_has_a_writer_and_a_name():
-    assert {str(one) for one in FormatOption} == exports.WRITERS.keys()
-    assert set(exports.SUFFIXES.values()) == exports.WRITERS.keys() - {"rules"}
+    assert {str(one) for one in FormatOption} == results.WRITERS.keys()
+    assert set(results.SUFFIXES.values()) == results.WRITERS.keys() - {"rules"}
 
 
 def test_what_is_printed_is_what_the_function_writes(tree, fitted):
     for name in ("text", "rules", "json", "dot"):
-        expected = exports.WRITERS[name](fitted)
+        expected = results.WRITERS[name](fitted)
         assert done("export", tree, "--format", name).stdout == expected
     assert done("export", tree).stdout == bayestree.export_text(fitted)
     assert done("export", tree / "model.safetensors").stdout == bayestree.export_text(fitted)
@@ -43,14 +43,14 @@ def test_what_is_printed_is_what_the_function_writes(tree, fitted):
 def test_the_name_of_the_file_tells_the_format(tree, fitted, place, out):
     result = done("export", tree, "--out", out)
     assert result.stdout == f"written to {out}\n"
-    expected = exports.WRITERS[exports.SUFFIXES[place.joinpath(out).suffix]](fitted)
+    expected = results.WRITERS[results.SUFFIXES[place.joinpath(out).suffix]](fitted)
     assert place.joinpath(out).read_text(encoding="utf-8") == expected
 
 
 def test_onnx_is_compared_on_the_rows_of_the_fit(tree, fitted, place, monkeypatch):
     result = done("export", tree, "--out", "tree.onnx")
     assert result.stderr == "onnxruntime sends 64 training rows to the leaves of the tree\n"
-    monkeypatch.setattr(exports, "COMPARED", 10)
+    monkeypatch.setattr(results, "COMPARED", 10)
     few = json.loads(done("export", tree, "--out", "tree.onnx", "--force", "--json").stdout)
     assert few["checked"]["rows"] == 10
     session = onnxruntime.InferenceSession(place / "tree.onnx")
@@ -73,7 +73,7 @@ def test_a_model_that_differs_is_not_written(tree, place, monkeypatch):
     def differs(*_):
         raise OnnxMismatchError
 
-    monkeypatch.setattr(exports, "check_onnx", differs)
+    monkeypatch.setattr(results, "check_onnx", differs)
     assert isinstance(run("export", tree, "--out", "tree.onnx").exception, OnnxMismatchError)
     assert not place.joinpath("tree.onnx").exists()
 
@@ -84,7 +84,7 @@ def test_a_model_that_cannot_be_compared_is_written_with_a_warning(
     def missing(*_):
         raise ImportError("ONNX needs the package onnxruntime.")
 
-    monkeypatch.setattr(exports, "check_onnx", missing)
+    monkeypatch.setattr(results, "check_onnx", missing)
     result = done("export", tree, "--out", "tree.onnx")
     assert result.stderr.startswith("warning: not compared with the tree: ONNX needs")
     assert place.joinpath("tree.onnx").exists()

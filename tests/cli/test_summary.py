@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from bayestree import export_text
-from bayestree._cli.output import score_lines
-from bayestree._cli.verbs import summary as verb
+from bayestree.cli import summary as verb
+from bayestree.cli.output import score_lines
 from bayestree.description import POLYTOPE_RULE
+from bayestree.runs.results import summary
 from bayestree.runs.store import open_run
-from bayestree.runs.summary import summary
 from tests.cli.command import QUICK, done, refused, run
 from tests.finished import finished
 from tests.finished import table as finished_table

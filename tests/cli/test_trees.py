@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree._cli import output
+from bayestree.cli import output
 from bayestree.estimators.registry import TREES
 from tests.cli.command import NUMBERS, done, refused
 

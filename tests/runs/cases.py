@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.progress import Watch
-from bayestree.runs.progress import Display
+from bayestree.runs.display import Display
 from bayestree.runs.schema import RunFile
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bayestree.runs import runner
 from bayestree.runs.checkpoints import Checkpoints
-from bayestree.runs.progress import Silent
+from bayestree.runs.display import Silent
 from tests.runs.cases import run_file
 
 

@@ -12,8 +12,8 @@ from bayestree._utils.progress import Track, watching
 from bayestree._utils.state import from_bytes
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.folder import RunFolder
-from bayestree.runs.progress import Silent
+from bayestree.runs.display import Silent
+from bayestree.runs.store import RunFolder
 from bayestree.tables import InputError
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from bayestree.diagnostics import stacking_weights
 from bayestree.runs import compare as module
-from bayestree.runs.compare import _conclusions, _same_rows, compare
-from bayestree.runs.held_out import held_out_scores
+from bayestree.runs.compare import _conclusions, _same_rows, compare, held_out_scores
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished

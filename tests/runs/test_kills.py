@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bayestree.runs.folder import FACETS, METRICS, MODEL, PREDICTIONS, TREE
 from bayestree.runs.runner import run
-from bayestree.runs.store import open_run
+from bayestree.runs.store import FACETS, METRICS, MODEL, PREDICTIONS, TREE, open_run
 from tests.runs.cases import run_file
 
 ROOT = Path(__file__).parents[2]

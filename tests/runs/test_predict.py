@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree.runs.outputs import predictions, scored
 from bayestree.runs.predict import predict_file
 from bayestree.runs.runner import run
-from bayestree.runs.scores import predictions, scored
 from bayestree.tables import InputError
 from tests.runs.cases import run_file, table
 

@@ -11,13 +11,25 @@ import pandas as pd
 from bayestree._utils.arrays import Fold
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
-from bayestree.runs.manifest import now, versions
-from bayestree.runs.progress import Display, Silent
+from bayestree.runs.display import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
+from bayestree.runs.store import now, versions
 from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric, SweepFile
-from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
-from bayestree.runs.sweep.points import Point, folds_of, points_of
-from bayestree.runs.sweep.results import BEST, NOTES, SWEEP, SweepFolder, ranking, table_of
+from bayestree.runs.sweep.results import (
+    BEST,
+    DONE,
+    FAILED,
+    NOTES,
+    SWEEP,
+    Outcome,
+    Point,
+    SweepFolder,
+    fit_and_score,
+    folds_of,
+    points_of,
+    ranking,
+    table_of,
+)
 from bayestree.tables import InputError
 
 

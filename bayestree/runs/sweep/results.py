@@ -1,20 +1,163 @@
-"""Results of a sweep: a small file for each finished point, and the table of all points."""
+"""Points of a sweep: their identity, their fits, and the table of their results."""
 
+import hashlib
 import json
+import os
+import socket
+import threading
+import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, Self
 
 import pandas as pd
+from joblib import parallel_config
 from pydantic import TypeAdapter
+from threadpoolctl import threadpool_limits
 
+from bayestree._utils.arrays import AnyArray, FloatArray, Fold, IntArray, split_rows
+from bayestree._utils.threads import threads_for
 from bayestree._utils.write import write_whole
-from bayestree.runs.folder import RunFolder
-from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric
-from bayestree.runs.sweep.fit import DONE, Outcome
-from bayestree.runs.sweep.points import Point
+from bayestree.runs.outputs import scored
+from bayestree.runs.rows import Prepared
+from bayestree.runs.schema import RunFile
+from bayestree.runs.store import RunFolder, versions
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Combination, Metric, SweepFile
 from bayestree.tables import InputError
+
+DONE: Final = "done"
+FAILED: Final = "failed"
+#: torch's generator is global, but a worker of a cluster may have several threads.
+LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a point.
+
+    For a forest, ``leaves`` counts those of all trees, and ``depth`` is that of the deepest.
+    ``seconds`` is the time of the fit, ``warnings`` are distinct, ``error`` is the reason of a
+    failure in one line, and ``worker`` names the host and process that fitted the point.
+    """
+
+    status: Literal["done", "failed"]
+    scores: dict[str, float] = field(default_factory=dict)
+    leaves: int | None = None
+    depth: int | None = None
+    training_rows: int | None = None
+    scored_rows: int | None = None
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    error: str = ""
+    worker: str = ""
+
+    @classmethod
+    def failed(cls, error: str) -> Self:
+        return cls(FAILED, error=" ".join(error.split()))
+
+
+def fit_and_score(
+    estimator: Any,
+    X: pd.DataFrame,
+    y: AnyArray,
+    weights: FloatArray,
+    *,
+    X_scored: pd.DataFrame,
+    y_scored: AnyArray,
+    weights_scored: FloatArray,
+    fold: tuple[IntArray, IntArray] | None = None,
+) -> Outcome:
+    """Fit an estimator and score it, on one thread so that the numbers are the same anywhere.
+
+    An error is an outcome too, so that the other points are not affected. With ``fold``, the rows
+    of X with these numbers are used for training and scoring instead.
+    """
+    if fold is not None:
+        train, held = fold
+        X_scored, y_scored, weights_scored = X.iloc[held], y[held], weights[held]
+        X, y, weights = X.iloc[train], y[train], weights[train]
+    with LOCK, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        started = time.perf_counter()
+        try:
+            with parallel_config("sequential"), threads_for(0), threadpool_limits(1):
+                estimator.fit(X, y, weights)
+                seconds = time.perf_counter() - started
+                scores = scored(estimator, X_scored, y_scored, weights_scored)
+        except Exception as error:
+            return Outcome.failed(f"{type(error).__name__}: {error}")
+    return Outcome(
+        DONE,
+        scores=scores,
+        leaves=int(estimator.get_n_leaves()),
+        depth=int(estimator.get_depth()),
+        training_rows=len(X),
+        scored_rows=len(X_scored),
+        seconds=seconds,
+        warnings=list(dict.fromkeys(str(one.message) for one in caught)),
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+    )
+
+
+KEY_LENGTH = 20  # hexadecimal digits
+
+
+@dataclass(frozen=True)
+class Point:
+    """One fit of a sweep.
+
+    ``key`` is a digest of everything that affects its numbers: data, parameters, seed, fold, and
+    versions of packages. ``number`` is that of its setting, from 0; ``file`` has the point's seed.
+    ``fold`` counts from 0; None if the held-out rows of the run are scored.
+    """
+
+    key: str
+    number: int
+    setting: Combination
+    file: RunFile
+    fold: int | None
+
+
+def points_of(sweep: SweepFile, rows: Mapping[int, Prepared]) -> list[Point]:
+    """All points, setting by setting; ``rows`` holds the rows of a run for each seed."""
+    n_folds = sweep.sweep.folds
+    folds: list[int | None] = list(range(n_folds)) if n_folds else [None]
+    points = []
+    for number, (setting, file) in enumerate(zip(sweep.settings, sweep.files, strict=True)):
+        for seed in sweep.seeds:
+            seeded = file.model_copy(update={"seed": seed})
+            for fold in folds:
+                key = _key(seeded, rows[seed], fold, n_folds)
+                points.append(Point(key, number, setting, seeded, fold))
+    return points
+
+
+def folds_of(rows: Prepared, n_folds: int, seed: int) -> list[Fold]:
+    """Training and scored rows of each fold, stratified if all classes have enough rows."""
+    if len(rows.X) < n_folds:
+        raise InputError(f"[sweep] folds = {n_folds}, but there are {len(rows.X)} training rows.")
+    labels = rows.y if rows.task == "classification" else None
+    return split_rows(len(rows.X), labels, n_folds, seed)
+
+
+def _key(file: RunFile, rows: Prepared, fold: int | None, n_folds: int) -> str:
+    data = file.data.model_dump(mode="json", exclude={"path", "test", "storage"})
+    parameters = file.parameters(rows.task)
+    parameters.pop("n_jobs", None)  # does not affect the numbers
+    content: dict[str, Any] = {
+        "tables": {name: each["sha256"] for name, each in rows.fingerprints.items()},
+        "data": data | {"task": rows.task},
+        "tree": file.tree,
+        "parameters": parameters,
+        "seed": file.seed,
+        "fold": [fold, n_folds],
+        "versions": versions(),
+    }
+    text = json.dumps(content, sort_keys=True, default=repr)  # of settings
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
 
 SWEEP, NOTES, TABLE = "sweep.toml", "sweep.json", "results.parquet"
 BEST, POINTS = "best.toml", "points"

@@ -9,7 +9,7 @@ import pytest
 from bayestree.runs.rows import read_rows
 from bayestree.runs.schema import read_run
 from bayestree.runs.sweep import driver, sweep
-from bayestree.runs.sweep.fit import fit_and_score
+from bayestree.runs.sweep.results import fit_and_score
 from bayestree.tables import InputError
 from tests.runs.sweep.cases import RUN, SWEEP, Heard, numbers, written
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import Force, Json, card_names, tree_names
-from bayestree._cli.output import print_json
-from bayestree._cli.tables import check_output
+from bayestree.cli.errors import clear_errors
+from bayestree.cli.output import Force, Json, card_names, check_output, print_json, tree_names
 
 if TYPE_CHECKING:
     from bayestree.runs.cards import Card

@@ -8,18 +8,12 @@ from typing import Annotated
 import typer
 
 from bayestree import __version__
-from bayestree._cli.errors import Verbs
-from bayestree._cli.verbs.cards import cards
-from bayestree._cli.verbs.compare import compare
-from bayestree._cli.verbs.diagnose import diagnose
-from bayestree._cli.verbs.explain import explain
-from bayestree._cli.verbs.export import export
-from bayestree._cli.verbs.fit import fit
-from bayestree._cli.verbs.predict import predict
-from bayestree._cli.verbs.report import report
-from bayestree._cli.verbs.run import run
-from bayestree._cli.verbs.summary import summary
-from bayestree._cli.verbs.sweep import sweep
+from bayestree.cli.cards import cards
+from bayestree.cli.errors import Verbs
+from bayestree.cli.predict import explain, export, predict
+from bayestree.cli.results import compare, diagnose, report
+from bayestree.cli.run import fit, run, sweep
+from bayestree.cli.summary import summary
 
 INTERNAL_ERROR = 70  # exit code (EX_SOFTWARE)
 EXAMPLES = """
@@ -81,7 +75,3 @@ def _options(
 for verb in (run, fit, predict, explain, summary, diagnose, report, compare, export, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")
-
-
-if __name__ == "__main__":
-    main()

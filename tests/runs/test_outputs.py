@@ -8,7 +8,7 @@ from bayestree.report.baseline import fit_baseline
 from bayestree.report.html.scores import scores_of
 from bayestree.report.html.study import Study
 from bayestree.report.rows import rows_of
-from bayestree.runs.scores import format_scores, predictions, scored
+from bayestree.runs.outputs import format_scores, predictions, scored
 from bayestree.runs.store import open_run
 from tests.finished import finished
 

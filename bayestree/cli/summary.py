@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import FolderArgument, Force, Json, TableOut
-from bayestree._cli.output import facet_columns, print_json, score_lines
-from bayestree._cli.tables import aligned, check_output, records, write_table
 from bayestree._utils.wording import counted, one_line
+from bayestree.cli.errors import clear_errors
+from bayestree.cli.output import (
+    FolderArgument,
+    Force,
+    Json,
+    TableOut,
+    aligned,
+    check_output,
+    facet_columns,
+    print_json,
+    records,
+    score_lines,
+    write_table,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +109,7 @@ def summary(
 
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
     """The table; if the rows have changed, without the columns that need them."""
-    from bayestree.runs.summary import summary as table_of
+    from bayestree.runs.results import summary as table_of
     from bayestree.tables import InputError
 
     if not rows:

@@ -8,10 +8,8 @@ import pytest
 from rich.console import Console
 
 from bayestree._utils.progress import Track, watching
-from bayestree.runs import lines
-from bayestree.runs.lines import Lines, LogFile, Loop, clock
-from bayestree.runs.live import Live
-from bayestree.runs.progress import Displays, Silent
+from bayestree.runs import display
+from bayestree.runs.display import Displays, Lines, Live, LogFile, Loop, Silent, clock
 
 
 class Clock:
@@ -28,7 +26,7 @@ class Clock:
 @pytest.fixture
 def seconds(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(lines, "time", clock)
+    monkeypatch.setattr(display, "time", clock)
     return clock
 
 

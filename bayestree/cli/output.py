@@ -1,23 +1,113 @@
-"""Output of the verbs: progress on standard error, results on standard output."""
+"""Options that several verbs share, and their output: progress on stderr, results on stdout."""
 
 import json
+import math
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from bayestree._cli.tables import aligned
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayestree.runs.progress import Display
+    from bayestree.runs.display import Display
     from bayestree.runs.schema import RunFile
     from bayestree.runs.store import Run
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print a single JSON object on stdout and nothing else.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
+ForceRun = Annotated[
+    bool, typer.Option("--force", help="Replace the run in a folder that is not empty.")
+]
+TableOut = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
+]
+FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")]
+Root = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")]
+
+
+def tree_names(incomplete: str) -> list[str]:
+    """Names of the trees that start with the typed text."""
+    from bayestree.estimators.registry import TREES
+
+    return [name for name in TREES if name.startswith(incomplete)]
+
+
+def card_names(incomplete: str) -> list[str]:
+    """Names of packaged cards that start with the typed text; the shell itself completes paths."""
+    from bayestree.runs.cards import cards
+
+    names = sorted({card.name for card in cards()})
+    return [name for name in names if name.startswith(incomplete)]
+
+
+TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
+
+
+def check_output(
+    out: Path,
+    suffixes: tuple[str, ...] = TABLE,
+    *,
+    force: bool,
+    data: Path | None = None,
+    option: str = "--out ",
+) -> None:
+    """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``."""
+    from bayestree.tables import InputError
+
+    name = f"{option}{str(out)!r}"
+    if suffixes and out.suffix not in suffixes:
+        raise InputError(f"{name} must end in {' or '.join(suffixes)}.")
+    if out.is_dir():
+        raise InputError(f"{name} is a folder; specify a file.")
+    is_input = data is not None and data.exists() and out.exists() and out.samefile(data)
+    if out.exists() and (not force or is_input):
+        remedy = "choose another file" if force else "choose another file, or add --force"
+        raise InputError(f"{name} exists; {remedy}.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"{name} is in a folder that does not exist; create it first.")
+
+
+def write_table(table: "pd.DataFrame", out: Path) -> None:
+    """Write a table as CSV or Parquet, depending on the file name."""
+    from bayestree._utils.write import write_whole
+
+    if out.suffix == ".csv":
+        write_whole(out, table.to_csv(index=False))
+    else:
+        write_whole(out, table.to_parquet(index=False))
+
+
+def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()) -> Iterator[str]:
+    """Columns of text as lines, the first of which is the header; ``right`` are right-aligned."""
+    cells = [[name, *values] for name, values in columns.items()]
+    widths = [max(map(len, values)) for values in cells]
+    for line in zip(*cells, strict=True):
+        padded = (
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for name, cell, width in zip(columns, line, widths, strict=True)
+        )
+        yield "  ".join(padded).rstrip()
+
+
+def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
+    """The rows of a table, including its index, as plain JSON; missing values become null."""
+    rows = table.reset_index().to_dict(orient="records")
+
+    def is_missing(value: Any) -> bool:
+        return isinstance(value, float) and not math.isfinite(value)
+
+    return [{str(k): None if is_missing(v) else v for k, v in row.items()} for row in rows]
+
 
 MAX_PRINTED = 60  # leaves of the largest tree that is printed
 
@@ -42,9 +132,7 @@ def display(*, quiet: bool) -> "Display":
     """Live bars on a terminal, plain lines elsewhere, and only warnings if ``quiet``."""
     from rich.console import Console
 
-    from bayestree.runs.lines import Lines
-    from bayestree.runs.live import Live
-    from bayestree.runs.progress import Silent
+    from bayestree.runs.display import Lines, Live, Silent
 
     if quiet:
         return Silent(lambda text: _print_error(f"warning: {text}"))
@@ -76,7 +164,7 @@ def run_and_print(
 
 def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
     """Print the results of a finished run and its files."""
-    from bayestree.runs.folder import REPORT
+    from bayestree.runs.store import REPORT
 
     files = sorted(path.name for path in run.folder.iterdir() if not path.name.startswith("."))
     if as_json:
@@ -104,7 +192,7 @@ def relative(path: Path) -> Path:
 
 
 def _print_tree(run: "Run") -> None:
-    from bayestree.runs.folder import FACETS, TREE
+    from bayestree.runs.store import FACETS, TREE
 
     metrics = run.metrics
     print(*score_lines(metrics), sep="\n", end="\n\n")
@@ -119,7 +207,7 @@ def _print_tree(run: "Run") -> None:
 def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
     """The scores of a run, those of a linear model, and the evidence, each on a line."""
     from bayestree.report.baseline import training_rows_phrase
-    from bayestree.runs.scores import format_scores
+    from bayestree.runs.outputs import format_scores
 
     def formatted(scores: Mapping[str, Any]) -> str:
         return format_scores({key: x for key, x in scores.items() if isinstance(x, float)})
@@ -158,7 +246,7 @@ def facet_columns(table: "pd.DataFrame") -> dict[str, list[str]]:
 
 
 def _print_facets(run: "Run") -> None:
-    from bayestree.runs.summary import summary
+    from bayestree.runs.results import summary
 
     table = summary(run, rows=False)
     if table.empty:

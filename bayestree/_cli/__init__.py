@@ -1,1 +1,0 @@
-"""Helpers of the command line; torch is imported only when it is needed."""

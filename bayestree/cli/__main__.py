@@ -1,0 +1,5 @@
+"""`python -m bayestree.cli`."""
+
+from bayestree.cli._app import main
+
+main()

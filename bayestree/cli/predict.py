@@ -1,0 +1,291 @@
+"""`bayestree predict`, `explain` and `export`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayestree.cli.errors import clear_errors
+from bayestree.cli.output import Force, Json, check_output, print_json, records
+
+if TYPE_CHECKING:
+    from bayestree.explain.explanation import Explanation
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or a fit.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with the same columns.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path(
+        "predictions.csv"
+    ),
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Predict the rows of a table with the model of a run.
+
+    The predictions are in the order of the rows. For classes they consist of the prediction and the
+    probability of each class; for numbers, of the prediction and, if there is a posterior, an
+    interval that contains the value with probability 0.9. Columns may be in any order, and others
+    are ignored; if the target is among them, the predictions are scored. For the table of the run
+    itself, the output reports how many of its rows the model was fitted to.
+    """
+    with clear_errors():
+        check_output(out, force=force, data=data)
+        from bayestree.runs.outputs import format_scores
+        from bayestree.runs.predict import predict_file
+
+        n_rows, remarks, scores, n_seen = predict_file(folder, data, out)
+        for remark in remarks:
+            typer.echo(f"warning: {remark}", err=True)
+        if as_json:
+            print_json(
+                {"file": str(out), "rows": n_rows, "scores": scores, "rows_of_the_fit": n_seen}
+            )
+            return
+        print(f"{n_rows} rows predicted: {out}")
+        if isinstance(scores, str):
+            print(f"not scored: {scores}")
+        elif scores is not None:
+            print(f"scores{_rows_label(n_rows, n_seen)}: {format_scores(scores)}")
+
+
+def _rows_label(n_rows: int, n_seen: int | None) -> str:
+    """Name of the scored rows, if the model was fitted to some of them."""
+    if not n_seen:
+        return ""
+    if n_seen == n_rows:
+        return " on rows the model was fitted to (expect worse on new rows)"
+    return f" on {n_rows} rows, {n_seen} of them training rows"
+
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def explain(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or a fit.")],
+    row: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROW",
+            help="Number of a row of the table of the run, from 0, or a file with a single row.",
+        ),
+    ],
+    *,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column that may change in the nearest change; may be repeated. Default: all but "
+            "dates and missing values.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE",
+            help="Class to predict after the change, by default any other; or number that the "
+            "prediction should reach.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Explain the prediction for one row.
+
+    The output states the prediction and how uncertain it is because of the data and because of the
+    posterior, the path through the tree with the probability of each turn and the facets that
+    decided it, and the nearest change of the row, within the ranges of the training rows, that
+    makes the prediction another class, or takes it to a number.
+
+    For example:
+
+        bayestree explain results/tumours 12
+
+        bayestree explain results/tumours 12 --feature "mean radius" --target benign
+
+        bayestree explain results/tumours patient.csv --plot patient.png
+    """
+    with clear_errors():
+        if plot is not None:
+            check_output(plot, PICTURES, force=force, option="--plot ")
+        from bayestree.runs.predict import explain_row
+
+        found = explain_row(folder, row, features=feature or (), target=target)
+        if plot is not None:
+            _draw(found, plot)
+        if as_json:
+            print_json(_content(found))
+        else:
+            print(found)
+            if plot is not None:
+                print(f"written to {plot}")
+
+
+def _draw(found: "Explanation", plot: Path) -> None:
+    from bayestree._utils.write import whole_file
+    from bayestree.tables import InputError
+
+    if not found.turns and found.regression is None:
+        raise InputError("the tree has no split: there is nothing to draw; omit --plot.")
+    with whole_file(plot) as draft:
+        found.plot()[0].figure.savefig(draft, format=plot.suffix[1:], dpi=150)
+
+
+def _content(found: "Explanation") -> dict[str, Any]:
+    """The explanation as plain JSON."""
+    change = found.change
+    return {
+        "prediction": _plain(found.prediction),
+        "tree_prediction": _plain(found.tree_prediction),
+        "classes": list(found.classes),
+        "expected": found.expected.tolist(),
+        "sd": found.sd.tolist(),
+        "uncertainty": {
+            "total": found.total,
+            "data": found.data,
+            "posterior": found.posterior,
+        },
+        "leaf": found.leaf,
+        "leaf_probability": found.leaf_probability,
+        "turns": records(found.to_frame("turn")),
+        "facets": records(found.to_frame("facet")),
+        "effects": records(found.to_frame("feature")),
+        "regression": None
+        if found.regression is None
+        else {
+            "quantity": found.regression.quantity,
+            "total": found.regression.total,
+            "constant": found.regression.constant,
+            "effects": records(found.to_frame("leaf")),
+        },
+        "change": None
+        if change is None
+        else {
+            "wanted": change.wanted,
+            "distance": None if change.row is None else change.distance,
+            "bound": None if change.bound is None or change.row is None else change.bound,
+            "prediction": _plain(change.prediction),
+            "features": records(found.to_frame("change")),
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+class FormatOption(StrEnum):
+    """Formats of exports."""
+
+    text = "text"
+    rules = "rules"
+    json = "json"
+    dot = "dot"
+    onnx = "onnx"
+
+
+def _limit(shown: str) -> Any:
+    return typer.Option(min=1, help=f"{shown}, in text, rules (default: all) and dot.")
+
+
+def export(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a run, or a model file.")
+    ],
+    *,
+    kind: Annotated[
+        FormatOption | None,
+        typer.Option("--format", help="By default the format that --out indicates, or text."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write; by default standard output.")
+    ] = None,
+    max_features: Annotated[int | None, _limit("Number of terms shown of each facet")] = None,
+    max_facets: Annotated[int | None, _limit("Number of facets shown of each node")] = None,
+    decimals: Annotated[int | None, _limit("Number of significant digits")] = None,
+    columns: Annotated[
+        bool,
+        typer.Option(
+            "--columns", help="An onnx model that takes the columns of the table as they are."
+        ),
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write the deterministic tree for people or for other programs.
+
+    text is the tree for a terminal and dot a drawing for Graphviz; both are rounded and show the
+    facets of a polytope as bounds. rules has an IF ... THEN ... rule for each leaf, and json all
+    numbers; both are equivalent to the tree. onnx is a double-precision model that predicts without
+    this package; before it is written, it is run by onnxruntime on the rows of the fit and compared
+    with the tree.
+
+    For example:
+
+        bayestree export results/tumours
+
+        bayestree export results/tumours --format dot | dot -Tsvg > tree.svg
+
+        bayestree export results/tumours --out tree.onnx
+
+        bayestree export results/tumours --out tree.onnx --columns
+    """
+    with clear_errors():
+        from bayestree._utils.write import write_whole
+        from bayestree.runs.results import exported, format_of
+        from bayestree.tables import InputError
+
+        name = format_of(kind, out)
+        if out is not None:
+            check_output(out, (), force=force)
+        elif name == "onnx":
+            raise InputError("onnx is a binary format; specify a file with --out.")
+        if columns and name != "onnx":
+            raise InputError(f"--columns is for the format onnx, got {name}; omit it.")
+        estimator = _estimator(folder)
+        limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
+        content = exported(estimator, name, **limits, inputs="columns" if columns else None)
+        result: dict[str, Any] = {"format": name, "leaves": estimator.get_n_leaves()}
+        if isinstance(content, bytes):
+            result["checked"] = _check(content, folder, estimator, columns=columns)
+        if out is None:
+            result["content"] = content
+        else:
+            write_whole(out, content)
+            result["file"] = str(out)
+        if as_json:
+            print_json(result)
+        elif out is None:
+            print(content, end="")
+        else:
+            print(f"written to {out}")
+
+
+def _estimator(folder: Path) -> Any:
+    from bayestree import load
+    from bayestree.runs.store import read_model
+
+    return load(folder) if folder.is_file() else read_model(folder)[0]
+
+
+def _check(content: bytes, folder: Path, estimator: Any, *, columns: bool) -> dict[str, Any] | None:
+    """Compare an ONNX model with its tree, and report the result."""
+    from bayestree.runs.results import checked
+    from bayestree.tables import InputError
+
+    try:
+        found = checked(content, folder, estimator, columns=columns)
+    except (ImportError, InputError) as error:
+        typer.echo(f"warning: not compared with the tree: {error}", err=True)
+        return None
+    border = f"; {found.at_border} lie on a border within rounding" if found.at_border else ""
+    typer.echo(
+        f"onnxruntime sends {found.rows} {found.source} to the leaves of the tree{border}", err=True
+    )
+    return found._asdict()

@@ -1,0 +1,310 @@
+"""`bayestree fit`, `run` and `sweep`."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bayestree.cli.errors import clear_errors
+from bayestree.cli.output import (
+    ForceRun,
+    Json,
+    Quiet,
+    Resume,
+    Root,
+    card_names,
+    command_line,
+    display,
+    print_json,
+    resume_hint,
+    run_and_print,
+    tree_names,
+)
+from bayestree.estimators.registry import TREES
+
+if TYPE_CHECKING:
+    from bayestree.runs.sweep import Sweep
+
+
+class TaskOption(StrEnum):
+    """Kind of target."""
+
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+    survival = "survival"
+
+
+def fit(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
+    ],
+    *,
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; new or empty.")],
+    task: Annotated[
+        TaskOption,
+        typer.Option(
+            help="auto: survival with --event, regression with --exposure; classification for text "
+            "or few integers."
+        ),
+    ] = TaskOption.auto,
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(TREES)}; by default cpt.",
+            autocompletion=tree_names,
+        ),
+    ] = None,
+    card: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CARD",
+            help="Name or TOML file of a card of parameters; may be repeated.",
+            autocompletion=card_names,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Any setting of a run file; may be repeated."
+        ),
+    ] = None,
+    inference: Annotated[
+        str | None,
+        typer.Option(
+            help="For cpt: svi (the default), nuts or smc for a posterior, map for the best tree, "
+            "grow for a greedy tree."
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="Maximum number of splits on a path.")
+    ] = None,
+    experts: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of facets of a split; by default 20.")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of passes over the rows; by default chosen by the fit."),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of posterior draws; by default 50; 250 for nuts, 1000 for smc per chain.",
+        ),
+    ] = None,
+    test_fraction: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for scoring.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    weights: Annotated[
+        str | None, typer.Option(help="Column of row weights; a weight of 2 counts a row twice.")
+    ] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(help="Column of exposures of counts, with --set leaf=poisson."),
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option(help="Column of events of survival times; false or 0 if censored."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
+    ] = None,
+    resume: Resume = False,
+    force: ForceRun = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a tree to a table, without a run file.
+
+    The tree is scored on held-out rows and written to the same kind of folder as by `bayestree
+    run`, with a run file (run.toml) that reproduces it. A text column becomes one feature for each
+    category. Cards are read first, in their order, then the options that set a parameter, then
+    --set; later values win.
+    """
+    with clear_errors(interrupted=resume_hint(force=force)):
+        from bayestree.runs.schema import run_from_options
+
+        file = run_from_options(
+            {
+                "DATA": ("data.path", data),
+                "--target": ("data.target", target),
+                "--task": ("data.task", task.value),
+                "--weights": ("data.weights", weights),
+                "--exposure": ("data.exposure", exposure),
+                "--event": ("data.event", event),
+                "--drop": ("data.drop", tuple(drop or ())),
+                "--test-fraction": ("data.test_fraction", test_fraction),
+                "--out": ("output.folder", out),
+                "--seed": ("seed", seed),
+                "--tree": ("model.tree", tree),
+                "--inference": ("inference.inference", inference),
+                "--depth": ("model.max_depth", depth),
+                "--experts": ("model.n_experts", experts),
+                "--epochs": ("inference.epochs", epochs),
+                "--draws": ("inference.n_draws", draws),
+            },
+            cards=card or [],
+            pairs=settings or [],
+        )
+        run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, or folder of a run.")],
+    *,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace a value of the file: model.max_depth=3; may be repeated.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder to write, instead of output.folder."),
+    ] = None,
+    resume: Resume = False,
+    force: ForceRun = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Dask scheduler for the trees of a forest and for chains: tcp://HOST:PORT.",
+        ),
+    ] = None,
+    root: Root = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a run file: data, a model and an inference method.
+
+    The output folder then contains the run file with every value explicit (run.toml), the library
+    versions, the seed and the fingerprint of the data (manifest.json), the model
+    (model.safetensors), the tree (tree.txt), scores on held-out rows (metrics.json), posterior
+    draws (posterior.nc), predictions (predictions.parquet), a log (run.log) and a report
+    (report.html).
+
+    A run may be interrupted at any time, by Ctrl-C or by a power cut: the folder stays consistent,
+    and --resume continues from the last checkpoint. On the same machine and with the same library
+    versions, the results are identical to those of an uninterrupted run.
+
+    For example:
+
+        bayestree run tumours.toml
+
+        bayestree run tumours.toml --set model.max_depth=3 --out results/deeper
+
+        bayestree run tumours.toml --resume
+    """
+    with clear_errors(interrupted=resume_hint(force=force)):
+        from bayestree.runs.cluster import spread
+        from bayestree.runs.schema import read_run
+
+        sets = list(settings or [])
+        if out is not None:
+            sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
+        found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
+        with spread(scheduler):
+            run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
+
+
+INCOMPLETE = 1  # exit code where points failed
+MAX_RANKED = 20  # settings; the table contains all of them
+RESUME_HINT = "interrupted; repeat the same command to fit the remaining points"
+
+
+def sweep(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SWEEP.toml", help="Sweep file: a run file, and the parameters to vary."
+        ),
+    ],
+    *,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Number of points fitted at once on this machine, instead of sweep.n_jobs.",
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Dask scheduler that distributes the points: tcp://HOST:PORT."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder that contains something else.")
+    ] = False,
+    root: Root = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Fit and score a run with varied parameters, seeds and folds, and write one table.
+
+    The folder then contains the table (results.parquet, with one row for each fit), the run file
+    of the best setting (best.toml, for `bayestree run`), the sweep itself (sweep.toml,
+    sweep.json), and a small file for each finished point (points/).
+
+    Finished points are not fitted again: after an interruption, or with more values in the file,
+    the same command fits only the remaining points. If a point fails, its error is written to the
+    table, the other points continue, and the exit code is 1.
+
+    For example:
+
+        bayestree sweep depths.toml --jobs 4
+
+        bayestree sweep depths.toml --scheduler tcp://10.0.0.1:8786
+    """
+    with clear_errors(interrupted=RESUME_HINT):
+        from bayestree.runs.sweep import read_sweep
+        from bayestree.runs.sweep import sweep as run_sweep
+        from bayestree.tables import InputError
+
+        if jobs == 0:
+            raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
+        found = run_sweep(
+            read_sweep(file, root=root),
+            n_jobs=jobs,
+            scheduler=scheduler,
+            force=force,
+            display=display(quiet=quiet or as_json),
+            command=command_line(),
+        )
+        _print_sweep(found, as_json=as_json)
+    if found.n_failed:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _print_sweep(found: "Sweep", *, as_json: bool) -> None:
+    from bayestree.runs.sweep.results import TABLE
+
+    table = found.folder / TABLE
+    if as_json:
+        content = {
+            "folder": str(found.folder),
+            "table": str(table),
+            "best": None if found.best is None else str(found.best),
+            "metric": found.metric,
+            "points": len(found.table),
+            "failed": found.n_failed,
+            "ranking": json.loads(found.ranking.to_json(orient="records")),
+        }
+        print_json(content)
+        return
+    shown = found.ranking.head(MAX_RANKED).rename(columns={"mean": found.metric})
+    print(f"\n{shown.to_string(index=False, na_rep='', float_format='{:.4g}'.format)}\n")
+    if len(found.ranking) > MAX_RANKED:
+        print(f"and {len(found.ranking) - MAX_RANKED} more settings\n")
+    if found.n_failed:
+        print(f"{found.n_failed} of {len(found.table)} points failed: see `error` in the table")
+    best = "" if found.best is None else f"; the best setting as a run file: {found.best}"
+    print(f"{len(found.table)} points in {table}{best}")
