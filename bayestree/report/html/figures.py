@@ -20,7 +20,8 @@ from matplotlib.ticker import MaxNLocator
 
 from bayestree import plots
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.wording import counted, in_words, isolated
+from bayestree._utils.inequality import in_words
+from bayestree._utils.wording import counted, isolated
 from bayestree.plots import _style
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
