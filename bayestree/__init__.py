@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from bayestree.estimators.alternating import (
         AlternatingTreeRegressor as AlternatingTreeRegressor,
     )
-    from bayestree.estimators.alternating_forest import (
-        AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
-    )
     from bayestree.estimators.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
     from bayestree.estimators.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
     from bayestree.estimators.cpt import (
@@ -31,24 +28,6 @@ if TYPE_CHECKING:
     from bayestree.estimators.files import load as load
     from bayestree.estimators.forest import EndToEndForestClassifier as EndToEndForestClassifier
     from bayestree.estimators.forest import EndToEndForestRegressor as EndToEndForestRegressor
-    from bayestree.estimators.locally_constant import (
-        LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,
-    )
-    from bayestree.estimators.locally_constant import (
-        LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
-    )
-    from bayestree.estimators.locally_constant_ensemble import (
-        LocallyConstantEnsembleClassifier as LocallyConstantEnsembleClassifier,
-    )
-    from bayestree.estimators.locally_constant_ensemble import (
-        LocallyConstantEnsembleRegressor as LocallyConstantEnsembleRegressor,
-    )
-    from bayestree.estimators.neural import (
-        NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,
-    )
-    from bayestree.estimators.neural import (
-        NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
-    )
     from bayestree.estimators.non_greedy import NonGreedyTreeClassifier as NonGreedyTreeClassifier
     from bayestree.estimators.non_greedy import NonGreedyTreeRegressor as NonGreedyTreeRegressor
     from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
@@ -57,18 +36,39 @@ if TYPE_CHECKING:
     from bayestree.estimators.survival import (
         ConvexPolytopeTreeSurvival as ConvexPolytopeTreeSurvival,
     )
-    from bayestree.estimators.weighted import (
-        WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
-    )
-    from bayestree.estimators.weighted import (
-        WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
-    )
     from bayestree.export.dot import export_dot as export_dot
     from bayestree.export.json import export_json as export_json
     from bayestree.export.onnx import export_onnx as export_onnx
     from bayestree.export.rules import export_rules as export_rules
     from bayestree.export.text import export_text as export_text
     from bayestree.inference.unsplit import SingleLeafWarning as SingleLeafWarning
+    from bayestree.literature.alternating_forest import (
+        AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
+    )
+    from bayestree.literature.locally_constant import (
+        LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,
+    )
+    from bayestree.literature.locally_constant import (
+        LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
+    )
+    from bayestree.literature.locally_constant_ensemble import (
+        LocallyConstantEnsembleClassifier as LocallyConstantEnsembleClassifier,
+    )
+    from bayestree.literature.locally_constant_ensemble import (
+        LocallyConstantEnsembleRegressor as LocallyConstantEnsembleRegressor,
+    )
+    from bayestree.literature.neural_forest import (
+        NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,
+    )
+    from bayestree.literature.neural_forest import (
+        NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
+    )
+    from bayestree.literature.weighted_oblique import (
+        WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
+    )
+    from bayestree.literature.weighted_oblique import (
+        WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
+    )
     from bayestree.report.html import html_report as html_report
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
     from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning

@@ -10,7 +10,7 @@ from typing import Any
 
 #: The module that defines each estimator, or the class if it was registered.
 ESTIMATORS: dict[str, str | type] = {
-    "AlternatingDecisionForestClassifier": "bayestree.estimators.alternating_forest",
+    "AlternatingDecisionForestClassifier": "bayestree.literature.alternating_forest",
     "AlternatingTreeClassifier": "bayestree.estimators.alternating",
     "AlternatingTreeRegressor": "bayestree.estimators.alternating",
     "BivariateTreeClassifier": "bayestree.estimators.bivariate",
@@ -22,18 +22,18 @@ ESTIMATORS: dict[str, str | type] = {
     "EndToEndForestRegressor": "bayestree.estimators.forest",
     "EndToEndTreeClassifier": "bayestree.estimators.end_to_end",
     "EndToEndTreeRegressor": "bayestree.estimators.end_to_end",
-    "LocallyConstantEnsembleClassifier": "bayestree.estimators.locally_constant_ensemble",
-    "LocallyConstantEnsembleRegressor": "bayestree.estimators.locally_constant_ensemble",
-    "LocallyConstantTreeClassifier": "bayestree.estimators.locally_constant",
-    "LocallyConstantTreeRegressor": "bayestree.estimators.locally_constant",
-    "NeuralDecisionForestClassifier": "bayestree.estimators.neural",
-    "NeuralDecisionForestRegressor": "bayestree.estimators.neural",
+    "LocallyConstantEnsembleClassifier": "bayestree.literature.locally_constant_ensemble",
+    "LocallyConstantEnsembleRegressor": "bayestree.literature.locally_constant_ensemble",
+    "LocallyConstantTreeClassifier": "bayestree.literature.locally_constant",
+    "LocallyConstantTreeRegressor": "bayestree.literature.locally_constant",
+    "NeuralDecisionForestClassifier": "bayestree.literature.neural_forest",
+    "NeuralDecisionForestRegressor": "bayestree.literature.neural_forest",
     "NonGreedyTreeClassifier": "bayestree.estimators.non_greedy",
     "NonGreedyTreeRegressor": "bayestree.estimators.non_greedy",
     "ObliqueTreeClassifier": "bayestree.estimators.oblique",
     "ObliqueTreeRegressor": "bayestree.estimators.oblique",
-    "WeightedObliqueTreeClassifier": "bayestree.estimators.weighted",
-    "WeightedObliqueTreeRegressor": "bayestree.estimators.weighted",
+    "WeightedObliqueTreeClassifier": "bayestree.literature.weighted_oblique",
+    "WeightedObliqueTreeRegressor": "bayestree.literature.weighted_oblique",
 }
 
 CPT = (

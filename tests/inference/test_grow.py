@@ -7,7 +7,7 @@ from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.end_to_end import EndToEndSplitter
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.inference.splitters.weighted_entropy import WeightedSplitter
+from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, named
 from bayestree.topology import Topology
 from bayestree.tree import Tree

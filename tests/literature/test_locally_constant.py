@@ -6,7 +6,7 @@ import torch
 
 from bayestree import LocallyConstantTreeClassifier, LocallyConstantTreeRegressor
 from bayestree.inference import Data
-from bayestree.inference.locally_constant import LocallyConstant, read_off
+from bayestree.literature.locally_constant import ReluNetwork, read_off
 from bayestree.models import Categorical, named
 
 QUICK = {"epochs": 40, "learning_rate": 0.03, "random_state": 0}
@@ -15,7 +15,7 @@ QUICK = {"epochs": 40, "learning_rate": 0.03, "random_state": 0}
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return LocallyConstant(4, 3, 2, 8).double()
+    return ReluNetwork(4, 3, 2, 8).double()
 
 
 def signs(network, X):
@@ -28,7 +28,7 @@ def signs(network, X):
 
 
 def test_a_split_by_hand():
-    network = LocallyConstant(2, 2, 2, 4).double()
+    network = ReluNetwork(2, 2, 2, 4).double()
     with torch.no_grad():
         network.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         network.bias.copy_(torch.tensor([0.5, -1.0]))

@@ -1,29 +1,49 @@
-"""Ensembles of locally constant networks as scikit-learn estimators."""
+"""Ensembles of locally constant networks by stages (ELCN; Lee and Jaakkola, 2020, section 3.7).
 
+F(x) = sum_e f_e(x), of networks that are trained one after the other. Each adds its outputs, class
+scores or numbers, to those of the networks before it, which are fixed, and minimises the loss of
+the sum; then they are multiplied by the shrinkage. A network is constant in the leaves of its
+tree, so that F is a sum of trees.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from pydantic import Field
+from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.parameters import Inference, Model, NonNegative, declare
+from bayestree._utils.parameters import Inference, Model, NonNegative, check_parameters, declare
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
 from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import NumberRegressor, TreeRegressor
-from bayestree.estimators.locally_constant import MAX_NEURONS, NetworkTraining
 from bayestree.inference import Data, Posterior
-from bayestree.inference.locally_constant_ensemble import locally_constant_ensemble
+from bayestree.inference.growing import GrowingTree
+from bayestree.inference.settings import Settings
 from bayestree.inference.unsplit import why_not_parted
+from bayestree.literature._settings import method_of
+from bayestree.literature.locally_constant import (
+    MAX_NEURONS,
+    NetworkTraining,
+    ReluNetwork,
+    read_off,
+    train,
+)
 from bayestree.models import SoftTree
 
 
 @declare
 class Stagewise(NetworkTraining):
-    """Parameters of an ensemble of locally constant networks."""
+    """Settings of the method that its estimators share."""
 
     max_depth: Annotated[
         Annotated[int, Field(ge=1, le=MAX_NEURONS)],
@@ -39,7 +59,88 @@ class Stagewise(NetworkTraining):
     epochs = 30
 
 
-class StageTree(BaseTree):
+@declare
+class LocallyConstantEnsemble(Stagewise, Settings):
+    """Settings of the fit of several networks by stages.
+
+    {parameters}
+    """
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        n_networks: int,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> list[Posterior]:
+        """Train the networks of an ensemble and read off their trees, each as one draw.
+
+        The leaves of a tree have the probabilities softmax(f_e), whose normalised product over the
+        trees are those of the ensemble; for numbers the means E f_e, whose mean over the E trees
+        is F.
+        """
+        check_parameters(self)
+        data = data.for_leaf(model.leaf)
+        model.leaf.check(data.y)
+        real = data.y.is_floating_point()
+        if real and bool((data.y == data.y[0]).all()):  # which a network would only come near to
+            return [GrowingTree(model, data).assemble(set(), "elcn")] * n_networks
+        n_features, n_outputs = data.X.shape[1], model.leaf.n_classes or 1
+
+        def make() -> ReluNetwork:
+            return ReluNetwork(self.max_depth, n_features, n_outputs, self.width).to(data.X)
+
+        stages = NetworkSum(make, self.shrinkage)
+        with seeded(draw_seed(random_state)):
+            track = Track(range(n_networks), "elcn", show=progress, parts={"stages": stages})
+            for _ in track:
+                before = sum(stages.contributions(data.X, real=real), start=data.X.new_zeros(()))
+                network = make()
+                train(network, data, before.expand(len(data.X), n_outputs), self, progress=progress)
+                stages.networks.append(network)
+        found = stages.contributions(data.X, real=real)
+        trees = (read_off(network, model, data, pure=True) for network in stages.networks)
+        return [
+            tree.assemble(
+                tree.split_nodes(),
+                "elcn",
+                {"leaf_mean": n_networks * f[:, 0]} if real else {"leaf_probs": f.softmax(1)},
+            )
+            for tree, f in zip(trees, found, strict=True)
+        ]
+
+
+class NetworkSum:
+    """The networks so far; ``make`` creates one with random parameters."""
+
+    def __init__(self, make: Callable[[], ReluNetwork], shrinkage: float) -> None:
+        self.make, self.shrinkage = make, shrinkage
+        self.networks: list[ReluNetwork] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"networks": [network.state_dict() for network in self.networks]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.networks = [self.make() for _ in state["networks"]]
+        for network, values in zip(self.networks, state["networks"], strict=True):
+            network.load_state_dict(values)
+
+    @torch.no_grad()
+    def contributions(self, X: Tensor, *, real: bool) -> list[Tensor]:
+        """f_e of rows (n, d), of shape (n, outputs), for each network.
+
+        As in the authors' program, the first one of a regression is not shrunk: it has the mean.
+        """
+        whole = [e == 0 and real for e in range(len(self.networks))]
+        return [
+            network(X) * (1.0 if first else self.shrinkage)
+            for network, first in zip(self.networks, whole, strict=True)
+        ]
+
+
+class StageTree(RandomRun, BaseTree):
     """The tree of one network, with its contribution to the sum in the leaves."""
 
     def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
@@ -71,16 +172,10 @@ class BaseLocallyConstantEnsemble(Stagewise, JointForest):
     n_estimators = field(default=8, kw_only=False)
 
     def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
-        return locally_constant_ensemble(
+        return method_of(LocallyConstantEnsemble, self).fit(
             model,
             data,
             n_networks=self.n_estimators,
-            max_depth=self.max_depth,
-            shrinkage=self.shrinkage,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            width=self.width,
             random_state=self.random_state,
             progress=bool(self.verbose),
         )

@@ -1,27 +1,43 @@
-"""Forests of soft neural trees as scikit-learn estimators."""
+"""Soft trees of fixed size by gradient steps and closed-form leaves (Kontschieder et al., 2015).
+
+A complete tree with random logistic splits. Between two updates of its leaves, the splits climb
+the log-likelihood of minibatches. With fixed splits the leaves have the update (eq. 11 there)
+
+pi_l <- sum_n P(leaf l | x_n, y_n) [y_n] / sum_n P(leaf l | x_n, y_n),
+
+an M-step of EM, in which this package adds the rows of the leaves' prior. The tree is not made
+deterministic: its splits have steepness 1 from first to last.
+"""
 
 from typing import Annotated, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.inference import Data, Posterior
-from bayestree.inference.neural import neural_tree
+from bayestree.inference import Data, Posterior, Stage
+from bayestree.inference.em import Climb
+from bayestree.inference.training import leaf_sums, recalibrated, summed
 from bayestree.inference.unsplit import ONE_WAY, why_not_parted
+from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
+from bayestree.models.splits import StumpSplit
+from bayestree.topology import Topology
 
 MAX_DEPTH = 12  # of a complete tree: 4,096 leaves
 
 
 @declare
-class NeuralTraining(Precision):
-    """Parameters that soft neural trees share with forests of them."""
+class NeuralTraining:
+    """Settings of the method that its estimators share."""
 
     max_depth: Annotated[
         Annotated[int, Field(ge=0, le=MAX_DEPTH)],
@@ -44,24 +60,90 @@ class NeuralTraining(Precision):
 
 
 @declare
-class BaseNeuralTree(NeuralTraining, RandomRun, BaseTree):
+class NeuralTree(NeuralTraining, Stage):
+    """Settings of the fit of a complete soft tree.
+
+    {parameters}
+    """
+
+    refines = False
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Train a complete soft tree of ``max_depth`` levels.
+
+        Returns
+        -------
+        Posterior
+            One draw. ``stats["log_likelihood"]`` holds that of the rows after each epoch, before
+            the last update of the leaves.
+        """
+        self.check(model)
+        data = data.for_leaf(model.leaf)
+        model.leaf.check(data.y)
+        model = model.with_(topology=Topology.complete(self.max_depth))
+        trace: list[float] = []
+        with seeded(draw_seed(random_state)):
+            descent = _Descent(model, _start(model, data), data, self.learning_rate)
+            parts = {"tree": descent, "optimiser": descent.optimiser, "trace": trace}
+            track = Track(range(self.epochs), "neural tree", show=progress, parts=parts)
+            for _ in track:
+                descent.descend(self.batch_size)
+                for _ in range(self.leaf_steps):
+                    value = descent.update_leaves(self.batch_size)
+                trace.append(value)
+                track.note(f"log-likelihood {value:,.0f}")
+        stats = {"log_likelihood": np.array(trace)}
+        return Posterior.from_point(descent.model, descent.sites(), "neural tree", stats=stats)
+
+
+class _Descent(Climb):
+    """Gradient steps at fixed leaves, and updates of the leaves at fixed splits."""
+
+    def descend(self, batch_size: int) -> None:
+        """One pass of gradient steps on the log-likelihood.
+
+        At the parameters that also weigh the paths, the gradient of EM's bound is that of the
+        log-likelihood.
+        """
+        for batch in self.data.batches(batch_size):
+            self.step(batch, self.sites(), 1.0)
+
+    def update_leaves(self, batch_size: int) -> float:
+        """Take one step of eq. 11 on all rows; the log-likelihood before it."""
+        held, values, sums = self.sites(), [], []
+        for part in self.data.parts(batch_size):
+            value, found = self.sums(part, self.members(part, held, 1.0))
+            values.append(float(value))
+            sums.append(found)
+        self.leaves = self.model.leaf.estimate(summed(sums))
+        return sum(values)
+
+
+def _start(model: SoftTree, data: Data) -> Posterior:
+    """Random splits, and leaves of the rows that reach them."""
+    split: StumpSplit = model.split  # type: ignore[assignment]
+    sites = split.start(model.topology.n_nodes, data.X.shape[1], data.X)
+    sites |= model.leaf.estimate(leaf_sums(model, sites, data))
+    return recalibrated(Posterior.from_point(model, sites, "start"), data)
+
+
+@declare
+class BaseNeuralTree(NeuralTraining, Precision, RandomRun, BaseTree):
     """Train a complete soft tree; subclasses add y."""
 
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.end_to_end(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        return neural_tree(
-            model,
-            data,
-            max_depth=self.max_depth,
-            epochs=self.epochs,
-            leaf_steps=self.leaf_steps,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            random_state=self.random_state,
-            progress=bool(self.verbose),
-        )
+        method = method_of(NeuralTree, self)
+        return method.fit(model, data, random_state=self.random_state, progress=bool(self.verbose))
 
     def _averages(self) -> bool:
         return True  # predictions are those of the soft tree
@@ -78,7 +160,7 @@ class NeuralTreeRegressor(TreeRegressor, BaseNeuralTree):
 
 
 @declare
-class BaseNeuralForest(NeuralTraining, IndependentForest):
+class BaseNeuralForest(NeuralTraining, Precision, IndependentForest):
     """Fit soft trees from different random starts; classifier and regressor add y.
 
     Attributes

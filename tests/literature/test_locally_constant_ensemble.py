@@ -8,8 +8,8 @@ from sklearn.datasets import load_iris
 import bayestree
 from bayestree import LocallyConstantEnsembleClassifier, LocallyConstantEnsembleRegressor
 from bayestree.inference import Data
-from bayestree.inference.locally_constant import LocallyConstant
-from bayestree.inference.locally_constant_ensemble import Stages, locally_constant_ensemble
+from bayestree.literature.locally_constant import ReluNetwork
+from bayestree.literature.locally_constant_ensemble import LocallyConstantEnsemble, NetworkSum
 from bayestree.models import Categorical, named
 
 QUICK = {"epochs": 15, "learning_rate": 0.03, "random_state": 0}
@@ -24,13 +24,13 @@ def forest():
 
 def test_contributions_by_hand():
     # one neuron x0 - 1, whose derivative in x0 is 1 where x0 > 1; the output is 4 times this - 1
-    network = LocallyConstant(1, 1, 1, 1)
+    network = ReluNetwork(1, 1, 1, 1)
     with torch.no_grad():
         network.weight.fill_(1.0)
         network.bias.fill_(-1.0)
         for value, number in zip(network.head.parameters(), (1.0, 0.0, 4.0, -1.0), strict=True):
             value.fill_(number)
-    stages = Stages(lambda: network, shrinkage=0.5)
+    stages = NetworkSum(lambda: network, shrinkage=0.5)
     stages.networks = [network, network]
     X = torch.tensor([[0.5], [3.0]])
     first, second = stages.contributions(X, real=True)
@@ -46,17 +46,16 @@ def test_the_trees_are_the_networks():
     data, made = Data.of(X, y), []
     settings = {"epochs": 5, "batch_size": 50, "learning_rate": 0.03, "width": 8}
 
-    class Kept(LocallyConstant):
+    class Kept(ReluNetwork):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayestree.inference.locally_constant_ensemble.LocallyConstant", Kept)
-        trees = locally_constant_ensemble(
-            named.oblique(Categorical(2)), data, n_networks=2, max_depth=3, shrinkage=0.3,
-            random_state=0, **settings,
-        )  # fmt: skip
+        patch.setattr("bayestree.literature.locally_constant_ensemble.ReluNetwork", Kept)
+        method = LocallyConstantEnsemble(max_depth=3, shrinkage=0.3, **settings)
+        model = named.oblique(Categorical(2))
+        trees = method.fit(model, data, n_networks=2, random_state=0)
     for tree, network in zip(trees, made, strict=True):
         expected = (0.3 * network(data.X)).softmax(1).detach()
         np.testing.assert_allclose(tree.predictive(X)[0], expected)

@@ -1,0 +1,214 @@
+"""Alternating decision forests (Schulter et al., 2013): all trees grow together, depth after depth.
+
+Before each depth but the first, the rows are weighted by the slope of a loss of the forest's
+margin: P(y | x) less the greatest probability of another class, averaged over the trees grown so
+far. With the logistic loss, the one that is used here, a row of margin m has the weight
+
+1 / (1 + exp(3 m)),
+
+where 3 is the factor of the authors' program. Each node is split by the best cut of one of a few
+random features. Weights only choose the splits: leaves hold the shares of the classes among all of
+their rows.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import Count, Inference, Model, check_parameters, declare
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.wording import counted
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._forest import ForestClassifier, JointForest
+from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomRun
+from bayestree.estimators._subsets import subset_rule
+from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.inference.grow import fitted_splits
+from bayestree.inference.growing import GrowingTree
+from bayestree.inference.settings import Settings
+from bayestree.inference.splitters.feature_subsets import RandomFeatures
+from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
+from bayestree.literature._settings import method_of
+from bayestree.models import SoftTree
+
+STEEPNESS = 3.0  # of the loss of margins, which lie between -1 and 1
+
+
+@declare
+class RandomChoice:
+    """The setting of the method that its estimator shares."""
+
+    max_features: Annotated[
+        MaxFeatures,
+        Model(
+            "Features, drawn at random for each node, of which the best one splits it: the square "
+            "root of their number, a number, a share of them, or all."
+        ),
+    ] = "sqrt"
+
+
+@declare
+class AlternatingForest(RandomChoice, Settings):
+    """Settings of the growth of all trees together.
+
+    {parameters}
+    """
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        n_trees: int,
+        limits: GrowthLimits,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> list[Posterior]:
+        """Grow the trees of a forest together; each is a posterior of one draw.
+
+        The ``min_gain`` of ``limits`` refers to weighted rows.
+        """
+        check_parameters(self)
+        data = data.for_leaf(model.leaf)
+        model.leaf.check(data.y)
+        search = RandomAxes(n_features=self._n_features(data.X.shape[1]))
+        splitter = PlaneSplitter(search, model.leaf, min_leaf=limits.min_leaf)
+        with seeded(draw_seed(random_state)):
+            forest = [_Growth(GrowingTree(model, data)) for _ in range(n_trees)]
+            parts = {f"tree {t}": one for t, one in enumerate(forest)}
+            track = Track(range(limits.max_depth), "alternating forest", show=progress, parts=parts)
+            weights = data.weights  # of the roots
+            for depth in track:
+                if depth:
+                    total = data.X.new_zeros(())
+                    for one in forest:
+                        total = total + one.probabilities()
+                    weights = data.weights * margin_weights(total / n_trees, data.y)
+                for one in forest:
+                    one.deepen(splitter, limits, weights)
+                track.note(counted(sum(len(one.tree.nodes) // 2 + 1 for one in forest), "leaf"))
+                if not any(one.frontier for one in forest):
+                    track.finish()
+                    break
+        return [
+            one.tree.assemble(one.tree.cut(limits.max_leaves), "alternating forest")
+            for one in forest
+        ]
+
+    def _n_features(self, n_features: int) -> int:
+        """Number of random features that compete for each node."""
+        rule = subset_rule(n_features, self.max_features, None, None)
+        return rule.count if isinstance(rule, RandomFeatures) else n_features
+
+
+@declare
+class RandomAxes(PlaneSearch):
+    """The best cut of a few features, drawn at random for each node.
+
+    {parameters}
+    """
+
+    n_features: Annotated[Count, Inference("Number of features that are drawn.")] = 1
+
+    def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
+        varying = np.flatnonzero((node.X[0] != node.X).any(axis=0))
+        drawn = np.sort(rng.permutation(varying)[: self.n_features])
+        return node.best(np.eye(node.n_features)[drawn])
+
+
+@dataclass
+class _Growth:
+    """A growing tree, its nodes of the greatest depth, and the node of each row so far."""
+
+    tree: GrowingTree
+    frontier: list[int] = field(default_factory=lambda: [0])
+
+    def __post_init__(self) -> None:
+        self.place = torch.zeros(len(self.tree.data.X), dtype=torch.long)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"tree": self.tree.state_dict(), "frontier": self.frontier, "place": self.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tree.load_state_dict(state["tree"])
+        self.frontier, self.place = state["frontier"], state["place"]
+
+    def deepen(self, splitter: PlaneSplitter, limits: GrowthLimits, weights: Tensor) -> None:
+        """Split the nodes of the greatest depth, for rows of these weights (n,)."""
+        tree = self.tree
+        below: list[int] = []
+        weighted = tree.data._replace(weights=weights)
+        for i, split in fitted_splits(tree, splitter, self.frontier, limits, weighted).items():
+            below += tree.branch(i, split)
+        for child in below:
+            self.place[tree.nodes[child].rows] = child
+        self.frontier = below
+
+    def probabilities(self) -> Tensor:
+        """Shares of the classes in the present leaf of each row, shape (n, C)."""
+        statistics = self.tree.statistics()
+        counts = statistics.new_zeros(len(self.tree.nodes), statistics.shape[1])
+        counts.index_add_(0, self.place, statistics)
+        return (counts / counts.sum(1, keepdim=True))[self.place]
+
+
+def margin_weights(probabilities: Tensor, y: Tensor) -> Tensor:
+    """Slopes (n,) of the logistic loss of the margins, from P(class | x) (n, C)."""
+    own = torch.nn.functional.one_hot(y, probabilities.shape[1]).bool()
+    best_other = probabilities.masked_fill(own, 0.0).amax(1)
+    return torch.sigmoid(-STEEPNESS * (probabilities[own] - best_other))
+
+
+@declare
+class AlternatingForestTree(TreeClassifier, RandomRun, Limits, Depth, BaseTree):
+    """A tree of :class:`AlternatingDecisionForestClassifier`."""
+
+
+@declare
+class AlternatingDecisionForestClassifier(
+    RandomChoice, ForestClassifier, Limits, Depth, JointForest
+):
+    """Forest of axis-aligned trees that grow together, weighting rows by their margin (ADF).
+
+    Schulter, Wohlhart, Leistner, Saffari, Roth and Bischof, "Alternating Decision Forests" (CVPR,
+    2013). After each depth of all trees, rows that the forest predicts with a small margin gain
+    weight: the slope of the logistic loss, as in boosting. The forest averages its trees. It has
+    nothing to do with alternating optimisation (:class:`AlternatingTreeClassifier`).
+
+    {parameters}
+
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import AlternatingDecisionForestClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = AlternatingDecisionForestClassifier(n_estimators=10, random_state=0).fit(X, y)
+    >>> bool(clf.score(X, y) > 0.95)
+    True
+    """
+
+    n_estimators = field(default=50, kw_only=False)
+    max_depth = 20
+    min_rows = 2.0
+    min_leaf = 1
+    min_gain = 0.0
+
+    _tree: ClassVar[type[BaseTree]] = AlternatingForestTree
+
+    def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
+        return method_of(AlternatingForest, self).fit(
+            model,
+            data,
+            n_trees=self.n_estimators,
+            limits=first._limits(),
+            random_state=self.random_state,
+            progress=bool(self.verbose),
+        )

@@ -1,0 +1,274 @@
+"""Oblique trees from the derivatives of a ReLU network (Lee and Jaakkola, 2020).
+
+A network of M layers with one neuron each and skip connections has the pre-activations
+z_i = w_i . x + sum_{j < i} v_ij a_j + b_i, with a_j = relu(z_j). Given the signs of z_1, ...,
+z_{i-1}, z_i is linear in x: an oblique split, so that the signs are the turns of a tree of depth M.
+The derivatives of the activations are constant in each of its leaves. A second network of these
+derivatives predicts y, through which the splits are trained: the activation changes from softplus
+to relu during the fit, and its derivative from sigmoid to step (section 3.6 of the paper).
+"""
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss, softplus
+
+from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
+from bayestree.estimators._parameters import RandomRun
+from bayestree.estimators._regressor import TreeRegressor
+from bayestree.inference import Data, GrowthLimits, Posterior, Stage
+from bayestree.inference.growing import GrowingTree
+from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.unsplit import why_not_parted
+from bayestree.literature._settings import method_of
+from bayestree.models import SoftTree
+
+MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its splits or not
+GROWTH = GrowthLimits(min_rows=0, min_leaf=1)  # of nodes that can be split
+
+
+@declare
+class NetworkTraining:
+    """How a network is trained."""
+
+    epochs: Annotated[
+        Count,
+        Inference("Passes over the rows, during which the activation becomes piecewise linear."),
+    ] = 100
+    batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 64
+    learning_rate: Annotated[Positive, Inference("Learning rate of Adam (with AMSGrad).")] = 0.01
+    width: Annotated[
+        Count, Inference("Hidden units of the network that predicts y from the derivatives.")
+    ] = 64
+
+
+@declare
+class SingleNetwork(NetworkTraining):
+    """Settings of the method that its estimators share."""
+
+    max_depth: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_NEURONS)],
+        Model("Number of neurons: the splits on a path from the root to a leaf, at most."),
+    ] = 6
+    min_gain: Annotated[
+        NonNegative,
+        Model("Minimum gain, in nats, of a split between two leaves; others are removed."),
+    ] = 2.0
+
+
+@declare
+class LocallyConstant(SingleNetwork, Stage):
+    """Settings of the fit of a network, from which a tree is read off.
+
+    {parameters}
+    """
+
+    refines = False
+    why_single_leaf = "no neuron parts the rows and gains min_gain; lower it or use more epochs"
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Train a network of ``max_depth`` neurons and read off its tree.
+
+        Nodes that no row reaches, that all rows pass on one side, or whose rows have one value of
+        y are left out, and so are pairs of leaves whose split gains less than ``min_gain`` nats.
+        """
+        self.check(model)
+        leaf, data = model.leaf, data.for_leaf(model.leaf)
+        leaf.check(data.y)
+        if self.max_depth == 0:
+            return GrowingTree(model, data.held()).assemble(set(), "lcn")
+        n_features, n_outputs = data.X.shape[1], leaf.n_classes or 1
+        with seeded(draw_seed(random_state)):
+            network = ReluNetwork(
+                self.max_depth, n_features, n_outputs, self.width, linear=leaf.regresses
+            ).to(data.X)
+            target = data._replace(y=leaf.target(data.y))
+            before = data.X.new_zeros(len(data.X), n_outputs)
+            train(network, target, before, self, progress=progress)
+        tree = read_off(network, model, data)
+        return tree.assemble(tree.cut(None, self.min_gain), "lcn")
+
+
+class ReluNetwork(nn.Module):
+    """The network of M neurons on d features, and the one that predicts from its derivatives.
+
+    Its outputs are constant in each leaf of the tree or, with ``linear``, linear in the features.
+    """
+
+    def __init__(
+        self, n_neurons: int, n_features: int, n_outputs: int, width: int, *, linear: bool = False
+    ) -> None:
+        super().__init__()
+        self.linear = linear
+        n_coefficients = n_outputs * (1 + n_features) if linear else n_outputs
+        self.weight = nn.Parameter(torch.randn(n_neurons, n_features) / math.sqrt(n_features))
+        self.skip = nn.Parameter(torch.randn(n_neurons, n_neurons) / math.sqrt(n_neurons))
+        self.bias = nn.Parameter(torch.zeros(n_neurons))
+        self.head = nn.Sequential(
+            nn.Linear(n_neurons * n_features, width), nn.ReLU(), nn.Linear(width, n_coefficients)
+        )
+
+    def derivatives(self, X: Tensor, hardness: float = 1.0) -> Tensor:
+        """Derivatives of the activations with respect to the rows (n, d), shape (n, M, d).
+
+        ``hardness`` is the share of relu in the activation and of the step in its derivative.
+        """
+        active: list[Tensor] = []  # (n,)
+        slope: list[Tensor] = []  # (n, d)
+        for weight, skip, bias in zip(self.weight, self.skip, self.bias, strict=True):
+            z, linear = X @ weight + bias, weight.expand(len(X), -1)
+            for j, (a, s) in enumerate(zip(active, slope, strict=True)):
+                z, linear = z + skip[j] * a, linear + skip[j] * s
+            step = hardness * (z > 0) + (1 - hardness) * z.sigmoid()
+            active.append(hardness * z.relu() + (1 - hardness) * softplus(z))
+            slope.append(step.unsqueeze(-1) * linear)
+        return torch.stack(slope, dim=1)
+
+    def forward(self, X: Tensor, hardness: float = 1.0) -> Tensor:
+        """Class scores, or the mean of y, shape (n, outputs)."""
+        found: Tensor = self.head(self.derivatives(X, hardness).flatten(1))
+        if not self.linear:
+            return found
+        row = nn.functional.pad(X, (1, 0), value=1.0)
+        return (found.unflatten(1, (-1, row.shape[1])) * row.unsqueeze(1)).sum(-1)
+
+    def split(self, turns: list[bool]) -> Tensor:
+        """Coefficients and intercept (d + 1,) of the next neuron, given the sides of the others."""
+        joined = torch.cat((self.weight, self.bias.unsqueeze(1)), dim=1)
+        active: list[Tensor] = []
+        for i, right in enumerate([*turns, True]):
+            z = joined[i] + sum(self.skip[i, j] * a for j, a in enumerate(active))
+            active.append(z if right else torch.zeros_like(z))
+        return active[-1].detach()
+
+
+def train(
+    network: ReluNetwork,
+    data: Data,
+    before: Tensor,
+    settings: NetworkTraining,
+    *,
+    progress: bool = False,
+) -> None:
+    """Train a network whose outputs are added to those ``before`` (n, outputs)."""
+    n_features, real = data.X.shape[1], data.y.is_floating_point()
+    joined = data._replace(X=torch.cat((data.X, before), dim=1))
+    optimiser = torch.optim.Adam(network.parameters(), settings.learning_rate, amsgrad=True)
+    parts = {"network": network, "optimiser": optimiser}
+    epochs = settings.epochs
+    track = Track(range(epochs), "lcn", show=progress, parts=parts)
+    for epoch in track:
+        hardness = epoch / (epochs - 1) if epochs > 1 else 1.0
+        for batch in joined.batches(settings.batch_size):
+            scores = batch.X[:, n_features:] + network(batch.X[:, :n_features], hardness)
+            loss = (
+                mse_loss(scores[:, 0], batch.y, reduction="none")
+                if real
+                else cross_entropy(scores, batch.y, reduction="none")
+            )
+            optimiser.zero_grad()
+            (loss @ batch.weights / batch.weights.sum()).backward()
+            optimiser.step()
+
+
+def read_off(
+    network: ReluNetwork, model: SoftTree, data: Data, *, pure: bool = False
+) -> GrowingTree:
+    """The tree of the signs of the neurons, as far as rows reach it.
+
+    Nodes whose rows have one value of y are split only if ``pure``.
+    """
+    tree = GrowingTree(model, data.held())
+    rows, n_neurons = tree.data.X, len(network.bias)
+    waiting: list[tuple[int, list[bool]]] = [(0, [])]
+    while waiting:
+        i, turns = waiting.pop()
+        if len(turns) == n_neurons or not (pure or tree.can_split(i, GROWTH)):
+            continue
+        plane = network.split(turns)
+        members = tree.nodes[i].rows
+        right = rows[members] @ plane[:-1] + plane[-1] > 0
+        if bool((right == right[0]).all()):
+            waiting.append((i, [*turns, bool(right[0])]))
+            continue
+        gain = model.leaf.criterion.hard_gain(tree.statistics(members), right)
+        sites = {"hyperplane": plane[None, :-1], "intercept": plane[-1:]}
+        children = tree.branch(i, FittedSplit(sites, right, gain))
+        waiting += zip(children, ([*turns, False], [*turns, True]), strict=True)
+    return tree
+
+
+@declare
+class BaseLocallyConstantTree(SingleNetwork, RandomRun, BaseTree):
+    """Train a ReLU network and read off its tree; subclasses add y."""
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        method = method_of(LocallyConstant, self)
+        found = method.fit(model, data, random_state=self.random_state, progress=bool(self.verbose))
+        reason = why_not_parted(data, method.why_single_leaf)
+        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
+        return found
+
+
+@declare
+class LocallyConstantTreeClassifier(ShareLeaves, TreeClassifier, BaseLocallyConstantTree):
+    """Oblique decision tree read off from the derivatives of a ReLU network (LCN).
+
+    Lee and Jaakkola, "Oblique decision trees from derivatives of ReLU networks" (2020). A network
+    with one neuron in each of ``max_depth`` layers, each connected to the features and to all
+    neurons before it, has as many sign patterns as a tree of that depth has leaves, and its
+    derivatives are constant where the signs are. It is trained to predict y from the derivatives,
+    and the tree of the signs is read off exactly, with leaves from the training rows. Splits on
+    different branches share parameters. With logistic leaves the scores of the classes are linear
+    in the features where the signs are constant.
+
+    {parameters}
+
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import LocallyConstantTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = LocallyConstantTreeClassifier(max_depth=3, random_state=0).fit(X, y)
+    >>> clf.get_depth() <= 3
+    True
+    """
+
+
+@declare
+class LocallyConstantTreeRegressor(MeanLeaves, TreeRegressor, BaseLocallyConstantTree):
+    """Oblique regression tree read off from the derivatives of a ReLU network (LCN).
+
+    Like :class:`LocallyConstantTreeClassifier`, trained for the squared error. With linear leaves
+    the second network predicts the coefficients of a function of the features in place of y.
+
+    {parameters}
+
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import LocallyConstantTreeRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = LocallyConstantTreeRegressor(max_depth=3, epochs=20, random_state=0).fit(X, y)
+    >>> reg.get_depth() <= 3
+    True
+    """
