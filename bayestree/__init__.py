@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeRegressor as ConvexPolytopeTreeRegressor,
     )
-    from bayestree.estimators.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
-    from bayestree.estimators.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
     from bayestree.estimators.files import load as load
-    from bayestree.estimators.forest import EndToEndForestClassifier as EndToEndForestClassifier
-    from bayestree.estimators.forest import EndToEndForestRegressor as EndToEndForestRegressor
     from bayestree.estimators.non_greedy import NonGreedyTreeClassifier as NonGreedyTreeClassifier
     from bayestree.estimators.non_greedy import NonGreedyTreeRegressor as NonGreedyTreeRegressor
     from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
@@ -44,6 +40,14 @@ if TYPE_CHECKING:
     from bayestree.inference.unsplit import SingleLeafWarning as SingleLeafWarning
     from bayestree.literature.alternating_forest import (
         AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
+    )
+    from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
+    from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
+    from bayestree.literature.end_to_end_forest import (
+        EndToEndForestClassifier as EndToEndForestClassifier,
+    )
+    from bayestree.literature.end_to_end_forest import (
+        EndToEndForestRegressor as EndToEndForestRegressor,
     )
     from bayestree.literature.locally_constant import (
         LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,

@@ -20,6 +20,7 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._images import check_image
 from bayestree.estimators._intervals import PredictiveIntervals
 from bayestree.estimators._leaf_families import ClassLeaves, ClassName, NumericFamily
 from bayestree.estimators._monotone import MonotoneTree
@@ -35,7 +36,6 @@ from bayestree.estimators._parameters import (
     WarmStart,
 )
 from bayestree.estimators._streaming import Streaming, StreamingClassifier, StreamingRegressor
-from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import (
     Data,

@@ -27,13 +27,12 @@ from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
 from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomRun
-from bayestree.estimators._subsets import subset_rule
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.grow import fitted_splits
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.settings import Settings
-from bayestree.inference.splitters.feature_subsets import RandomFeatures
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
+from bayestree.literature._feature_subsets import RandomFeatures, subset_rule
 from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree
 

@@ -13,7 +13,7 @@ from bayestree.inference.facets.fits import refit
 from bayestree.inference.facets.search import FacetSearch
 from bayestree.inference.facets.starts import guide_around
 from bayestree.inference.splitters.bivariate import BivariateSplitter
-from bayestree.inference.splitters.end_to_end import EndToEndSplitter
+from bayestree.literature.end_to_end import EndToEndSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Flat, Laplace, Oblique, Priors, named
 from tests.inference.problems import quadrants, soft_tree

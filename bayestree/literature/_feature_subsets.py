@@ -1,9 +1,14 @@
 """Random feature subsets, drawn for each node (E2EDT, section 2.7), which decorrelate trees."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from bayestree.estimators._images import check_image, checked_pair
+from bayestree.estimators._parameters import MaxFeatures
 
 
 @dataclass(frozen=True)
@@ -56,3 +61,27 @@ class RandomPatch:
                 f"{n_features} features."
             )
         return mask.flatten(1)
+
+
+def subset_rule(
+    n_features: int,
+    max_features: MaxFeatures,
+    image_shape: Sequence[int] | None,
+    patch_size: Sequence[int] | None,
+) -> RandomFeatures | RandomPatch | None:
+    """The rule for the features that a split may use; None for all of them."""
+    if patch_size is not None:
+        if max_features is not None:
+            raise ValueError(
+                f"patch_size={patch_size} and max_features={max_features!r} both select the "
+                "features that a split may use; give one of them."
+            )
+        image = check_image(image_shape, n_features, f"patch_size={patch_size}")
+        return RandomPatch(image, checked_pair("patch_size", patch_size))
+    if max_features is None:
+        return None
+    if max_features == "sqrt":
+        return RandomFeatures(max(1, math.isqrt(n_features)))
+    if isinstance(max_features, float):
+        return RandomFeatures(max(1, int(max_features * n_features)))
+    return RandomFeatures(int(max_features))

@@ -1,4 +1,4 @@
-"""Forests of end-to-end trees as scikit-learn estimators."""
+"""Forests of end-to-end trees (E2EDF; Hehn, Kooij and Hamprecht, 2020, section 2.7)."""
 
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parameters import declare
 from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._leaf_families import CLASSES, NUMERIC, MeanFamily, ShareFamily
-from bayestree.estimators.end_to_end import (
+from bayestree.literature.end_to_end import (
     BaseEndToEndTree,
     EndToEndTraining,
     EndToEndTreeClassifier,
