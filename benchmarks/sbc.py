@@ -22,7 +22,7 @@ from scipy import stats
 from bayestree import ConvexPolytopeTreeClassifier, inference
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.inference import Data, Posterior, Smc
-from bayestree.inference.potential import Layout
+from bayestree.inference.nuts.density import Layout
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.particles import Prior, TreePrior
 from bayestree.models import Categorical, Polytope, SoftTree

@@ -48,7 +48,7 @@ from bayestree.inference import (
     Svi,
     fits_worse_than_tree,
 )
-from bayestree.inference.nuts import Chains
+from bayestree.inference.nuts.method import Chains
 from bayestree.inference.settings import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.models import (

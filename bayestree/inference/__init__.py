@@ -6,7 +6,7 @@ from bayestree.inference.grow import Growth, grow
 from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.harden import harden
 from bayestree.inference.map import Map, map  # noqa: A004 - the name of the method
-from bayestree.inference.nuts import Nuts, nuts
+from bayestree.inference.nuts.method import Nuts, nuts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Stage
 from bayestree.inference.single_leaf import single_leaf

@@ -11,7 +11,7 @@ from scipy.special import gammaln
 
 from bayestree import inference
 from bayestree.inference import Data
-from bayestree.inference.potential import Layout, TorchDensity
+from bayestree.inference.nuts.density import Layout, TorchDensity
 from bayestree.inference.smc.births import births_and_deaths
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.method import draws_of

@@ -6,13 +6,17 @@ from scipy import special, stats
 
 from bayestree._utils.arviz_compat import ess
 from bayestree.inference import Data, Posterior
-from bayestree.inference.chain import Chain
-from bayestree.inference.given import Given
-from bayestree.inference.hamiltonian import StepSize, transition
-from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Precision, expert_blocks
-from bayestree.inference.nuts import Nuts, _transition
-from bayestree.inference.potential import NumpyDensity, density_of
+from bayestree.inference.nuts.chain import Chain
+from bayestree.inference.nuts.density import NumpyDensity, density_of
+from bayestree.inference.nuts.expert_moves import ExpertMoves
+from bayestree.inference.nuts.hamiltonian import (
+    GradientMoments,
+    StepSize,
+    WhitenedDensity,
+    expert_blocks,
+    transition,
+)
+from bayestree.inference.nuts.method import Nuts, _transition
 from bayestree.models import (
     Categorical,
     GammaProcess,
@@ -131,12 +135,12 @@ class Walker:
         """Take data to condition on."""
         self.density = density_of(self.model, data)
         self.jumps = None
-        if isinstance(self.density, NumpyDensity) and Jumps.covers(self.density.model):
-            self.jumps = Jumps(self.density.model, self.density.layout, self.density.value)
+        if isinstance(self.density, NumpyDensity) and ExpertMoves.covers(self.density.model):
+            self.jumps = ExpertMoves(self.density.model, self.density.layout, self.density.value)
         moving = self.density.layout.places["shrinkage"].start
         n_blocks, width = expert_blocks(self.density.layout).shape
         within = 1.5 * np.eye(width) + 0.5  # coefficients turned together
-        self.information = Precision(np.full(moving, 2.0), np.tile(within, (n_blocks, 1, 1)))
+        self.information = GradientMoments(np.full(moving, 2.0), np.tile(within, (n_blocks, 1, 1)))
         return self
 
     def forward(self, vector):
@@ -159,7 +163,7 @@ class Walker:
         vector = vector.copy()
         prior = self.model.priors.hyperplane
         prior.redraw(self.density.layout.free(vector), self.rng)
-        given = Given(self.density, vector, self.information)
+        given = WhitenedDensity(self.density, vector, self.information)
         with np.errstate(over="ignore", invalid="ignore"):
             place, _ = transition(
                 given,

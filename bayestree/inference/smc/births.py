@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.inference.potential import Sites
+from bayestree.inference.nuts.density import Sites
 from bayestree.inference.smc.moves import CANDIDATES, Moves
 
 NamedTensors = dict[str, Tensor]

@@ -18,7 +18,7 @@ from torch import Tensor
 from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.inference.data import Data
-from bayestree.inference.potential import Sites
+from bayestree.inference.nuts.density import Sites
 from bayestree.inference.smc.particles import Particles, Prior
 
 BLOCK = 2**19  # values of experts at rows that are evaluated together, so that they fit in a cache

@@ -18,10 +18,10 @@ from bayestree._utils.threads import threads_for
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.improper import check_soft
-from bayestree.inference.jumps import Jumps
-from bayestree.inference.nuts import medoid
+from bayestree.inference.nuts.density import Layout
+from bayestree.inference.nuts.expert_moves import ExpertMoves
+from bayestree.inference.nuts.method import medoid
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.potential import Layout
 from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.moves import MOVES
@@ -140,7 +140,7 @@ class Smc(Stage):
         model.likelihood.check_mixture("Sequential Monte Carlo")
         known = all(prior.implements("expert_log_density") for prior in model.split_priors)
         conditional = model.priors.hyperplane.implements("draw_precision")
-        if not (known and conditional and Jumps.covers(model)):
+        if not (known and conditional and ExpertMoves.covers(model)):
             raise ValueError(
                 "inference='smc' starts from draws of the prior and needs the conditionals of its "
                 "scales: use InverseGammaScale on hyperplanes and GammaProcess without "

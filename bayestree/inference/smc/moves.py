@@ -14,9 +14,8 @@ from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.seed import draw_seed, seeded
-from bayestree.inference.jumps import SHORTEST
-from bayestree.inference.potential import Sites
-from bayestree.inference.slides import Slides
+from bayestree.inference.nuts.density import Sites
+from bayestree.inference.nuts.expert_moves import SHORTEST, BorderMoves
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.particles import Particles, Prior
 from bayestree.models.leaves import LeafDistribution
@@ -39,7 +38,7 @@ class Moves:
         self.rows, self.prior, self.power, self.rng = rows, prior, rows.power, rng
         self.particles, self.model = particles, prior.model
         self.free = prior.layout.free(particles.vectors)
-        self.slides = Slides(self.model, prior.n_experts)
+        self.slides = BorderMoves(self.model, prior.n_experts)
         self.routed = rows.routed(particles)
         self.counts = {name: np.zeros(2) for name in MOVES}  # changes and attempts
 
@@ -134,7 +133,7 @@ class Moves:
         self._change_experts("expert", draw)
 
     def slide(self) -> None:
-        """Propose to slide an expert of each particle, its boundary unchanged (see ``slides``).
+        """Propose to slide an expert of each particle, whose boundary stays (see ``BorderMoves``).
 
         Chosen by probabilities proportional to the densities (Barker 1965).
         """

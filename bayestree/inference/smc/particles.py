@@ -14,7 +14,7 @@ import torch
 
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import draw_seed, seeded
-from bayestree.inference.potential import Layout, Sites
+from bayestree.inference.nuts.density import Layout, Sites
 from bayestree.models.soft_tree import SoftTree
 
 MAX_LOG = 300.0  # of a positive parameter of a leaf: its square is a finite number

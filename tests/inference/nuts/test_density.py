@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayestree.inference import Data
-from bayestree.inference.potential import (
+from bayestree.inference.nuts.density import (
     Layout,
     NumpyDensity,
     TorchDensity,

@@ -5,18 +5,30 @@ Hoffman and Gelman (2014), with Stan's multinomial sampling of states and checks
 
 With kinetic energy p' V p / 2 for the inverse mass matrix V = diag(variance), ``joint`` is minus
 the Hamiltonian, log p(x) - p' V p / 2, which exact trajectories conserve.
+
+Trees are sampled in whitened coordinates, in which a posterior has about the same width in every
+direction; a unit mass matrix there is equivalent to the precision as mass matrix in the original
+ones. The coefficients of an expert, which are as correlated as the features, are transformed
+jointly; all other coordinates are scaled individually. Sites that the prior on hyperplanes can draw
+given the others (the shrinkages of ``InverseGammaScale``) are fixed, and drawn between
+trajectories.
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.nuts.density import Layout, TreeDensity
 
 DIVERGENT = 1000.0  # decrease of the joint log-density that counts as a divergence
 MAX_DOUBLINGS = 50  # maximum number of doublings or halvings of the initial step size
+MAX_WIDTH = 64  # maximum number of coefficients of an expert that are transformed jointly
+MIN_INFORMATION = 1e-3  # minimum information: without data, a coordinate has a scale of about 30
+GUESS_COUNT = 5  # number of gradients to which a guess of one coordinate is equivalent
 
 
 class Density(Protocol):
@@ -248,3 +260,170 @@ class StepSize:
         self.log_step = self.center - math.sqrt(self.count) / 0.05 * self.error
         decay = self.count**-0.75
         self.log_mean += decay * (self.log_step - self.log_mean)
+
+
+class GradientMoments(NamedTuple):
+    """Mean squares and, within blocks, mean products of gradients of a log-density.
+
+    E[g g'] is the Fisher information: for a normal density, whose gradient is -P (x - mu), it is
+    P Cov(x) P = P, so these are the diagonal and the blocks of the precision.
+    """
+
+    squares: FloatArray  # (m,)
+    products: FloatArray  # (B, w, w)
+
+
+def expert_blocks(layout: Layout) -> IntArray:
+    """Indices of the coefficients of each expert in a vector, (B, w); empty if w is too large."""
+    places = layout.free(np.arange(layout.length, dtype=np.float64))
+    joined = np.concatenate([places["hyperplane"], places["intercept"][..., None]], axis=-1)
+    width = joined.shape[-1]
+    blocks = joined.reshape(-1, width) if width <= MAX_WIDTH else np.empty((0, 0))
+    return blocks.astype(np.int64)
+
+
+@dataclass
+class Information:
+    """Running estimate of a density's precision from gradients, shrunk towards a prior guess."""
+
+    blocks: IntArray
+    guess: GradientMoments
+    count: int = 0
+    squares: FloatArray = field(default_factory=lambda: np.zeros(0))
+    products: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        self.squares, self.products = (np.zeros_like(part) for part in self.guess)
+
+    @classmethod
+    def of(cls, gradients: FloatArray, blocks: IntArray) -> GradientMoments:
+        """Estimate from gradients (n, m) only; blocks are shrunk towards their diagonal."""
+        squares = np.mean(gradients**2, axis=0)
+        diagonal = squares[blocks][..., None] * np.eye(blocks.shape[1])
+        information = cls(blocks, GradientMoments(squares, diagonal))
+        for gradient in gradients:
+            information.add(gradient)
+        return information.estimate
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "guess": tuple(self.guess),
+            "count": self.count,
+            "squares": self.squares,
+            "products": self.products,
+        }
+
+    @classmethod
+    def restored(cls, blocks: IntArray, state: Mapping[str, Any]) -> Self:
+        information = cls(blocks, GradientMoments(*state["guess"]), state["count"])
+        information.squares, information.products = state["squares"], state["products"]
+        return information
+
+    def add(self, gradient: FloatArray) -> None:
+        """Add a gradient, shape (m,)."""
+        self.count += 1
+        self.squares += gradient**2
+        parts = gradient[self.blocks]
+        self.products += parts[:, :, None] * parts[:, None, :]
+
+    @property
+    def estimate(self) -> GradientMoments:
+        """Weighted mean: the guess counts as 5 gradients, or 5 plus its width for a block."""
+        wide = GUESS_COUNT + self.blocks.shape[1]
+        return GradientMoments(
+            (self.squares + GUESS_COUNT * self.guess.squares) / (self.count + GUESS_COUNT),
+            (self.products + wide * self.guess.products) / (self.count + wide),
+        )
+
+
+class Whitening:
+    """A linear change of coordinates, x = A u with A A' the inverse of a precision.
+
+    With the Cholesky factor P = L L' of a block, A = L'^-1: x = L'^-1 u, u = L' x, and a gradient
+    in u is A' = L^-1 times that in x. ``curvature`` (m,) is an additional precision.
+    """
+
+    def __init__(self, precision: GradientMoments, blocks: IntArray, curvature: FloatArray) -> None:
+        self.blocks = blocks
+        self.scale = 1 / np.sqrt(np.maximum(precision.squares, MIN_INFORMATION) + curvature)
+        extra = (MIN_INFORMATION + curvature[blocks])[..., None] * np.eye(blocks.shape[1])
+        factor, inverse = _factors(precision.products + extra)
+        self.factor, self.root = factor, inverse.swapaxes(-1, -2)
+
+    def white(self, position: FloatArray) -> FloatArray:
+        """Coordinates u of a position x."""
+        return self._mixed(position, 1 / self.scale, self.factor.swapaxes(-1, -2))
+
+    def position(self, white: FloatArray) -> FloatArray:
+        """Position x of coordinates u."""
+        return self._mixed(white, self.scale, self.root)
+
+    def gradient(self, gradient: FloatArray) -> FloatArray:
+        """Gradient with respect to u from that with respect to x."""
+        return self._mixed(gradient, self.scale, self.root.swapaxes(-1, -2))
+
+    def _mixed(self, vector: FloatArray, scale: FloatArray, matrices: FloatArray) -> FloatArray:
+        mixed = scale * vector
+        mixed[self.blocks] = (matrices @ vector[self.blocks][..., None])[..., 0]
+        return mixed
+
+
+def _factors(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Lower Cholesky factors of matrices (B, w, w), and their inverses."""
+    factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
+    return factor, np.asarray(np.linalg.inv(factor), dtype=np.float64)
+
+
+class WhitenedDensity:
+    """The log-density of the coordinates that move, given those that do not, in a whitened space.
+
+    ``vector`` (D,) is the start, whose coordinates from ``layout.n_moving`` on are fixed;
+    ``information`` is that of the data on the others.
+    """
+
+    def __init__(
+        self, density: TreeDensity, vector: FloatArray, information: GradientMoments
+    ) -> None:
+        self.density, self.start = density, vector
+        layout, prior = density.layout, density.model.priors.hyperplane
+        self.moving = layout.n_moving
+        curvature = np.zeros_like(vector)
+        if self.moving < layout.length:
+            free, precision = layout.free(curvature), prior.precision(layout.free(vector))
+            free["hyperplane"][...] = precision[..., :-1]
+            free["intercept"][...] = precision[..., -1]
+        self.whitening = Whitening(information, expert_blocks(layout), curvature[: self.moving])
+
+    @property
+    def unit(self) -> FloatArray:
+        """The mass of every coordinate, 1."""
+        return np.ones(self.moving)
+
+    def vector(self, white: FloatArray) -> FloatArray:
+        """The whole vector (D,) at white coordinates."""
+        return np.concatenate([self.whitening.position(white), self.start[self.moving :]])
+
+    def value_and_gradient(self, white: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = self.density.value_and_gradient(self.vector(white))
+        return value, self.whitening.gradient(gradient[: self.moving])
+
+    def place(self) -> Place:
+        """The start, with its log-density and gradient."""
+        white = self.whitening.white(self.start[: self.moving])
+        return Place(white, *self.value_and_gradient(white))
+
+
+def gradient_of_data(density: TreeDensity, vector: FloatArray) -> FloatArray:
+    """Gradient along the coordinates that move, from which the metric is estimated.
+
+    It excludes a prior whose precision is known at each draw; any other prior is as fixed as the
+    data, and estimated with them.
+    """
+    _, gradient = density.value_and_gradient(vector)
+    layout = density.layout
+    if layout.n_moving < layout.length:
+        into, prior = layout.free(gradient), layout.free(np.empty_like(vector))
+        density.model.priors.hyperplane.set_gradient(layout.free(vector), prior)
+        for name in ("hyperplane", "intercept"):
+            into[name] -= prior[name]
+    return gradient[: layout.n_moving]

@@ -19,18 +19,25 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
-from bayestree.inference.chain import Chain, Run, starts
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
-from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.growing import GrowthLimits
-from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.idle import without_idle
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
-from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Information, expert_blocks
+from bayestree.inference.nuts.chain import Chain, RunningChains, starts
+from bayestree.inference.nuts.density import NumpyDensity, TorchDensity, TreeDensity, density_of
+from bayestree.inference.nuts.expert_moves import ExpertMoves
+from bayestree.inference.nuts.hamiltonian import (
+    Information,
+    Move,
+    StepSize,
+    WhitenedDensity,
+    expert_blocks,
+    first_step_size,
+    gradient_of_data,
+    transition,
+)
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.potential import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
@@ -225,7 +232,9 @@ class Nuts(Chains, Stage):
         density = density_of(model, data)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
-        run = Run(starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
+        run = RunningChains(
+            starts(density, init, self.n_chains, rng), expert_blocks(density.layout)
+        )
         most = self.n_chains * self.total * 2**self.max_tree_depth * density.seconds
         with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
             track = Track(_segments(self.total), "nuts", show=progress, parts={"chains": run})
@@ -288,17 +297,19 @@ def _advance(model: SoftTree, data: Data, chain: Chain, settings: Nuts, length: 
     # there are too few rows for threads to help, and the other chains use the cores
     with threadpool_limits(limits=1), np.errstate(over="ignore", invalid="ignore"):
         density = density_of(model, data)
-        jumps = None
-        if isinstance(density, NumpyDensity) and Jumps.covers(density.model):
-            jumps = Jumps(density.model, density.layout, density.value)
+        moves = None
+        if isinstance(density, NumpyDensity) and ExpertMoves.covers(density.model):
+            moves = ExpertMoves(density.model, density.layout, density.value)
         for _ in range(length):
-            _transition(density, jumps, chain, settings)
+            _transition(density, moves, chain, settings)
     return chain
 
 
-def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, settings: Nuts) -> None:
+def _transition(
+    density: TreeDensity, moves: ExpertMoves | None, chain: Chain, settings: Nuts
+) -> None:
     warm = chain.done < settings.n_warmup
-    given = Given(density, chain.position, chain.information)
+    given = WhitenedDensity(density, chain.position, chain.information)
     place = given.place()
     if chain.step is None:
         start = first_step_size(given, place, given.unit, chain.rng)
@@ -323,15 +334,15 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
     if density.layout.n_moving < density.layout.length:
         density.model.priors.hyperplane.redraw(density.layout.free(vector), chain.rng)
     value, accepted = density.value(vector), 0
-    if jumps is not None:
+    if moves is not None:
         for _ in range(settings.n_refreshes):
-            moved, value = jumps.refresh(vector, value, chain.rng)
+            moved, value = moves.refresh(vector, value, chain.rng)
             accepted += moved is not vector
             vector = moved
         for _ in range(-(-settings.n_refreshes // 2) if settings.mirror else 0):
-            vector, value = jumps.mirror(vector, value, chain.rng)
+            vector, value = moves.mirror(vector, value, chain.rng)
         for _ in range(settings.n_slides):
-            vector, value = jumps.slide(vector, value, chain.rng)
+            vector, value = moves.slide(vector, value, chain.rng)
     chain.position = vector
     kept = (
         settings.keep_warmup if warm else (chain.done - settings.n_warmup) % settings.thinning == 0

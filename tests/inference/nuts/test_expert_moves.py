@@ -9,9 +9,9 @@ from scipy import stats
 
 from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
-from bayestree.inference.jumps import Jumps, _matching
-from bayestree.inference.potential import NumpyDensity
-from bayestree.inference.slides import MIN_LOG_WEIGHT
+from bayestree.inference.nuts.density import NumpyDensity
+from bayestree.inference.nuts.expert_moves import MIN_LOG_WEIGHT, ExpertMoves, _matching
+from bayestree.inference.nuts.method import expert_moves
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
@@ -40,7 +40,7 @@ def jumps_for(model, n=12, *, empty=False):
     """Jumps, and the density that they move in."""
     X, y, weights = rows(model, n=n, weighted=True)
     density = NumpyDensity(model, Data.of(X, y, 0 * weights if empty else weights))
-    return Jumps(density.model, density.layout, density.value), density
+    return ExpertMoves(density.model, density.layout, density.value), density
 
 
 def normal(density, seed=0):
@@ -335,9 +335,7 @@ class TestRefresh:
         model = make("incomplete", split=split, fit=fit, steepness=2.0)
         jumps, density = jumps_for(model)
         gains = []
-        monkeypatch.setattr(
-            "bayestree.inference.jumps._accepts", lambda gain, rng: gains.append(gain) or True
-        )
+        monkeypatch.setattr(expert_moves, "_accepts", lambda gain, rng: gains.append(gain) or True)
         rng, vector = np.random.default_rng(0), normal(density)
         X, y, weights = rows(model, weighted=True)
         now, before = density.value(vector), None

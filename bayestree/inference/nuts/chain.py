@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.inference.given import gradient_of_data
-from bayestree.inference.hamiltonian import Move, StepSize
-from bayestree.inference.metric import Information, Precision, expert_blocks
+from bayestree.inference.nuts.density import TreeDensity
+from bayestree.inference.nuts.hamiltonian import (
+    GradientMoments,
+    Information,
+    Move,
+    StepSize,
+    expert_blocks,
+    gradient_of_data,
+)
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.potential import TreeDensity
 
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
 NEAR = 0.1  # standard deviation of the starts about a point estimate
@@ -23,7 +28,7 @@ class Chain:
     """The state and records of a chain: everything needed to resume it."""
 
     position: FloatArray
-    information: Precision
+    information: GradientMoments
     rng: np.random.Generator
     done: int = 0
     n_steps: int = 0  # gradients of all transitions
@@ -59,7 +64,7 @@ class Chain:
 
     def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
         """Restore a state; ``blocks`` are those of the density."""
-        self.position, self.information = state["position"], Precision(*state["information"])
+        self.position, self.information = state["position"], GradientMoments(*state["information"])
         self.rng.bit_generator.state = state["rng"]
         self.done, self.n_steps = state["done"], state["n_steps"]
         self.diverged = state["diverged"]
@@ -75,7 +80,7 @@ class Chain:
 
 
 @dataclass
-class Run:
+class RunningChains:
     """Chains under way, as a part of a loop."""
 
     chains: list[Chain]

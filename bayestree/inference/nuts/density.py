@@ -19,7 +19,6 @@ from bayestree.models.sites import SITES
 from bayestree.models.soft_tree import SoftTree, site_names
 
 Sites = dict[str, FloatArray]
-
 MAX_EXPONENT = 50.0  # the activation above which its exponential is not needed
 
 

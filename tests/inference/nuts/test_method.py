@@ -1,4 +1,4 @@
-"""Chains of the No-U-Turn sampler: numbers, records, errors, and known distributions."""
+"""Chains of the No-U-Turn sampler: numbers, records, errors, and posteriors in closed form."""
 
 import math
 import sys
@@ -11,8 +11,9 @@ from joblib import Parallel
 from scipy import stats
 
 from bayestree.inference import Data, Posterior, nuts
-from bayestree.inference.nuts import Nuts, _segments
-from bayestree.inference.potential import Layout
+from bayestree.inference.nuts.density import Layout
+from bayestree.inference.nuts.expert_moves import ExpertMoves
+from bayestree.inference.nuts.method import Nuts, _segments
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -75,7 +76,7 @@ def short():
 
 class TestNumbers:
     def test_do_not_depend_on_the_processes(self, short, monkeypatch):
-        monkeypatch.setattr(sys.modules["bayestree.inference.nuts"], "MIN_SECONDS", 0.0)
+        monkeypatch.setattr(sys.modules["bayestree.inference.nuts.method"], "MIN_SECONDS", 0.0)
         both = sampled(make(steepness=2.0), keep_warmup=True, mirror=True, n_jobs=2)
         assert_same(short, both)
         for name, value in short.warmup_draws.items():
@@ -84,7 +85,7 @@ class TestNumbers:
     @pytest.mark.parametrize(("longest", "processes"), [(1, 1), (8, 2)])
     def test_short_runs_start_no_processes(self, monkeypatch, longest, processes):
         """With 64 transitions, 2 steps each take milliseconds, 256 each take seconds."""
-        module, seen = sys.modules["bayestree.inference.nuts"], []
+        module, seen = sys.modules["bayestree.inference.nuts.method"], []
 
         def here(n_jobs):
             seen.append(n_jobs)
@@ -126,7 +127,7 @@ class TestNumbers:
         """A chain holds all that its next stretch needs."""
         one = sampled(make("stump"))
         # the package has a function of the module's name
-        monkeypatch.setattr(sys.modules["bayestree.inference.nuts"], "SEGMENTS", 3)
+        monkeypatch.setattr(sys.modules["bayestree.inference.nuts.method"], "SEGMENTS", 3)
         assert_same(one, sampled(make("stump")))
 
     def test_warmup_is_only_kept_or_not(self):
@@ -204,7 +205,8 @@ class TestRecords:
     def test_mirrors_come_with_the_first_refresh(self, n_refreshes, monkeypatch):
         calls = []
         monkeypatch.setattr(
-            "bayestree.inference.jumps.Jumps.mirror",
+            ExpertMoves,
+            "mirror",
             lambda _, vector, now, rng: calls.append(1) or (vector, now),
         )
         model = make("stump")
@@ -434,3 +436,62 @@ class TestFixedPriors:
         draws = {name: value[0].reshape(1500, -1) for name, value in found.draws.items()}
         assert_law(draws["hyperplane"], stats.laplace(scale=0.5))
         assert_law(draws["intercept"], stats.norm(scale=3))
+
+
+class TestConjugate:
+    """Rows whose way is certain: the posterior of the leaves is in closed form."""
+
+    def test_categorical(self):
+        y = np.array([0, 2, 0, 2, 1, 2, 0, 2, 0, 0] * 4)
+        leaf = Categorical(3, 0.8)
+        data = sides(y, np.linspace(0.5, 2, len(y)))
+        draws = leaves_of_a_sure_split(leaf, data)["leaf_probs"]
+        for side in range(2):
+            counts = np.bincount(y[side::2], data.weights.numpy()[side::2], minlength=3) + 0.8 / 3
+            assert_law(draws[:, side], stats.beta(counts, counts.sum() - counts))
+
+    def test_gaussian(self):
+        y = np.random.default_rng(0).normal(size=30) + np.tile([-2.0, 1.0], 15)
+        leaf, data = Gaussian(0.1, 0.5, 3.0, 0.7), sides(y, None)
+        draws = leaves_of_a_sure_split(leaf, data)
+        for side in range(2):
+            known = leaf.posterior(leaf.statistics(data.y, data.weights)[side::2].sum(0)[None])
+            a, rate, strength, loc = (
+                float(v[0]) for v in (known.shape, known.rate, known.strength, known.loc)
+            )
+            scale = math.sqrt(rate / (a * strength))
+            assert_law(draws["leaf_mean"][:, side, None], stats.t(2 * a, loc=loc, scale=scale))
+            variance = draws["leaf_scale"][:, side, None] ** 2
+            assert_law(variance, stats.invgamma(a, scale=rate))
+
+
+def sides(y, weights):
+    """Rows far to the left and far to the right in turn."""
+    X = torch.tensor([[-1e4], [1e4]], dtype=torch.float64).repeat(len(y) // 2, 1)
+    return Data.of(X, y, weights)
+
+
+def leaves_of_a_sure_split(leaf, data):
+    """Draws of the leaves of a stump that is so steep that no row wavers."""
+    model = make("stump", split=Oblique(), steepness=50.0).with_(leaf=leaf)
+    half = torch.stack([leaf.statistics(data.y, data.weights)[side::2].sum(0) for side in (0, 1)])
+    sites = {name: value[0] for name, value in sample_prior(model, 1, 1, random_state=0).items()}
+    sites |= leaf.posterior(half).mean()
+    sites["hyperplane"][...], sites["intercept"][...] = 5.0, 0.0
+    found = nuts(
+        model,
+        data,
+        init=Posterior.from_point(model, sites, "known"),
+        n_chains=1,
+        n_warmup=150,
+        n_draws=600,
+        n_refreshes=0,
+        # slides change the hyperplane by orders of magnitude, and one mass matrix cannot suit all
+        n_slides=0,
+        max_tree_depth=4,
+        target_acceptance=0.8,
+        random_state=0,
+    )
+    steep = found.draws["hyperplane"][0, :, 0, 0, 0]
+    assert (1e4 * steep > np.abs(found.draws["intercept"][0, :, 0, 0])).all()
+    return {name: value[0] for name, value in found.draws.items()}
