@@ -1,6 +1,7 @@
 """Map of a tree with two features: probabilities, borders and facets."""
 
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -8,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logit
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.plots import _style
-from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.protocols import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import LOG2, Tree
+from bayestree.tree import LOG2, Tree, facet_threshold
 
 MARGIN = 0.06  # margin around the rows, as a share of their range
 REACH = 2.5  # standard deviations shown if no rows are given
@@ -36,6 +37,27 @@ BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 5}  # above the rows
 BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
 EDGE: dict[str, Any] = {"linewidths": 0.8, "linestyles": "dotted", "zorder": 1.5}
 FACET: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2.5)), "alpha": 0.75, "zorder": 2}
+STEPS = 600  # points per facet at which reachability of its node is tested
+CERTAIN = 1e-12  # probabilities are clipped to [CERTAIN, 1 - CERTAIN]
+
+
+class _Window(NamedTuple):
+    """The rectangle shown, and a grid over it."""
+
+    low: FloatArray
+    high: FloatArray
+    x: FloatArray
+    y: FloatArray
+
+    @property
+    def rows(self) -> FloatArray:
+        """Points of the grid, shape (r * r, 2)."""
+        return np.stack([side.ravel() for side in np.meshgrid(self.x, self.y)], axis=1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the grid."""
+        return len(self.y), len(self.x)
 
 
 def boundary(
@@ -121,7 +143,7 @@ def _check_rows(rows: FloatArray | None, target: NDArray[Any] | None) -> None:
         raise ValueError(f"y must have shape ({len(rows)},) to match X, got {target.shape}.")
 
 
-def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> Window:
+def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> _Window:
     if rows is None or len(rows) == 0:
         low, high = tree.center - REACH * tree.scale, tree.center + REACH * tree.scale
     else:
@@ -129,7 +151,7 @@ def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> Windo
         width = np.where(high > low, high - low, 1.0)
         low, high = low - MARGIN * width, high + MARGIN * width
     x, y = (np.linspace(low[j], high[j], resolution) for j in range(2))
-    return Window(low, high, x, y)
+    return _Window(low, high, x, y)
 
 
 def _with_names(estimator: object, rows: FloatArray) -> Any:
@@ -139,7 +161,7 @@ def _with_names(estimator: object, rows: FloatArray) -> Any:
 
 
 def _shade_classes(
-    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: Window
+    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: _Window
 ) -> None:
     if hasattr(estimator, "predict_proba"):
         probability = estimator.predict_proba(_with_names(estimator, window.rows))
@@ -153,7 +175,7 @@ def _shade_classes(
 
 
 def _shade_values(
-    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: Window
+    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: _Window
 ) -> None:
     rows = window.rows
     value = (
@@ -174,21 +196,21 @@ def _draw_resolution(bayesian: BayesianTree | None, resolution: int) -> int:
     return int(np.clip(resolution * share, min(MIN_RESOLUTION, resolution), resolution))
 
 
-def _extent(window: Window) -> tuple[float, float, float, float]:
+def _extent(window: _Window) -> tuple[float, float, float, float]:
     left, bottom = (float(v) for v in window.low)
     right, top = (float(v) for v in window.high)
     return left, right, bottom, top
 
 
 def _bands(
-    ax: Axes, bayesian: BayesianTree, tree: RoutedTree, window: Window, level: float
+    ax: Axes, bayesian: BayesianTree, tree: RoutedTree, window: _Window, level: float
 ) -> None:
     """Draw the regions in which the posterior leaves the side of each node open."""
     rows = _with_names(bayesian, window.rows)
     interval = bayesian.split_uncertainty(rows, level=level).interval
     # The colour map of values contains all greys, so the band is white there.
     colour = _style.INK if tree.value.ndim == 2 else "white"
-    for field in band_fields(tree, interval, window.rows):
+    for field in _band_fields(tree, interval, window.rows):
         if field.min() < 0 < field.max():
             grid = field.reshape(window.shape)
             ax.contourf(window.x, window.y, grid, [field.min(), 0], colors=[colour], **BAND)
@@ -197,15 +219,15 @@ def _bands(
     ax.fill([], [], label=f"{level:.0%} band", linestyle=":", linewidth=0.8, **key)
 
 
-def _borders(ax: Axes, tree: RoutedTree, window: Window) -> None:
+def _borders(ax: Axes, tree: RoutedTree, window: _Window) -> None:
     """Draw the border P(right) = 1/2 of each node where the node is reached, and its facets."""
-    for node, score in border_fields(tree, window.rows):
+    for node, score in _border_fields(tree, window.rows):
         if np.nanmin(score) < LOG2 < np.nanmax(score):
             lines = ax.contour(
                 window.x, window.y, score.reshape(window.shape), [LOG2], colors=_style.INK, **BORDER
             )
             lines.set_path_effects(_halo(tree, BORDER["linewidths"]))
-        for segment in facets(tree, node, window) if isinstance(tree, Tree) else ():
+        for segment in _facets(tree, node, window) if isinstance(tree, Tree) else ():
             effects = _halo(tree, FACET["linewidth"])
             ax.plot(*segment.T, color=_style.INK, path_effects=effects, **FACET)
 
@@ -267,10 +289,83 @@ def _legend(ax: Axes, *, is_new: bool) -> None:
     )
 
 
-def _frame(ax: Axes, tree: RoutedTree, window: Window) -> None:
+def _frame(ax: Axes, tree: RoutedTree, window: _Window) -> None:
     left, right, bottom, top = _extent(window)
     ax.set(xlim=(left, right), ylim=(bottom, top))
     first, second = tree.feature_labels
     ax.set(xlabel=first, ylabel=second)
     ax.locator_params(nbins=TICKS)
     _style.open_frame(ax)
+
+
+def _border_fields(tree: RoutedTree, rows: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+    """Each reached node with its scores: log 2 on the border, NaN where it is not reached."""
+    for node, reached, _ in tree.walk(rows):
+        score = np.full(len(rows), np.nan)
+        score[reached] = tree.score(node, rows[reached])
+        yield node, score
+
+
+def _band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Iterator[FloatArray]:
+    """A field (n,) for each node, negative in its band and continuous across the edge.
+
+    In the band, the credible interval (n, V, 2) of P(right) at ``rows`` contains 1/2; the band
+    ends where the deterministic tree does not reach the node.
+    """
+    low, high = np.moveaxis(logit(interval.clip(CERTAIN, 1 - CERTAIN)), -1, 0)
+    # beyond[v] is negative where the path to v is taken; a maximum intersects such regions.
+    beyond = np.full((tree.n_nodes, len(rows)), -np.inf)
+    for node, pair in enumerate(tree.topology.children):
+        yield np.maximum(np.maximum(low[:, node], -high[:, node]), beyond[node])
+        outside = np.log(np.maximum(tree.score(node, rows), np.finfo(np.float64).tiny) / LOG2)
+        for child, side in zip(pair, (outside, -outside), strict=True):
+            if child >= 0:
+                beyond[child] = np.maximum(beyond[node], side)
+
+
+def _facets(tree: Tree, node: int, window: _Window) -> Iterator[FloatArray]:
+    """The segments on which each facet of a node bounds its polytope; gaps are NaN."""
+    experts = tree.experts(node)
+    normal = tree.hyperplane[experts]
+    bound = facet_threshold(tree.weight[experts]) - tree.intercept[experts]
+    # The sides of the window act as further half-spaces.
+    normals = np.concatenate([normal, np.eye(2), -np.eye(2)])
+    bounds = np.concatenate([bound, window.high, -window.low])
+    for k in range(len(normal)):
+        ends = _clip(normals, bounds, k)
+        if ends is None:
+            continue
+        segment = np.linspace(*ends, STEPS)
+        segment[~_reaches(tree, node, segment)] = np.nan
+        if np.isfinite(segment).any():
+            yield segment
+
+
+def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, FloatArray] | None:
+    """Ends of the part of the line normal_k . x = bound_k on which all other bounds hold.
+
+    On the line x = foot + t along, another half-space reads t slope <= room.
+    """
+    squared = float(normals[k] @ normals[k])
+    if squared == 0:
+        return None
+    foot = normals[k] * (bounds[k] / squared)
+    along = np.array([-normals[k, 1], normals[k, 0]]) / np.sqrt(squared)
+    others = np.arange(len(normals)) != k
+    slope = normals[others] @ along
+    room = bounds[others] - normals[others] @ foot
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cut = room / slope
+    low = cut[slope < 0].max(initial=-np.inf)
+    high = cut[slope > 0].min(initial=np.inf)
+    if (room[slope == 0] < 0).any() or not low < high:
+        return None
+    return foot + low * along, foot + high * along
+
+
+def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> BoolArray:
+    member = np.zeros(len(rows), dtype=bool)
+    for found, reached, _ in tree.walk(rows):
+        if found == node:
+            member[reached] = True
+    return member

@@ -1,5 +1,6 @@
 """Colours, texts, panels and new Axes that all plots share."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from matplotlib.textpath import text_to_path
 
 from bayestree import description
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.wording import FIRST_STRONG, POP
 from bayestree.protocols import kind_of, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
@@ -151,17 +153,30 @@ def shared_legend(axes: AnyArray, *, outside: bool, more: Sequence[Artist] = ())
 
 
 def inches(text: str, size: float) -> float:
-    """Width in inches of a line of text of a size in points."""
+    """Width in inches of a line of text of a size in points, in any script."""
+    shown = "".join(map(_measured, text))
     measure = text_to_path.get_text_width_height_descent
-    return HINTED * measure(text, FontProperties(size=size), is_math_text(text))[0] / 72
+    return HINTED * measure(shown, FontProperties(size=size), is_math_text(shown))[0] / 72
+
+
+def _measured(letter: str) -> str:
+    """A letter of the same width that the font has: it lacks East Asian ones, and marks."""
+    if unicodedata.category(letter) in ("Mn", "Cf"):  # accents and marks of direction
+        return ""
+    return "\N{EM DASH}" if unicodedata.east_asian_width(letter) in "WF" else letter
 
 
 def cut(text: str, size: float, room: float) -> str:
-    """Cut a text to a width in inches; empty if fewer than two letters fit."""
+    """Cut a text to a width in inches; empty if fewer than two letters fit.
+
+    The direction of what follows does not change if the end of an isolated name is cut off.
+    """
     if inches(text, size) <= room:
         return text
     for length in range(len(text) - 1, 1, -1):
-        shorter = f"{text[:length].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+        kept = text[:length]
+        end = POP * (kept.count(FIRST_STRONG) - kept.count(POP))
+        shorter = f"{kept.rstrip()}{end}\N{HORIZONTAL ELLIPSIS}"
         if inches(shorter, size) <= room:
             return shorter
     return ""

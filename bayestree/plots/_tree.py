@@ -1,20 +1,27 @@
-"""A tree as nodes and links."""
+"""Trees as nodes and links: their layout, their leaves, and whole trees or branches."""
 
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, one_line
-from bayestree.description import TreeDescription
+from bayestree.description import TreeDescription, visits
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
-from bayestree.plots._drawing import EDGES, GAP, LINK, TEXT, LeafStyle, class_legend, draw_leaves
-from bayestree.plots._layout import positions
 from bayestree.protocols import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.routed_tree import RoutedTree
+from bayestree.topology import Topology
 
+BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
+GAP = 0.1  # inches between the texts of two leaves
+MAX_NAMED = 10  # maximum number of classes in the legend
+TEXT = (2.5, 9.0)  # minimum and maximum size of text, in points
+EDGES = 0.2  # left and right margins together, in units of leaves
+LINK = "#B8B8B8"
 SLOT = (1.15, 2.0)  # minimum and maximum inches of a leaf
 MAX_SIZE = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
 LEVEL = 0.85  # minimum inches from a node to its children
@@ -23,6 +30,62 @@ SPACE = 0.4  # inches between the boxes of a node and its child
 BAR = 0.6, 0.13  # inches of the bar of a leaf with its text beside it
 NAME = 1.6  # maximum inches of the name of a feature
 TERMS, DIGITS = 2, 2  # of the condition of a node
+
+At = Mapping[int, FloatArray]  # positions of nodes and of leaves ``~leaf``
+
+
+class Place(NamedTuple):
+    """Position of a node, or of a leaf ``~leaf``, in a drawing.
+
+    ``across`` is the position across the direction of growth: tips at 0, 1, 2, ... from left to
+    right, and a node halfway between its children. ``line`` is the position in an outline, in which
+    a node precedes all nodes and leaves below it. The root has no parent.
+    """
+
+    child: int
+    parent: int | None
+    depth: int
+    across: float
+    line: int
+
+
+def layout(topology: Topology, root: int = 0, is_open: Container[int] | None = None) -> list[Place]:
+    """Places of the branch below ``root``, in the order of an outline.
+
+    Only nodes that are open, by default all, have their children drawn.
+    """
+    places: list[Place] = []
+    n_tips = 0
+    for line, (child, steps) in enumerate(visits(topology, root, is_open)):
+        parent = steps[-1][0] if steps else None
+        places.append(Place(child, parent, len(steps), n_tips, line))
+        n_tips += child < 0 or (is_open is not None and child not in is_open)
+    below: dict[int, list[float]] = {}
+    for line, place in reversed([*enumerate(places)]):
+        across = sum(below[place.child]) / 2 if place.child in below else place.across
+        places[line] = place._replace(across=across)
+        if place.parent is not None:
+            below.setdefault(place.parent, []).append(across)
+    return places
+
+
+class LeafStyle(NamedTuple):
+    """Style of the leaves: text size in points, inches for a line of text, and size of the bar.
+
+    ``bar`` and ``width`` are in units of the Axes. The text is ``beside`` the bar in one line, or
+    below it in two.
+    """
+
+    size: float
+    slot: float
+    bar: float = BAR_HEIGHT
+    width: float = BAR_WIDTH
+    beside: bool = False
+
+
+def positions(places: Sequence[Place]) -> dict[int, FloatArray]:
+    """Positions (across, -depth) of nodes and leaves."""
+    return {one.child: np.array([one.across, -float(one.depth)]) for one in places}
 
 
 def tree(
@@ -61,31 +124,67 @@ def tree(
     """
     found = tree_of(estimator)
     measured = _measured(estimator, found, sizes)
-    names = [_style.cut(one_line(name), TEXT[1], NAME) for name in found.feature_labels]
-    described = TreeDescription(found, TERMS, DIGITS, features=names, separator="\n")
+    described = plain_description(found)
     node_texts = _node_texts(described, measured, level)
-    plan = min(_upright(described, node_texts), _horizontal(described, node_texts),
-               key=lambda plan: plan.excess)  # fmt: skip
-    if ax is None:
-        ax = _style.new_axes(
-            max(min(plan.width, MAX_SIZE[0]), 3.2) + 2 * _style.PAD,
-            min(plan.height, MAX_SIZE[1]) + (0.6 if measured is None else 0.9),
-        )
-        room = MAX_SIZE
-    else:
-        window = ax.get_window_extent()
-        room = window.width / ax.figure.dpi, window.height / ax.figure.dpi
-    scale = min(1.0, room[0] / plan.width, room[1] / plan.height)
-    node_at, leaf_at, style = _placed(ax, found, plan, scale)
-    _links(ax, described, node_at, leaf_at, style)
-    _nodes(ax, node_at, node_texts, style.size)
-    draw_leaves(ax, described, leaf_at, style)
+    room = 0.6 if measured is None else 0.9
+    ax, style = draw_branch(described, node_texts, layout(found.topology), ax, room=room)
     class_legend(ax, described, style)
     if measured is not None and found.n_nodes:
         title = f"conditions: point estimate\nposterior: number of facets [{level:.0%} interval]"
         ax.set_title(title, loc="right", fontsize=_style.SMALL, color=_style.INK)
-    ax.set_axis_off()
     return ax
+
+
+def plain_description(tree: RoutedTree, **names: Sequence[str]) -> TreeDescription:
+    """The description of a drawn tree, whose conditions have a line for each term.
+
+    ``features`` and ``classes`` replace the names of the tree.
+    """
+    features = names.pop("features", [one_line(name) for name in tree.feature_labels])
+    cut = [_style.cut(name, TEXT[1], NAME) for name in features]
+    return TreeDescription(tree, TERMS, DIGITS, features=cut, separator="\n", **names)
+
+
+def draw_branch(
+    described: TreeDescription,
+    node_texts: Sequence[str],
+    places: Sequence[Place],
+    ax: Axes | None = None,
+    *,
+    room: float = 0.0,
+) -> tuple[Axes, LeafStyle]:
+    """Draw the part of a tree that has these places; return its Axes and the style of its leaves.
+
+    Nodes whose children have no place are closed: they show how many leaves are below. In an SVG
+    file, the groups of a node or leaf are called ``at-`` and its path, and its link ``to-`` and its
+    path. A new figure has ``room`` in inches above and below the tree.
+    """
+    plan = min(_upright(described, node_texts, places), _horizontal(described, node_texts, places),
+               key=lambda plan: plan.excess)  # fmt: skip
+    if ax is None:
+        width = max(min(plan.width, MAX_SIZE[0]), 3.2) + 2 * _style.PAD
+        ax = _style.new_axes(width, min(plan.height, MAX_SIZE[1]) + room)
+        most = MAX_SIZE
+    else:
+        window = ax.get_window_extent()
+        most = window.width / ax.figure.dpi, window.height / ax.figure.dpi
+    scale = min(1.0, most[0] / plan.width, most[1] / plan.height)
+    at, style = _placed(ax, places, plan, scale)
+    open_nodes = {one.parent for one in places}
+    _links(ax, described, places, at, style)
+    for child in at:
+        if child >= 0:
+            is_open = child in open_nodes
+            text = node_texts[child] if is_open else _closed_text(described, child)
+            _node(ax, described.path(child), at[child], text, style.size, is_open=is_open)
+    draw_leaves(ax, described, {~child: xy for child, xy in at.items() if child < 0}, style)
+    ax.set_axis_off()
+    return ax, style
+
+
+def _closed_text(described: TreeDescription, node: int) -> str:
+    leaves = counted(len(described.tree.topology.subtree_leaves(node)), "leaf")
+    return f"{leaves}\n{counted(round(described.rows(node)), 'row')}"
 
 
 class _Plan(NamedTuple):
@@ -108,7 +207,7 @@ class _Plan(NamedTuple):
         return max(self.width / MAX_SIZE[0], self.height / MAX_SIZE[1], 1.0)
 
 
-def _node_extent(node_texts: list[str]) -> tuple[float, float]:
+def _node_extent(node_texts: Sequence[str]) -> tuple[float, float]:
     """Width and height of the largest node, in inches."""
     lines = [text.splitlines() for text in node_texts] or [[""]]
     wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
@@ -121,56 +220,69 @@ def _leaf_width(described: TreeDescription) -> float:
     return float(np.clip(widest, *SLOT))
 
 
-def _upright(described: TreeDescription, node_texts: list[str]) -> _Plan:
+def _n_tips(places: Sequence[Place]) -> int:
+    return len({one.child for one in places} - {one.parent for one in places})
+
+
+def _depth(places: Sequence[Place]) -> int:
+    return max(one.depth for one in places)
+
+
+def _upright(
+    described: TreeDescription, node_texts: Sequence[str], places: Sequence[Place]
+) -> _Plan:
     """A tree that grows downwards."""
-    (wide, high), leaf, tree = _node_extent(node_texts), _leaf_width(described), described.tree
+    (wide, high), leaf = _node_extent(node_texts), _leaf_width(described)
     slot, level = max(leaf, wide / 2), max(LEVEL, high + SPACE)
-    width, height = slot * (tree.n_leaves + EDGES), level * (tree.depth + 0.97)
+    width, height = slot * (_n_tips(places) + EDGES), level * (_depth(places) + 0.97)
     return _Plan(False, width, height, slot, level, leaf)
 
 
-def _horizontal(described: TreeDescription, node_texts: list[str]) -> _Plan:
+def _horizontal(
+    described: TreeDescription, node_texts: Sequence[str], places: Sequence[Place]
+) -> _Plan:
     """A tree that grows from left to right."""
     (wide, high), tree = _node_extent(node_texts), described.tree
     slot, column = high / 2 + GAP / 2, wide + SPACE
     rows = _style.inches(f", {tree.leaf_rows.max():,.0f} rows", TEXT[1])
     leaf = _leaf_width(described) + rows
-    width = column * (tree.depth + 0.5) + BAR[0] + leaf
-    return _Plan(True, width, slot * (tree.n_leaves + 0.2) + 0.2, slot, column, leaf)
+    width = column * (_depth(places) + 0.5) + BAR[0] + leaf
+    return _Plan(True, width, slot * (_n_tips(places) + 0.2) + 0.2, slot, column, leaf)
 
 
-def _placed(
-    ax: Axes, tree: RoutedTree, plan: _Plan, scale: float
-) -> tuple[FloatArray, FloatArray, LeafStyle]:
-    """Positions of nodes (V, 2) and leaves (L, 2), and the style of leaves; sets the limits."""
+def _placed(ax: Axes, places: Sequence[Place], plan: _Plan, scale: float) -> tuple[At, LeafStyle]:
+    """Positions of nodes and leaves, and the style of leaves; sets the limits."""
     size = max(scale * TEXT[1], TEXT[0])
-    node_at, leaf_at = positions(tree.topology)
+    at, n_tips, depth = positions(places), _n_tips(places), _depth(places)
     if plan.horizontal:
-        node_at, leaf_at = (at[:, ::-1] * [-plan.column, -plan.slot] for at in (node_at, leaf_at))
+        at = {child: xy[::-1] * [-plan.column, -plan.slot] for child, xy in at.items()}
         ax.set(xlim=(-plan.column / 2, plan.width - plan.column / 2))
-        ax.set(ylim=(-plan.slot * (tree.n_leaves - 0.4), 0.6 * plan.slot + 0.2))
-        return node_at, leaf_at, LeafStyle(size, scale * plan.leaf, BAR[1], BAR[0], beside=True)
+        ax.set(ylim=(-plan.slot * (n_tips - 0.4), 0.6 * plan.slot + 0.2))
+        return at, LeafStyle(size, scale * plan.leaf, BAR[1], BAR[0], beside=True)
     edge = (1 + EDGES) / 2
-    ax.set(xlim=(-edge, tree.n_leaves - 1 + edge), ylim=(-tree.depth - 0.62, 0.35))
-    return node_at, leaf_at, LeafStyle(size, scale * plan.slot)
+    ax.set(xlim=(-edge, n_tips - 1 + edge), ylim=(-depth - 0.62, 0.35))
+    return at, LeafStyle(size, scale * plan.slot)
 
 
 def _links(
-    ax: Axes, described: TreeDescription, node_at: FloatArray, leaf_at: FloatArray, style: LeafStyle
+    ax: Axes, described: TreeDescription, places: Sequence[Place], at: At, style: LeafStyle
 ) -> None:
-    for node, children in enumerate(described.tree.topology.children.tolist()):
-        for side, child in enumerate(children):
-            end = node_at[child] if child >= 0 else leaf_at[~child]
-            ax.plot(
-                *zip(node_at[node], end, strict=True),
-                color=LINK,
-                linewidth=0.6 + 5.0 * described.share(child),
-                solid_capstyle="round",
-                zorder=1,
-            )
-            if node == 0:
-                name = described.common_sides[side]
-                _side_name(ax, 0.4 * node_at[node] + 0.6 * end, name, side, style)
+    root = places[0].child
+    for place in places:
+        if place.parent is None:
+            continue
+        start, end = at[place.parent], at[place.child]
+        ax.plot(
+            *zip(start, end, strict=True),
+            color=LINK,
+            linewidth=0.6 + 5.0 * described.share(place.child),
+            solid_capstyle="round",
+            zorder=1,
+            gid=f"to-{described.path(place.child)}",
+        )
+        if place.parent == root:
+            side = int(described.tree.topology.children[root, 1] == place.child)
+            _side_name(ax, 0.4 * start + 0.6 * end, described.common_sides[side], side, style)
 
 
 def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafStyle) -> None:
@@ -228,17 +340,95 @@ def _condition(described: TreeDescription, node: int) -> str:
     return f"{nearest if nearest.left else 'no feature'}{more}"
 
 
-def _nodes(ax: Axes, node_at: FloatArray, node_texts: list[str], size: float) -> None:
-    box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _style.INK}
-    for (x, y), text in zip(node_at, node_texts, strict=True):
-        ax.text(
-            x,
-            y,
-            text,
-            ha="center",
-            va="center",
-            fontsize=size,
-            color=_style.INK,
-            bbox={**box, "linewidth": 0.9},
-            zorder=3,
-        )
+def _node(ax: Axes, path: str, at: FloatArray, text: str, size: float, *, is_open: bool) -> None:
+    box = {
+        "boxstyle": "round,pad=0.35",
+        "facecolor": "white",
+        "edgecolor": _style.INK,
+        "linewidth": 0.9,
+        "linestyle": "-" if is_open else "--",
+    }
+    place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 3}
+    x, y = at.tolist()
+    ax.text(x, y, text, fontsize=size, color=_style.INK, bbox=box, gid=f"at-{path}", **place)
+
+
+def draw_leaves(ax: Axes, described: TreeDescription, leaf_at: At, style: LeafStyle) -> None:
+    """Draw leaves as a bar of its classes or in the colour of its mean, with its rows."""
+    tree = described.tree
+    palettes: list[Any]
+    if described.classifies:
+        shares, colours = tree.value, _style.class_colours(len(described.classes))
+        palettes = [colours] * tree.n_leaves
+        labels = _class_labels(described, style)
+    else:
+        shares, scale = np.ones((tree.n_leaves, 1)), _style.value_colours(tree)
+        palettes = [[scale["cmap"](scale["norm"](value))] for value in tree.value]
+        labels = [f"{value:.4g}" for value in tree.value]
+    counts = _counts(tree, style)
+    for leaf, (x, y) in leaf_at.items():
+        gid = f"at-{described.path(~leaf)}"
+        start, bottom = x - style.width / 2, y - style.bar / 2
+        frame = Rectangle((start, bottom), style.width, style.bar, facecolor="none")
+        frame.set(edgecolor=_style.INK, linewidth=0.9, zorder=4, gid=gid)
+        for number, (share, colour) in enumerate(zip(shares[leaf], palettes[leaf], strict=True)):
+            part = Rectangle((start, bottom), style.width * share, style.bar, facecolor=colour)
+            part.set(linewidth=0, zorder=3, gid=f"{gid}.{number}")
+            ax.add_patch(part)
+            start += style.width * share
+        ax.add_patch(frame)
+        _leaf_text(ax, (x, y), [labels[leaf], counts[leaf]], style, f"{gid}.text")
+
+
+def class_legend(ax: Axes, described: TreeDescription, style: LeafStyle) -> None:
+    """Name the classes below the tree if they are few."""
+    names = described.classes
+    if not 0 < len(names) <= MAX_NAMED:
+        return
+    handles = [
+        Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
+        for name, colour in zip(names, _style.class_colours(len(names)), strict=True)
+    ]
+    ax.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0 if style.beside else 0.02),
+        ncols=_style.legend_columns(names, _style.width_of(ax)),
+        frameon=False,
+        fontsize=max(style.size, _style.SMALL),
+        handlelength=1.0,
+        handleheight=1.0,
+    )
+
+
+def _class_labels(described: TreeDescription, style: LeafStyle) -> list[str]:
+    """The most probable class of each leaf, cut to the room, with its probability."""
+    value = described.tree.value
+    room = style.slot - GAP * style.size / TEXT[1] - _style.inches(": 100.0 %", style.size)
+    names = [_style.cut(name, style.size, room) for name in described.classes]
+    if names != list(described.classes):  # "class 5" is also known as "5"
+        names = [_style.cut(n.removeprefix("class "), style.size, room) for n in described.classes]
+    return [
+        f"{names[best]}: {100 * value[leaf, best]:.1f} %".removeprefix(": ")
+        for leaf, best in enumerate(value.argmax(axis=1))
+    ]
+
+
+def _counts(tree: RoutedTree, style: LeafStyle) -> list[str]:
+    """Rows of each leaf; without the noun if it is too wide."""
+    counts = [counted(round(weight), "row") for weight in tree.leaf_rows.tolist()]
+    fits = _style.inches(max(counts, key=len), style.size) <= style.slot
+    return counts if fits else [count.split()[0] for count in counts]
+
+
+def _leaf_text(
+    ax: Axes, at: tuple[float, float], lines: list[str], style: LeafStyle, gid: str
+) -> None:
+    x, y = at
+    align: dict[str, Any] = {"ha": "center", "va": "top"}
+    if style.beside:
+        x, align = x + 0.58 * style.width, {"ha": "left", "va": "center"}
+    else:
+        y -= 0.875 * style.bar
+    text = (", " if style.beside else "\n").join(lines)
+    ax.text(x, y, text, fontsize=style.size, color=_style.INK, zorder=4, gid=gid, **align)

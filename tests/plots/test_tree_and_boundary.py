@@ -13,7 +13,7 @@ from matplotlib.textpath import TextPath
 
 from bayestree import plots
 from bayestree.plots import _style
-from bayestree.plots._geometry import _clip
+from bayestree.plots._boundary import _clip
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.plots.cases import drawn, estimator_of, make_sizes, make_tree, make_uncertainty, texts

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.wording import counted
-from bayestree.plots._layout import Place, layout
+from bayestree.plots._tree import Place, layout
 from bayestree.report.html import text
 from bayestree.report.html.labels import DOT, LabelledTree
 from bayestree.report.html.svg import element, lines, value_bar

@@ -1,4 +1,4 @@
-"""The rows of each node, with the line that divides them."""
+"""The nodes of a tree one by one: their rows with the line that divides them, and their images."""
 
 from typing import Any, NamedTuple
 
@@ -11,18 +11,77 @@ from numpy.typing import ArrayLike
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
 from bayestree.description import TreeDescription
 from bayestree.plots import _style
-from bayestree.plots._drawing import LINK, Panel, panels_as_tree
+from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout, positions
 from bayestree.protocols import FittedTree, features_of
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
-PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
-MAX_LEAVES = 24  # maximum number of leaves of a tree that is drawn with all its nodes
+# Inches in a tree of panels:
+PANEL_LINK = 0.35  # from a panel to the one below
+LEAF = 0.18  # height of the bar of a leaf
+HEADING = 0.32  # above the root
+MIN_WIDTH = 0.95  # width of a leaf with its margins
+SCATTER_LEAVES = 24  # maximum number of leaves of a tree that is drawn with all its nodes
 MAX_POINTS = 1500  # maximum number of rows drawn in a panel
 JITTER = 0.32  # of the distance between two classes
 MARGIN = 0.06  # on every side, as a share of the range of the rows
 SHADE = "#E9E9E9"
 POINT: dict[str, Any] = {"s": 9, "alpha": 0.75, "linewidths": 0, "zorder": 2}
 LINE: dict[str, Any] = {"color": _style.INK, "linewidth": 1.4, "zorder": 3}
+SIGNED = "RdBu_r"  # colour map of signed values
+SIDE = 1.15  # inches of the longer side of an image
+IMAGE_LEAVES = 40  # maximum number of leaves of a tree that can be drawn with images
+
+
+class Panel(NamedTuple):
+    """Inches of a panel, and of the texts above, below and on the left of it."""
+
+    width: float
+    height: float
+    above: float
+    below: float
+    left: float = 0.0
+
+
+PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
+
+
+def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
+    """Axes of a new Figure, one for each node, arranged as the tree, shape (V,).
+
+    Links and leaves are drawn, and there is room for a line of text above the root's panel.
+    """
+    at = positions(layout(tree.topology))
+    node_at = np.array([at[node] for node in range(tree.n_nodes)]).reshape(-1, 2)
+    leaf_at = np.array([at[~leaf] for leaf in range(tree.n_leaves)])
+    above, below = 0.5 * panel.height + panel.above, 0.5 * panel.height + panel.below
+    level = above + below + PANEL_LINK
+    slot = max((panel.width + panel.left + 2 * _style.PAD) / 2, MIN_WIDTH)
+    leaf_at[:, 1] += (above - 0.5 * LEAF) / level  # level with the titles of panels
+    top = (above + HEADING) / level
+    bottom = min(
+        (node_at[:, 1] - below / level).min(), (leaf_at[:, 1] - (LEAF + 0.45) / level).min()
+    )
+    width, height = slot * (tree.n_leaves + EDGES) + panel.left, level * (top - bottom)
+    figure = Figure(figsize=(width, height))
+    ground = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    left = -0.5 - EDGES / 2 - panel.left / slot
+    ground.set(xlim=(left, left + width / slot), ylim=(bottom, top))
+    ground.set_axis_off()
+    for (x, y), children in zip(node_at, tree.topology.children.tolist(), strict=True):
+        for child in children:
+            end = leaf_at[~child] if child < 0 else node_at[child]
+            rise = 0.5 * LEAF if child < 0 else above
+            ends = ([x, end[0]], [y - below / level, end[1] + rise / level])
+            ground.plot(*ends, color=LINK, linewidth=1.6, zorder=1)
+    style = LeafStyle(_style.SMALL, slot, LEAF / level)
+    draw_leaves(ground, TreeDescription(tree), dict(enumerate(leaf_at)), style)
+    share = (panel.width / width, panel.height / height)
+    corners = [
+        ((x - left) * slot / width - share[0] / 2, (y - bottom) * level / height - share[1] / 2)
+        for x, y in node_at
+    ]
+    return np.array([figure.add_axes((*corner, *share)) for corner in corners], dtype=object)
 
 
 def node_scatter(
@@ -78,9 +137,9 @@ def node_scatter(
         raise ValueError("ax is for a single node; pass node as well, or omit ax.")
     if not labels:
         raise ValueError(_style.NO_SPLIT)
-    if tree.n_leaves > MAX_LEAVES:
+    if tree.n_leaves > SCATTER_LEAVES:
         raise ValueError(
-            f"the tree has {tree.n_leaves} leaves, but at most {MAX_LEAVES} can be drawn with "
+            f"the tree has {tree.n_leaves} leaves, but at most {SCATTER_LEAVES} can be drawn with "
             "all nodes; pass node, or fit a smaller tree (max_leaves, ccp_alpha)."
         )
     panels = panels_as_tree(tree, PANEL)
@@ -250,3 +309,127 @@ def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
     labels = [str(handle.get_label()) for handle in handles]
     columns = _style.legend_columns(labels, figure.get_figwidth())
     figure.legend(handles=handles, loc="upper right", ncols=columns, fontsize=9, **frame)
+
+
+def facet_image(
+    estimator: FittedTree | Tree,
+    node: str | int = "root",
+    shape: tuple[int, int] = (28, 28),
+    ax: Any = None,
+) -> AnyArray:
+    """Draw the coefficients of a node's facets as images, one panel for each facet.
+
+    Bright red pixels push a row out of the polytope, bright blue pixels keep it inside; white
+    pixels are not used. All panels share one colour scale, and coefficients are per unit of each
+    pixel in training (``tree_.scale``). The facet with the largest weight r comes first.
+
+    Parameters
+    ----------
+    estimator : fitted estimator, or Tree
+    node : str or int
+        Path of the node from the root (``"root"``, ``"L"``, ``"LR"``, ...), or its number.
+    shape : (int, int)
+        Height and width of the images in pixels; the features are ordered row by row.
+    ax : array of Axes, optional
+        One for each facet.
+
+    Returns
+    -------
+    array of Axes, shape (facets,)
+
+    Raises
+    ------
+    ValueError
+        If the shape does not match the number of features, or there is no such node.
+    """
+    tree = _style.linear_tree_of(estimator)
+    height, width = check_shape(shape, tree)
+    place = _style.index_of(tree.topology.node_labels, node)
+    experts = np.arange(tree.n_experts_total)[tree.experts(place)]
+    experts = experts[np.argsort(-tree.weight[experts], kind="stable")]
+    images = tree.standardised_hyperplane[experts].reshape(-1, height, width)
+    axes = _style.panels(ax, len(experts), _style.Size(1.7, 1.7 * height / width + 0.3, aside=0.9))
+    bound = max(float(np.abs(images).max()), np.finfo(np.float64).tiny)  # a facet may be all 0
+    for panel, image, weight in zip(axes, images, tree.weight[experts], strict=True):
+        drawn = panel.imshow(image, cmap=SIGNED, vmin=-bound, vmax=bound, interpolation="nearest")
+        panel.set(xticks=[], yticks=[])
+        panel.set_title(f"r = {weight:.3g}", fontsize=_style.SMALL)
+    bar = axes[0].figure.colorbar(
+        drawn,
+        ax=list(axes),
+        label="inside  \N{LEFTWARDS ARROW}  coefficient  \N{RIGHTWARDS ARROW}  outside",
+        aspect=14,
+        shrink=0.9,
+    )
+    bar.outline.set_visible(False)
+    return axes
+
+
+def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
+    """The shape of an image, which must have a pixel for each feature."""
+    height, width = shape
+    if height * width != tree.n_features:
+        raise ValueError(
+            f"shape {height} x {width} has {height * width} pixels, but the tree has "
+            f"{tree.n_features} features; pass the shape of its images."
+        )
+    return shape
+
+
+def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArray:
+    """Draw the coefficients of all nodes of an oblique tree as images, arranged as the tree.
+
+    Ink on red pixels sends a row right, ink on blue pixels left; white pixels are not used. Each
+    image has its own colour scale, and coefficients are per unit of each pixel in training
+    (``tree_.scale``). The title counts the pixels that are used.
+
+    Parameters
+    ----------
+    estimator : fitted estimator, or Tree
+        With one facet per node.
+    shape : (int, int)
+        Height and width of the images in pixels; the features are ordered row by row.
+
+    Returns
+    -------
+    array of Axes, shape (V,), in the order of the nodes
+
+    Raises
+    ------
+    ValueError
+        If the shape does not match the number of features, a node has several facets, or the
+        tree has no split or too many leaves.
+    """
+    tree = _style.linear_tree_of(estimator)
+    height, width = check_shape(shape, tree)
+    if tree.n_nodes == 0:
+        raise ValueError(_style.NO_SPLIT)
+    if (tree.n_facets > 1).any():
+        raise ValueError("node_images draws one facet per node; use plots.facet_image for several.")
+    if tree.n_leaves > IMAGE_LEAVES:
+        raise ValueError(
+            f"the tree has {tree.n_leaves} leaves, but at most {IMAGE_LEAVES} can be drawn; fit a "
+            "smaller tree, or use plots.facet_image for single nodes."
+        )
+    unit = SIDE / max(height, width)
+    panels = panels_as_tree(tree, Panel(unit * width, unit * height, above=0.2, below=0.05))
+    plane = tree.standardised_hyperplane
+    for panel, weights, label in zip(panels, plane, tree.topology.node_labels, strict=True):
+        bound = max(float(np.abs(weights).max()), np.finfo(np.float64).tiny)
+        image = weights.reshape(height, width)
+        panel.imshow(image, cmap=SIGNED, vmin=-bound, vmax=bound, interpolation="nearest")
+        panel.set(xticks=[], yticks=[])
+        for spine in panel.spines.values():
+            spine.set(color="#B8B8B8", linewidth=0.8)
+        _style.panel_title(panel, label, f"{np.count_nonzero(weights)} px")
+    _ink_legend(panels[0].figure)
+    return panels
+
+
+def _ink_legend(figure: Figure) -> None:
+    place: dict[str, Any] = {"va": "top", "fontsize": 9, "transform": figure.transFigure}
+    y = 1.0 - 0.08 / figure.get_figheight()
+    inch = 1.0 / figure.get_figwidth()
+    red, blue = "#B2182B", "#2166AC"
+    figure.text(0.15 * inch, y, "ink here: left", color=blue, **place)
+    figure.text(1.25 * inch, y, "ink here: right", color=red, **place)
