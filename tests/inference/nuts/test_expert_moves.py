@@ -9,9 +9,9 @@ from scipy import stats
 
 from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
+from bayestree.inference.nuts import expert_moves
 from bayestree.inference.nuts.density import NumpyDensity
 from bayestree.inference.nuts.expert_moves import MIN_LOG_WEIGHT, ExpertMoves, _matching
-from bayestree.inference.nuts.method import expert_moves
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
