@@ -9,14 +9,6 @@ from bayestree.estimators.registry import ESTIMATORS
 if TYPE_CHECKING:
     from bayestree import plots as plots
     from bayestree.estimators._checks import UnconvergedWarning as UnconvergedWarning
-    from bayestree.estimators.alternating import (
-        AlternatingTreeClassifier as AlternatingTreeClassifier,
-    )
-    from bayestree.estimators.alternating import (
-        AlternatingTreeRegressor as AlternatingTreeRegressor,
-    )
-    from bayestree.estimators.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
-    from bayestree.estimators.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
@@ -24,11 +16,6 @@ if TYPE_CHECKING:
         ConvexPolytopeTreeRegressor as ConvexPolytopeTreeRegressor,
     )
     from bayestree.estimators.files import load as load
-    from bayestree.estimators.non_greedy import NonGreedyTreeClassifier as NonGreedyTreeClassifier
-    from bayestree.estimators.non_greedy import NonGreedyTreeRegressor as NonGreedyTreeRegressor
-    from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
-    from bayestree.estimators.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
-    from bayestree.estimators.regularization import regularization_path as regularization_path
     from bayestree.estimators.survival import (
         ConvexPolytopeTreeSurvival as ConvexPolytopeTreeSurvival,
     )
@@ -41,6 +28,8 @@ if TYPE_CHECKING:
     from bayestree.literature.alternating_forest import (
         AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
     )
+    from bayestree.literature.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
+    from bayestree.literature.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
     from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
     from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
     from bayestree.literature.end_to_end_forest import (
@@ -67,6 +56,17 @@ if TYPE_CHECKING:
     from bayestree.literature.neural_forest import (
         NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
     )
+    from bayestree.literature.non_greedy import NonGreedyTreeClassifier as NonGreedyTreeClassifier
+    from bayestree.literature.non_greedy import NonGreedyTreeRegressor as NonGreedyTreeRegressor
+    from bayestree.literature.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
+    from bayestree.literature.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
+    from bayestree.literature.tao.estimators import (
+        AlternatingTreeClassifier as AlternatingTreeClassifier,
+    )
+    from bayestree.literature.tao.estimators import (
+        AlternatingTreeRegressor as AlternatingTreeRegressor,
+    )
+    from bayestree.literature.tao.estimators import regularization_path as regularization_path
     from bayestree.literature.weighted_oblique import (
         WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
     )
@@ -93,7 +93,7 @@ _MODULES = {
     "export_text": "bayestree.export.text",
     "html_report": "bayestree.report.html",
     "load": "bayestree.estimators.files",
-    "regularization_path": "bayestree.estimators.regularization",
+    "regularization_path": "bayestree.literature.tao.estimators",
 }
 __all__ = sorted([*_MODULES, "plots"])  # noqa: PLE0605 - a list of names
 

@@ -26,7 +26,7 @@ from bayestree import (
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
 )
-from bayestree.inference.splitters.hhcart import HHCart
+from bayestree.inference.splitters.searches import HHCart
 
 PUBLISHED = {("letter", "hhcart"): "83.1", ("letter", "co2"): "87", ("letter", "cart"): "86.07",
              ("letter", "lcn"): "89.64",

@@ -8,47 +8,105 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: The module that defines each estimator, or the class if it was registered.
-ESTIMATORS: dict[str, str | type] = {
-    "AlternatingDecisionForestClassifier": "bayestree.literature.alternating_forest",
-    "AlternatingTreeClassifier": "bayestree.estimators.alternating",
-    "AlternatingTreeRegressor": "bayestree.estimators.alternating",
-    "BivariateTreeClassifier": "bayestree.estimators.bivariate",
-    "BivariateTreeRegressor": "bayestree.estimators.bivariate",
-    "ConvexPolytopeTreeClassifier": "bayestree.estimators.cpt",
-    "ConvexPolytopeTreeRegressor": "bayestree.estimators.cpt",
-    "ConvexPolytopeTreeSurvival": "bayestree.estimators.survival",
-    "EndToEndForestClassifier": "bayestree.literature.end_to_end_forest",
-    "EndToEndForestRegressor": "bayestree.literature.end_to_end_forest",
-    "EndToEndTreeClassifier": "bayestree.literature.end_to_end",
-    "EndToEndTreeRegressor": "bayestree.literature.end_to_end",
-    "LocallyConstantEnsembleClassifier": "bayestree.literature.locally_constant_ensemble",
-    "LocallyConstantEnsembleRegressor": "bayestree.literature.locally_constant_ensemble",
-    "LocallyConstantTreeClassifier": "bayestree.literature.locally_constant",
-    "LocallyConstantTreeRegressor": "bayestree.literature.locally_constant",
-    "NeuralDecisionForestClassifier": "bayestree.literature.neural_forest",
-    "NeuralDecisionForestRegressor": "bayestree.literature.neural_forest",
-    "NonGreedyTreeClassifier": "bayestree.estimators.non_greedy",
-    "NonGreedyTreeRegressor": "bayestree.estimators.non_greedy",
-    "ObliqueTreeClassifier": "bayestree.estimators.oblique",
-    "ObliqueTreeRegressor": "bayestree.estimators.oblique",
-    "WeightedObliqueTreeClassifier": "bayestree.literature.weighted_oblique",
-    "WeightedObliqueTreeRegressor": "bayestree.literature.weighted_oblique",
-}
+TASKS = ("classification", "regression", "survival")
+GUESSED = TASKS[:2]  # the tasks between which a target can decide
+
+
+@dataclass(frozen=True)
+class Named:
+    """A tree by its module, the names of its estimators, and the parameters that define it."""
+
+    module: str  # within the package
+    classifier: str
+    regressor: str | None = None
+    survival: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # cannot be changed
+    start: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ
+
+    def of(self, task: str) -> str | None:
+        """Name of the estimator for a task, if there is one."""
+        return dict(zip(TASKS, (self.classifier, self.regressor, self.survival), strict=True))[task]
+
 
 CPT = (
+    "estimators.cpt",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
     "ConvexPolytopeTreeSurvival",
 )
-OBLIQUE = ("ObliqueTreeClassifier", "ObliqueTreeRegressor")
-TAO = ("AlternatingTreeClassifier", "AlternatingTreeRegressor")
+OBLIQUE = ("literature.oblique", "ObliqueTreeClassifier", "ObliqueTreeRegressor")
+TAO = ("literature.tao.estimators", "AlternatingTreeClassifier", "AlternatingTreeRegressor")
+
+#: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
+TREES: dict[str, Named] = {
+    "cpt": Named(*CPT, start={"n_experts": 20}),
+    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
+    "e2edt": Named("literature.end_to_end", "EndToEndTreeClassifier", "EndToEndTreeRegressor"),
+    "e2edf": Named(
+        "literature.end_to_end_forest", "EndToEndForestClassifier", "EndToEndForestRegressor"
+    ),
+    "wodt": Named(
+        "literature.weighted_oblique",
+        "WeightedObliqueTreeClassifier",
+        "WeightedObliqueTreeRegressor",
+    ),
+    "tao": Named(*TAO, fixed={"split": "oblique"}),
+    "tao-sparse": Named(*TAO, fixed={"split": "oblique"}, start={"l1": 1.0}),
+    "tao-axis": Named(*TAO, fixed={"split": "axis"}),
+    "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
+    "bivariate": Named("literature.bivariate", "BivariateTreeClassifier", "BivariateTreeRegressor"),
+    "lcn": Named(
+        "literature.locally_constant",
+        "LocallyConstantTreeClassifier",
+        "LocallyConstantTreeRegressor",
+    ),
+    "elcn": Named(
+        "literature.locally_constant_ensemble",
+        "LocallyConstantEnsembleClassifier",
+        "LocallyConstantEnsembleRegressor",
+    ),
+    "ndf": Named(
+        "literature.neural_forest",
+        "NeuralDecisionForestClassifier",
+        "NeuralDecisionForestRegressor",
+    ),
+    "adf": Named("literature.alternating_forest", "AlternatingDecisionForestClassifier"),
+    "hhcart": Named(*OBLIQUE, fixed={"splitter": "hhcart"}),
+    "oc1": Named(*OBLIQUE, fixed={"splitter": "oc1"}),
+    "cart-lc": Named(*OBLIQUE, fixed={"splitter": "cart-lc"}),
+    "co2": Named(*OBLIQUE, fixed={"splitter": "co2"}),
+    "non-greedy": Named(
+        "literature.non_greedy", "NonGreedyTreeClassifier", "NonGreedyTreeRegressor"
+    ),
+    "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
+}
+
+#: The module that defines each estimator, or the class if it was registered.
+ESTIMATORS: dict[str, str | type] = {
+    **{
+        name: f"bayestree.{tree.module}"
+        for tree in TREES.values()
+        for name in map(tree.of, TASKS)
+        if name
+    },
+    "ConvexPolytopeTreeSurvival": "bayestree.estimators.survival",
+}
+
+#: Inference methods and searches of these trees that are public in ``bayestree.inference``.
+METHODS = dict.fromkeys(("Tao", "tao"), "bayestree.literature.tao") | dict.fromkeys(
+    ("CO2", "OC1", "SEARCHES", "CartLC", "Guide", "HHCart"), "bayestree.literature.oblique"
+)
 
 
 def estimator_class(name: str) -> Any:
     """The class of an estimator by its name."""
     known = ESTIMATORS[name]
     return getattr(importlib.import_module(known), name) if isinstance(known, str) else known
+
+
+def method(name: str) -> Any:
+    """A public inference method or search of a tree by its name."""
+    return getattr(importlib.import_module(METHODS[name]), name)
 
 
 def register(kind: type) -> None:
@@ -61,49 +119,6 @@ def register(kind: type) -> None:
         ESTIMATORS[name] = kind
     elif estimator_class(name) is not kind:
         raise ValueError(f"{name} is an estimator of the package; choose another name.")
-
-
-@dataclass(frozen=True)
-class Named:
-    """A tree by the names of its estimators, and the parameters that define it."""
-
-    classifier: str
-    regressor: str | None = None
-    survival: str | None = None
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # cannot be changed
-    start: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ
-
-    def of(self, task: str) -> str | None:
-        """Name of the estimator for a task, if there is one."""
-        return dict(zip(TASKS, (self.classifier, self.regressor, self.survival), strict=True))[task]
-
-
-TASKS = ("classification", "regression", "survival")
-GUESSED = TASKS[:2]  # the tasks between which a target can decide
-
-#: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
-TREES: dict[str, Named] = {
-    "cpt": Named(*CPT, start={"n_experts": 20}),
-    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
-    "e2edt": Named("EndToEndTreeClassifier", "EndToEndTreeRegressor"),
-    "e2edf": Named("EndToEndForestClassifier", "EndToEndForestRegressor"),
-    "wodt": Named("WeightedObliqueTreeClassifier", "WeightedObliqueTreeRegressor"),
-    "tao": Named(*TAO, fixed={"split": "oblique"}),
-    "tao-sparse": Named(*TAO, fixed={"split": "oblique"}, start={"l1": 1.0}),
-    "tao-axis": Named(*TAO, fixed={"split": "axis"}),
-    "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
-    "bivariate": Named("BivariateTreeClassifier", "BivariateTreeRegressor"),
-    "lcn": Named("LocallyConstantTreeClassifier", "LocallyConstantTreeRegressor"),
-    "elcn": Named("LocallyConstantEnsembleClassifier", "LocallyConstantEnsembleRegressor"),
-    "ndf": Named("NeuralDecisionForestClassifier", "NeuralDecisionForestRegressor"),
-    "adf": Named("AlternatingDecisionForestClassifier"),
-    "hhcart": Named(*OBLIQUE, fixed={"splitter": "hhcart"}),
-    "oc1": Named(*OBLIQUE, fixed={"splitter": "oc1"}),
-    "cart-lc": Named(*OBLIQUE, fixed={"splitter": "cart-lc"}),
-    "co2": Named(*OBLIQUE, fixed={"splitter": "co2"}),
-    "non-greedy": Named("NonGreedyTreeClassifier", "NonGreedyTreeRegressor"),
-    "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
-}
 
 
 def tasks_of(tree: str) -> list[str]:

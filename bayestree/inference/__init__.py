@@ -1,5 +1,8 @@
 """Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (SVI, NUTS, SMC)."""
 
+import importlib
+from typing import Any
+
 from bayestree.inference.data import Data, Units
 from bayestree.inference.em import Em, em
 from bayestree.inference.grow import Growth, grow
@@ -12,7 +15,6 @@ from bayestree.inference.settings import Stage
 from bayestree.inference.single_leaf import single_leaf
 from bayestree.inference.smc import Smc, smc
 from bayestree.inference.svi import Svi, svi
-from bayestree.inference.tao import Tao, tao
 from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
 
 __all__ = [
@@ -41,3 +43,9 @@ __all__ = [
     "svi",
     "tao",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Tao", "tao"):  # of a tree from the literature, which builds on this package
+        return importlib.import_module("bayestree.estimators.registry").method(name)
+    raise AttributeError(f"module 'bayestree.inference' has no attribute {name!r}")

@@ -25,7 +25,7 @@ from bayestree import (
 )
 from bayestree._utils.parameters import ParameterError
 from bayestree.inference.splitters.cuts import best_cuts, quality_of
-from bayestree.inference.splitters.oc1 import OC1
+from bayestree.inference.splitters.searches import OC1
 from bayestree.models import LinearGaussian
 from bayestree.models.leaves.linear import LinearError
 from bayestree.tables import UnusedColumnsWarning

@@ -32,8 +32,7 @@ from bayestree import (
     WeightedObliqueTreeRegressor,
 )
 from bayestree.inference import Growth
-from bayestree.inference.splitters.oc1 import OC1
-from bayestree.inference.splitters.searches import SEARCHES
+from bayestree.inference.splitters.searches import OC1, SEARCHES
 from bayestree.models import Network
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}

@@ -12,13 +12,13 @@ from bayestree.inference.facets import SearchOptions, improve_facets
 from bayestree.inference.facets.fits import refit
 from bayestree.inference.facets.search import FacetSearch
 from bayestree.inference.facets.starts import guide_around
-from bayestree.inference.splitters.bivariate import BivariateSplitter
+from bayestree.literature.bivariate import BivariateSplitter
 from bayestree.literature.end_to_end import EndToEndSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Flat, Laplace, Oblique, Priors, named
 from tests.inference.problems import quadrants, soft_tree
-from tests.inference.tao.cases import classes, model_of
 from tests.interrupted import check_every_stop, same_posterior
+from tests.literature.tao.cases import classes, model_of
 
 # Whole fits of every estimator are interrupted in tests/estimators/test_interrupted.py.
 pytestmark = pytest.mark.statistical

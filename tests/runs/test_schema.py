@@ -10,7 +10,7 @@ import pytest
 
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.inference import Smc
-from bayestree.inference.splitters.oc1 import OC1
+from bayestree.inference.splitters.searches import OC1
 from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.toml import read_toml

@@ -1,22 +1,16 @@
-"""The searches for hyperplanes by name."""
+"""Searches for hyperplanes with their settings, for ``ObliqueTreeClassifier(splitter=...)``.
 
-from collections.abc import Mapping
-from typing import Literal
+They belong to trees from the literature, which build on this package, and are imported when they
+are first used.
+"""
 
-from bayestree.inference.splitters.cart_lc import CartLC
-from bayestree.inference.splitters.co2 import CO2
-from bayestree.inference.splitters.guide import Guide
-from bayestree.inference.splitters.hhcart import HHCart
-from bayestree.inference.splitters.oc1 import OC1
-from bayestree.inference.splitters.planes import PlaneSearch
+import importlib
+from typing import Any
 
-__all__ = ["CO2", "OC1", "SEARCHES", "CartLC", "Guide", "HHCart", "SearchName"]
+_SEARCHES = ("CO2", "OC1", "SEARCHES", "CartLC", "Guide", "HHCart")
 
-SearchName = Literal["cart-lc", "co2", "guide", "hhcart", "oc1"]
-SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
-    "cart-lc": CartLC,
-    "co2": CO2,
-    "guide": Guide,
-    "hhcart": HHCart,
-    "oc1": OC1,
-}
+
+def __getattr__(name: str) -> Any:
+    if name in _SEARCHES:
+        return importlib.import_module("bayestree.estimators.registry").method(name)
+    raise AttributeError(f"module 'bayestree.inference.splitters.searches' has no {name!r}")

@@ -6,8 +6,8 @@ import numpy as np
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, NonNegative, Size, declare
-from bayestree.inference.splitters.cart_lc import Start
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch
+from bayestree.literature.cart_lc import Start
 
 SHARE = 0.1  # of its first value, by which the probability of a sideways move falls
 

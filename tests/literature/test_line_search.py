@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayestree.inference.splitters import bivariate_rows, cuts
-from bayestree.inference.splitters.bivariate_search import LineSearch, Node
+from bayestree.inference.splitters import cuts
+from bayestree.literature import _line_search
+from bayestree.literature._line_search import LineNode, LineSearch
 from bayestree.models.criteria import Entropy, Gini
 
 
@@ -59,11 +60,11 @@ def problem(kind, *, n=40, d=4, levels=None, seed=0):
 @pytest.mark.parametrize("min_leaf", [1, 8])
 def test_the_best_of_all_cuts(kind, levels, cells, min_leaf, monkeypatch):
     if cells:  # also where they save no time
-        monkeypatch.setattr(bivariate_rows, "OVERHEAD", -1)
+        monkeypatch.setattr(_line_search, "OVERHEAD", -1)
     seed = 3
     X, statistics, weights, quality = problem(kind, levels=levels, seed=seed)
     search = LineSearch(n_orientations=6, min_leaf=min_leaf)
-    node = Node(search, X, statistics, weights, quality)
+    node = LineNode(search, X, statistics, weights, quality)
     cases = [
         (node.single(), [np.ones(1)], [(j,) for j in range(4)]),
         (node.pair(), search.orientations(), list(combinations(range(4), 2))),
@@ -88,7 +89,7 @@ def test_a_diagonal_by_hand():
     """Two columns, standardised already: x0 + x1 separates, and the gap is that of the middle."""
     X = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     signed = np.array([[-1.0], [-1.0], [-1.0], [1.0]])
-    node = Node(LineSearch(n_orientations=4), X, signed, np.ones(4), agreement)
+    node = LineNode(LineSearch(n_orientations=4), X, signed, np.ones(4), agreement)
     # one feature: three of four, quality 2 - 1 = 1 above the mean of two wrong
     assert node.single().quality == pytest.approx(1.0)
     # 67.5 degrees: projections -1.307, 0.541, -0.541, 1.307; 22.5 degrees is its mirror image
@@ -104,13 +105,13 @@ def test_a_diagonal_by_hand():
 def test_of_equal_cuts_the_widest_gap():
     X = np.array([[0.0, 0.0], [1.0, 4.9], [9.0, 5.1], [10.0, 10.0]])
     signed = np.array([[-1.0], [-1.0], [1.0], [1.0]])
-    line = Node(LineSearch(), X, signed, np.ones(4), agreement).single()
+    line = LineNode(LineSearch(), X, signed, np.ones(4), agreement).single()
     assert line.features.tolist() == [0]
     assert -line.intercept / line.coefficient[0] == pytest.approx(5.0)
     # the cuts at 1.5 and at 7 leave one row wrong each
     X = np.array([0.0, 1.0, 2.0, 5.0, 9.0, 10.0])[:, None]
     signed = np.array([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])[:, None]
-    line = Node(LineSearch(), X, signed, np.ones(6), agreement).single()
+    line = LineNode(LineSearch(), X, signed, np.ones(6), agreement).single()
     assert line.quality == pytest.approx(2.0)
     assert -line.intercept / line.coefficient[0] == pytest.approx(7.0)
 
@@ -126,8 +127,8 @@ def test_orientations_leave_out_the_axes(n):
 def test_a_screen_searches_what_it_passes_on_exactly():
     X, statistics, weights, quality = problem("gini", n=300, d=8)
     X[:, 5] += 3 * X[:, 2] + 2.0 * statistics.argmax(1)
-    every = Node(LineSearch(budget=math.inf), X, statistics, weights, quality).pair()
-    screened = Node(LineSearch(budget=0, n_refined=3), X, statistics, weights, quality).pair()
+    every = LineNode(LineSearch(budget=math.inf), X, statistics, weights, quality).pair()
+    screened = LineNode(LineSearch(budget=0, n_refined=3), X, statistics, weights, quality).pair()
     assert screened.features.tolist() == every.features.tolist() == [2, 5]
     assert screened.quality == every.quality
 
@@ -136,19 +137,19 @@ def test_more_pairs_than_allowed_are_those_of_the_best_features():
     X, statistics, weights, quality = problem("gini", n=200, d=6)
     X[:, 1] += statistics.argmax(1)
     X[:, 4] -= statistics.argmax(1)
-    line = Node(LineSearch(max_pairs=1), X, statistics, weights, quality).pair()
+    line = LineNode(LineSearch(max_pairs=1), X, statistics, weights, quality).pair()
     assert line.features.tolist() == [1, 4]
 
 
 def test_columns_without_a_cut():
     statistics, weights = np.array([[1.0], [-1.0], [1.0]]), np.ones(3)
     constant = np.full((3, 2), 0.1)
-    node = Node(LineSearch(), constant, statistics, weights, agreement)
+    node = LineNode(LineSearch(), constant, statistics, weights, agreement)
     assert node.single() is None
     assert node.pair() is None
     one = np.array([[0.1, 1e9 + 1e-8], [0.1, 1e9], [0.1, 1e9 - 1e-8]])  # rounding is no spread
-    assert Node(LineSearch(), one, statistics, weights, agreement).single() is None
-    line = Node(LineSearch(min_leaf=2), np.eye(3), statistics, weights, agreement)
+    assert LineNode(LineSearch(), one, statistics, weights, agreement).single() is None
+    line = LineNode(LineSearch(min_leaf=2), np.eye(3), statistics, weights, agreement)
     assert line.single() is None
 
 
@@ -157,7 +158,7 @@ def test_rows_that_are_alike_stay_together():
     X = np.array([[0.1, 0.3], [0.1 + 1e-17, 0.3], [0.3, 0.1], [0.5, 0.9]])
     X = np.concatenate([X, X[:1] + 1e-16])
     signed = np.array([[1.0], [-1.0], [1.0], [1.0], [-1.0]])
-    node = Node(LineSearch(), X, signed, np.ones(5), agreement)
+    node = LineNode(LineSearch(), X, signed, np.ones(5), agreement)
     for line in (node.single(), node.pair()):
         right = X[:, line.features] @ line.coefficient + line.intercept > 0
         assert right[0] == right[1] == right[4]
@@ -168,8 +169,8 @@ def test_weights_are_repeats():
     times = np.random.default_rng(0).integers(1, 4, size=30)
     classes = (statistics > 0) * 1.0
     rows = np.repeat(np.arange(30), times)
-    weighted = Node(LineSearch(), X, classes * times[:, None], times, quality).pair()
-    repeated = Node(LineSearch(), X[rows], classes[rows], np.ones(len(rows)), quality).pair()
+    weighted = LineNode(LineSearch(), X, classes * times[:, None], times, quality).pair()
+    repeated = LineNode(LineSearch(), X[rows], classes[rows], np.ones(len(rows)), quality).pair()
     assert weighted.features.tolist() == repeated.features.tolist()
     np.testing.assert_allclose(weighted.coefficient, repeated.coefficient)
     np.testing.assert_allclose(weighted.quality, repeated.quality)
@@ -193,7 +194,7 @@ def test_sums_by_the_class_of_each_row_find_the_same_lines(criterion, min_leaf):
     statistics = np.eye(40)[label] * weights[:, None]
     search = LineSearch(n_orientations=6, min_leaf=min_leaf, budget=100.0)  # screens the pairs
     each = [
-        Node(search, X, statistics, weights, cuts.quality_of(criterion), classes=classes)
+        LineNode(search, X, statistics, weights, cuts.quality_of(criterion), classes=classes)
         for classes in (None, cuts.Classes.of(statistics.T, criterion, 20))
     ]
     for find in ("single", "pair"):

@@ -3,6 +3,8 @@
 from functools import partial
 from typing import Annotated, Literal
 
+import torch
+
 from bayestree import inference
 from bayestree._utils.parameters import Model, NonNegative, ParameterError, declare
 from bayestree.estimators._base import BaseTree
@@ -10,7 +12,7 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._leaf_families import ShareLeaves
 from bayestree.estimators._parameters import Depth, Limits, ShownRun
 from bayestree.inference import Data, Posterior
-from bayestree.inference.cost_complexity import cost_complexity
+from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.protocol import Splitter
 from bayestree.models import SoftTree
 from bayestree.models.criteria import Criterion, Entropy, Gini, Twoing
@@ -82,3 +84,40 @@ class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
                 "whose splits are compared by their likelihood; leave criterion at 'entropy', or "
                 "set leaf='constant'."
             )
+
+
+def cost_complexity(
+    tree: GrowingTree, kept: set[int], alpha: float, criterion: Criterion
+) -> set[int]:
+    """Split nodes of the smallest subtree that minimises impurity + alpha x number of leaves.
+
+    ``kept`` are the nodes that are split, ``alpha`` the cost of a leaf relative to the mean
+    impurity of the rows under the ``criterion`` (scikit-learn's ``ccp_alpha``, but entropies are in
+    nats): of leaves that regress on the features, of what these leave unexplained.
+    """
+    total = float(tree.data.weights.sum())
+    cost: dict[int, float] = {}
+    remaining: set[int] = set()
+    for i in range(len(tree.nodes) - 1, -1, -1):  # children come after their parents
+        node = tree.nodes[i]
+        rows = node.rows
+        sums = tree.model.leaf.statistics(tree.data.y[rows], tree.data.weights[rows]).sum(0)
+        cost[i] = alpha + float(criterion.impurity(sums.to(torch.float64))) / total
+        if i not in kept:
+            continue
+        below = sum(cost[child] for child in node.children)
+        if below < cost[i] - 1e-12:  # prefer the smaller tree in a tie
+            cost[i] = below
+            remaining.add(i)
+    return _reachable(tree, remaining)
+
+
+def _reachable(tree: GrowingTree, remaining: set[int]) -> set[int]:
+    """Nodes whose ancestors all remain."""
+    found, waiting = set(), [0]
+    while waiting:
+        i = waiting.pop()
+        if i in remaining:
+            found.add(i)
+            waiting += tree.nodes[i].children
+    return found

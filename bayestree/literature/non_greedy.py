@@ -15,27 +15,104 @@ of a row's path. Here the maximum over all leaves takes one pass up the tree, fo
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.inference.data import PART, Data
+from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
+from bayestree.estimators._parameters import Precision
+from bayestree.estimators._regressor import TreeRegressor
+from bayestree.inference import Data, Posterior, Stage
+from bayestree.inference.data import PART
 from bayestree.inference.expectation import levels
-from bayestree.inference.posterior import Posterior
-from bayestree.inference.tao.starts import sites_of, splits_of
 from bayestree.inference.training import RunningSums
-from bayestree.models.soft_tree import SoftTree
+from bayestree.literature._initial import InitialTree
+from bayestree.literature._settings import method_of
+from bayestree.literature.tao.splits import sites_of, splits_of
+from bayestree.models import SoftTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 MEMORY = 0.9  # of the momentum
 
 
-class Inference(NamedTuple):
+@declare
+class GradientSteps:
+    """Settings of the method that its estimators share."""
+
+    nu: Annotated[
+        Positive,
+        Model(
+            "Maximum square of the norm of a hyperplane on the scaled features, intercept "
+            "included; small values smooth the bound."
+        ),
+    ] = 16.0
+    epochs: Annotated[Count, Inference("Passes over the rows.")] = 50
+    batch_size: Annotated[Count, Inference("Rows in a step.")] = 100
+    learning_rate: Annotated[
+        Positive, Inference("First step size over sqrt(nu); it falls to 0 along a cosine.")
+    ] = 0.1
+
+
+@declare
+class NonGreedy(GradientSteps, Stage):
+    """Settings of the descent on the bound of a whole tree.
+
+    {parameters}
+    """
+
+    refines = False  # of soft trees; it starts from a deterministic one
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Tree | Posterior,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Optimise all splits and leaves of a tree together, starting from ``init``.
+
+        Returns
+        -------
+        Posterior
+            One draw: of the initial tree and those after each epoch, the one of the least
+            -log p(y) of the training rows; ``stats["loss"]`` has them all.
+        """
+        self.check(model)
+        data = data.for_leaf(model.leaf)
+        model.leaf.check(data.y)
+        topology, splits = splits_of(init, model)
+        model = model.with_(topology=topology)
+        start = sites_of(splits, model, data.X.shape[1])
+        planes = torch.cat((start["hyperplane"][:, 0], start["intercept"]), dim=1).to(data.X)
+        with seeded(draw_seed(random_state)):
+            descent = _Descent(model, data, planes, self.nu)
+            parts = {"descent": descent}
+            track = Track(range(self.epochs), "non-greedy", show=progress, parts=parts)
+            for epoch in track:
+                falling = (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0
+                descent.epoch(self.batch_size, self.learning_rate * falling)
+                track.note(f"loss {descent.trace[-1]:,.0f}")
+        descent.planes = descent.best
+        _, sums = descent.measure()
+        sites = {"hyperplane": descent.best[:, None, :-1], "intercept": descent.best[:, -1:]}
+        return Posterior.from_point(
+            model,
+            sites | model.leaf.estimate(sums),
+            "non-greedy",
+            stats={"loss": np.array(descent.trace)},
+        )
+
+
+class BestSides(NamedTuple):
     """The best sides of the nodes, V nodes and L leaves, for n rows."""
 
     bound: Tensor  # (n,), at least the loss of each row
@@ -43,7 +120,7 @@ class Inference(NamedTuple):
     passed: Tensor  # (V + L, n): whether the path of g passes a node, then a leaf
 
 
-def augmented(scores: Tensor, loss: Tensor, topology: Topology) -> Inference:
+def augmented(scores: Tensor, loss: Tensor, topology: Topology) -> BestSides:
     """The sides that maximise scores plus loss, from scores (V, n) and losses of leaves (L, n).
 
     In a tie a row goes where its score sends it.
@@ -57,7 +134,7 @@ def augmented(scores: Tensor, loss: Tensor, topology: Topology) -> Inference:
         to_right = value[level.right] + 2.0 * score.clamp_max(0.0)
         right[level.nodes] = torch.where(score > 0, to_right >= to_left, to_right > to_left)
         value[level.nodes] = torch.maximum(to_left, to_right)
-    return Inference(value[0].clone(), right, _passed(right, topology))
+    return BestSides(value[0].clone(), right, _passed(right, topology))
 
 
 def _passed(right: Tensor, topology: Topology) -> Tensor:
@@ -71,7 +148,7 @@ def _passed(right: Tensor, topology: Topology) -> Tensor:
     return passed
 
 
-class Descent:
+class _Descent:
     """The hyperplanes (V, d + 1) of a tree, their momentum and leaves, and the best so far."""
 
     def __init__(self, model: SoftTree, data: Data, planes: Tensor, nu: float) -> None:
@@ -142,45 +219,76 @@ class Descent:
         running.update(sums, len(batch.X) / len(self.data.X))
 
 
-def non_greedy(
-    model: SoftTree,
-    data: Data,
-    *,
-    init: Tree | Posterior,
-    nu: float,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    random_state: RandomState = None,
-    progress: bool = False,
-) -> Posterior:
-    """Optimise all splits and leaves of a tree together, starting from ``init``.
+@declare
+class BaseNonGreedyTree(GradientSteps, Precision, InitialTree):
+    """Start from a tree and descend on a bound of its loss; subclasses add y.
 
-    Returns
-    -------
-    Posterior
-        One draw: of the initial tree and those after each epoch, the one of the least
-        -log p(y) of the training rows; ``stats["loss"]`` has them all.
+    Attributes
+    ----------
+    posterior_ : Posterior
+        Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is -log p(y) of
+        the training rows, of the initial tree and after each epoch.
     """
-    data = data.for_leaf(model.leaf)
-    model.leaf.check(data.y)
-    topology, splits = splits_of(init, model)
-    model = model.with_(topology=topology)
-    start = sites_of(splits, model, data.X.shape[1])
-    planes = torch.cat((start["hyperplane"][:, 0], start["intercept"]), dim=1).to(data.X)
-    with seeded(draw_seed(random_state)):
-        descent = Descent(model, data, planes, nu)
-        track = Track(range(epochs), "non-greedy", show=progress, parts={"descent": descent})
-        for epoch in track:
-            falling = (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
-            descent.epoch(batch_size, learning_rate * falling)
-            track.note(f"loss {descent.trace[-1]:,.0f}")
-    descent.planes = descent.best
-    _, sums = descent.measure()
-    sites = {"hyperplane": descent.best[:, None, :-1], "intercept": descent.best[:, -1:]}
-    return Posterior.from_point(
-        model,
-        sites | model.leaf.estimate(sums),
-        "non-greedy",
-        stats={"loss": np.array(descent.trace)},
-    )
+
+    max_depth = 8
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        method = method_of(NonGreedy, self)
+        found = method.fit(
+            model,
+            data,
+            init=self._start(data, model.leaf),
+            random_state=self.random_state,
+            progress=bool(self.verbose),
+        )
+        reason = self._why_no_split(data)
+        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
+        return found
+
+
+@declare
+class NonGreedyTreeClassifier(ShareLeaves, TreeClassifier, BaseNonGreedyTree):
+    """Oblique decision tree whose splits are optimised together, on a bound of the tree's loss.
+
+    Norouzi, Collins, Johnson, Fleet and Kohli, "Efficient non-greedy optimization of decision
+    trees" (NIPS, 2015). Starting from an initial tree, stochastic gradient descent lowers a
+    convex-concave upper bound on -log P(y) of the deterministic tree, in all splits and leaves. The
+    greedy form for single splits is ``ObliqueTreeClassifier(splitter="co2")``.
+
+    {parameters}
+
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import NonGreedyTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = NonGreedyTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+    >>> bool(clf.score(X, y) > 0.95)
+    True
+    """
+
+
+@declare
+class NonGreedyTreeRegressor(MeanLeaves, TreeRegressor, BaseNonGreedyTree):
+    """Oblique regression tree whose splits are optimised together, on a bound of the tree's loss.
+
+    Like :class:`NonGreedyTreeClassifier`, with normal leaves: the loss is -log p(y).
+
+    {parameters}
+
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import NonGreedyTreeRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = NonGreedyTreeRegressor(max_depth=2, random_state=0).fit(X, y)
+    >>> reg.get_n_leaves()
+    4
+    """
+
+    max_depth = 5
+    min_leaf = 10

@@ -1,37 +1,36 @@
 """Tree alternating optimisation (Carreira-Perpinan and Tavallali, 2018)."""
 
 import math
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import Parallel
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree.inference.data import Data
-from bayestree.inference.posterior import Posterior
+from bayestree.inference import Data, Posterior
 from bayestree.inference.settings import Stage, as_function
-from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver
-from bayestree.inference.tao.starts import sites_of, splits_of
-from bayestree.inference.tao.state import Alternation, Reach, redundant_nodes
-from bayestree.inference.tao.sweep import sweep
-from bayestree.inference.tao.table import solver_for
-from bayestree.models.soft_tree import SoftTree
+from bayestree.literature.tao.solvers import solver_for
+from bayestree.literature.tao.splits import (
+    NodeSplit,
+    ReducedSolver,
+    reduced_loss,
+    sites_of,
+    splits_of,
+)
+from bayestree.models import SoftTree
+from bayestree.models.likelihoods import LeafRule
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-
-class _Best(NamedTuple):
-    objective: float
-    splits: list[NodeSplit]
-    values: NDArray[Any]
-    reach: Reach
+SPARSE = 4  # splits using fewer than 1 / SPARSE of the features are scored on those only
 
 
 @declare
@@ -160,6 +159,210 @@ def _leaf_sites(
     sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
     place = torch.as_tensor(leaf, device=statistics.device)
     return model.leaf.estimate(sums.index_add_(0, place, statistics))
+
+
+class Reach(NamedTuple):
+    """Routing of all rows (the reduced sets)."""
+
+    rows: list[IntArray]  # rows that reach each node
+    right: list[BoolArray]  # their sides at the node
+    leaf: IntArray  # (n,)
+
+
+@dataclass
+class Alternation:
+    """A tree during its optimisation; ``values`` are the leaves' parameters under ``rule``."""
+
+    X: AnyArray
+    weights: FloatArray
+    topology: Topology
+    splits: list[NodeSplit]
+    rule: LeafRule
+    values: AnyArray
+
+    def levels(self) -> list[list[int]]:
+        """Nodes of each depth, the root first."""
+        depth = self.topology.node_depth
+        return [np.flatnonzero(depth == level).tolist() for level in range(self.topology.depth)]
+
+    def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
+        """Mask of the rows that a split sends right."""
+        used = np.flatnonzero(split.hyperplane.any(axis=0))
+        if len(used) == 0:
+            return np.broadcast_to(split.goes_right(self.X[:1, :]), rows.shape)
+        if len(used) * SPARSE < split.n_features:
+            part = split._replace(hyperplane=split.hyperplane[:, used])
+            return part.goes_right(self.X[rows[:, None], used])
+        return split.goes_right(self.X if len(rows) == len(self.X) else self.X[rows])
+
+    def reach(self) -> Reach:
+        """Route all rows through the tree."""
+        n_nodes = self.topology.n_nodes
+        none = np.empty(0, dtype=np.int64)
+        rows = [none] * n_nodes
+        right = [none.astype(bool)] * n_nodes
+        leaf = np.zeros(len(self.X), dtype=np.int64)
+        if n_nodes:
+            rows[0] = np.arange(len(self.X))
+        for node in range(n_nodes):
+            right[node] = self.sides(self.splits[node], rows[node])
+            for child, taken in zip(
+                self.topology.children[node], (~right[node], right[node]), strict=True
+            ):
+                if child >= 0:
+                    rows[child] = rows[node][taken]
+                else:
+                    leaf[rows[node][taken]] = ~child
+        return Reach(rows, right, leaf)
+
+    def leaves_below(self, child: int, rows: IntArray) -> IntArray:
+        """Leaf that each of ``rows`` reaches from a child, a node or ``~leaf``."""
+        leaf = np.empty(len(rows), dtype=np.int64)
+        waiting = [(child, np.arange(len(rows)))]
+        while waiting:
+            node, places = waiting.pop()
+            if node < 0:
+                leaf[places] = ~node
+            elif len(places):
+                right = self.sides(self.splits[node], rows[places])
+                left, other = self.topology.children[node].tolist()
+                waiting += [(left, places[~right]), (other, places[right])]
+        return leaf
+
+    def losses(self, leaf: IntArray, rows: IntArray) -> FloatArray:
+        """Unweighted loss of each row in a leaf."""
+        return self.rule.loss(self.values, leaf, rows)
+
+
+def redundant_nodes(topology: Topology, reach: Reach, values: AnyArray) -> IntArray:
+    """The side that replaces each redundant node, or -1 if the node is needed, shape (V,).
+
+    A node whose training rows all go one way is replaced by that child, and one whose children
+    are leaves with equal ``values`` by either of them. Proceeding upwards, this turns subtrees
+    of one class into leaves.
+    """
+    bypass = np.full(topology.n_nodes, -1, dtype=np.int64)
+    for node in range(topology.n_nodes - 1, -1, -1):
+        right = reach.right[node]
+        if not right.any() or right.all():
+            bypass[node] = int(right.any())
+            continue
+        ends = [_resolve(topology, bypass, int(child)) for child in topology.children[node]]
+        if max(ends) < 0 and np.array_equal(values[~ends[0]], values[~ends[1]]):
+            bypass[node] = 0
+    return bypass
+
+
+def _resolve(topology: Topology, bypass: IntArray, child: int) -> int:
+    """The node or leaf that replaces a child after redundant nodes are removed."""
+    while child >= 0 and bypass[child] >= 0:
+        child = int(topology.children[child, bypass[child]])
+    return child
+
+
+class ReducedProblem(NamedTuple):
+    """The losses of a node's rows on either side, with all other nodes fixed."""
+
+    rows: IntArray  # (m,): rows that reach the node
+    left: FloatArray  # (m,): unweighted loss of each row below the left child
+    right: FloatArray  # (m,): the same below the right child
+
+    @property
+    def cares(self) -> BoolArray:
+        """The care set: rows for which the side matters."""
+        return self.left != self.right
+
+
+def reduced_problem(tree: Alternation, reach: Reach, cost: FloatArray, node: int) -> ReducedProblem:
+    """The reduced problem of a node, given the current subtrees below it.
+
+    ``cost`` is the loss of each row below the child it currently goes to.
+    """
+    rows, goes_right = reach.rows[node], reach.right[node]
+    left, right = cost[rows], cost[rows]
+    for child, taken, loss in zip(
+        tree.topology.children[node].tolist(), (goes_right, ~goes_right), (left, right), strict=True
+    ):
+        others = rows[taken]  # rows that currently go to the other child
+        loss[taken] = tree.losses(tree.leaves_below(child, others), others)
+    return ReducedProblem(rows, left, right)
+
+
+def sweep(
+    tree: Alternation,
+    reach: Reach,
+    solver: ReducedSolver,
+    *,
+    strict: bool = False,
+    parallel: Callable[[Iterable[Any]], Any] | None = None,
+) -> bool:
+    """Update the splits of all nodes in place, in reverse breadth-first order.
+
+    Updating a node does not affect the rows of its ancestors, so the routing ``reach`` is valid
+    throughout; nodes of equal depth share no rows and are updated together, by the threads of a
+    ``joblib.Parallel`` if given. If ``strict``, a split is kept where its replacement would raise
+    the objective. Returns whether any row has changed sides, or any penalty has changed.
+    """
+    cost = tree.losses(reach.leaf, np.arange(len(tree.X)))
+
+    def update(node: int) -> tuple[NodeSplit, FloatArray, bool]:
+        problem = reduced_problem(tree, reach, cost, node)
+        current = tree.splits[node]
+        split = solve(tree, problem, solver, current, strict=strict)
+        goes_right = reach.right[node] if split is current else tree.sides(split, problem.rows)
+        moved = not np.array_equal(goes_right, reach.right[node])
+        moved = moved or solver.penalty(split) != solver.penalty(current)
+        return split, np.where(goes_right, problem.right, problem.left), moved
+
+    changed = False
+    for level in reversed(tree.levels()):
+        nodes = [node for node in level if len(reach.rows[node])]  # others are unchanged
+        if parallel is None or len(nodes) == 1:
+            found = [update(node) for node in nodes]
+        else:
+            found = parallel(delayed(update)(node) for node in nodes)
+        for node, (split, loss, moved) in zip(nodes, found, strict=True):
+            tree.splits[node] = split
+            cost[reach.rows[node]] = loss
+            changed |= moved
+    return changed
+
+
+def solve(
+    tree: Alternation,
+    problem: ReducedProblem,
+    solver: ReducedSolver,
+    current: NodeSplit,
+    *,
+    strict: bool = False,
+) -> NodeSplit:
+    """A split for a node's reduced problem; ``current`` if nothing can be gained."""
+    care = problem.cares
+    penalised = solver.penalty(current) > 0
+    rows = problem.rows[care]
+    weights = tree.weights[rows] * np.abs(problem.left - problem.right)[care]
+    right = (problem.right < problem.left)[care]
+    if not care.any():
+        if not penalised:
+            return current
+        goes_right = current.goes_right(tree.X[problem.rows])
+        return NodeSplit.constant(current, right=2 * int(goes_right.sum()) > len(goes_right))
+    if right.all() or not right.any():
+        return NodeSplit.constant(current, right=bool(right.all()))
+    X = tree.X[rows]
+    split = solver(X, right, weights, current).cast(X.dtype)
+    if strict:
+        old = reduced_loss(current, X, right, weights) + solver.penalty(current)
+        if reduced_loss(split, X, right, weights) + solver.penalty(split) > old:
+            return current
+    return split
+
+
+class _Best(NamedTuple):
+    objective: float
+    splits: list[NodeSplit]
+    values: NDArray[Any]
+    reach: Reach
 
 
 class _Descent:

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from bayestree.inference.tao.axis import AxisSolver, best_cut
-from bayestree.inference.tao.polytope import PolytopeSolver, log_loss
-from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
-from bayestree.inference.tao.state import Reach, redundant_nodes
+from bayestree.literature.tao.alternating import Reach, redundant_nodes
+from bayestree.literature.tao.solvers import AxisSolver, PolytopeSolver, best_cut, log_loss
+from bayestree.literature.tao.splits import NodeSplit, reduced_loss
 from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule, ridge_fit
 from bayestree.topology import Topology
 

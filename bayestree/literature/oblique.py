@@ -1,6 +1,7 @@
 """Trees with one hyperplane in each node, grown by a search, as scikit-learn estimators."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import InstanceOf
 
@@ -8,11 +9,24 @@ from bayestree._utils.parameters import ByName, Model, check_parameters, declare
 from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators._searched import ImpurityClassifier, ImpurityTree
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
-from bayestree.inference.splitters.searches import SEARCHES, SearchName
+from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
+from bayestree.literature.cart_lc import CartLC
+from bayestree.literature.co2 import CO2
+from bayestree.literature.guide import Guide
+from bayestree.literature.hhcart import HHCart
+from bayestree.literature.oc1 import OC1
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
+
+SearchName = Literal["cart-lc", "co2", "guide", "hhcart", "oc1"]
+SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
+    "cart-lc": CartLC,
+    "co2": CO2,
+    "guide": Guide,
+    "hhcart": HHCart,
+    "oc1": OC1,
+}
 
 
 @declare

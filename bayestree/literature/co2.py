@@ -6,8 +6,8 @@ import numpy as np
 
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
-from bayestree.inference.splitters.cart_lc import Start, started
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch
+from bayestree.literature.cart_lc import Start, started
 
 NUS = (0.1, 1.0, 10.0)  # tried if nu is None
 RATES = (0.1, 1.0)  # tried if learning_rate is None

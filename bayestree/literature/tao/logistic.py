@@ -15,7 +15,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.inference.tao.solvers import NodeSplit
+from bayestree.literature.tao.splits import NodeSplit
 
 STEPS = 50  # maximum number of Newton steps
 INNER = 100  # maximum number of steps on a Gram matrix

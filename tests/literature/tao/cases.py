@@ -4,9 +4,8 @@ import numpy as np
 
 from bayestree.baselines import random_oblique
 from bayestree.inference.data import Data
-from bayestree.inference.tao.solvers import NodeSplit
-from bayestree.inference.tao.starts import splits_of
-from bayestree.inference.tao.state import Alternation
+from bayestree.literature.tao.alternating import Alternation
+from bayestree.literature.tao.splits import NodeSplit, splits_of
 from bayestree.models import Categorical, Gaussian, Oblique, named
 from bayestree.models.likelihoods import MajorityRule, MeanRule
 from bayestree.topology import Topology

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from bayestree.inference import Data
-from bayestree.inference.splitters import cart_lc, co2, guide, hhcart, oc1, planes
-from bayestree.inference.splitters.cart_lc import CartLC
-from bayestree.inference.splitters.co2 import CO2
-from bayestree.inference.splitters.guide import Guide
-from bayestree.inference.splitters.hhcart import HHCart
-from bayestree.inference.splitters.oc1 import OC1
+from bayestree.inference.splitters import planes
 from bayestree.inference.splitters.planes import NodeRows, PlaneSplitter, weighted_quartiles
-from bayestree.inference.splitters.searches import SEARCHES
+from bayestree.literature import cart_lc, co2, guide, hhcart, oc1
+from bayestree.literature.cart_lc import CartLC
+from bayestree.literature.co2 import CO2
+from bayestree.literature.guide import Guide
+from bayestree.literature.hhcart import HHCart
+from bayestree.literature.oblique import SEARCHES
+from bayestree.literature.oc1 import OC1
 from bayestree.models import Categorical, Gaussian
 from bayestree.models.criteria import Entropy, Gini
 

@@ -12,9 +12,9 @@ import bayestree
 from bayestree import ObliqueTreeClassifier, ObliqueTreeRegressor
 from bayestree._utils.parameters import declare
 from bayestree.estimators.registry import TREES
-from bayestree.inference.splitters.oc1 import OC1
 from bayestree.inference.splitters.planes import PlaneSearch
-from bayestree.inference.splitters.searches import SEARCHES, SearchName
+from bayestree.literature.oblique import SEARCHES, SearchName
+from bayestree.literature.oc1 import OC1
 from bayestree.models.criteria import Gini, Twoing
 
 

@@ -1,0 +1,281 @@
+"""Solvers of the reduced problem of a node, and which of them a model takes.
+
+Splits by one or two features are found by exact search, convex polytopes by L-BFGS on a surrogate
+of the 0/1 loss; oblique splits are in ``logistic``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree.literature._line_search import Line, LineNode, LineSearch
+from bayestree.literature.tao.logistic import LogisticSolver
+from bayestree.literature.tao.splits import NodeSplit, ReducedSolver, reduced_loss
+from bayestree.models import FeatureCount, Flat, FlatWeights, Laplace, Oblique, Polytope, SoftTree
+
+MAX_ELEMENTS = 4_000_000  # maximum size of the arrays sorted at a time
+
+
+@dataclass(frozen=True)
+class AxisSolver:
+    """The best feature, cut and direction: the exact minimum of the reduced problem.
+
+    The children are given, so x_j > t may go right or left. In a tie, the current split is kept;
+    next, a split that sends all rows to one side is preferred.
+    """
+
+    rate: float = 0.0  # penalty of a split that uses a feature
+
+    def penalty(self, split: NodeSplit) -> float:
+        return self.rate if split.hyperplane.any() else 0.0
+
+    def __call__(
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
+    ) -> NodeSplit:
+        signed = np.where(right, weight, -weight)
+        one_side = float(min(weight[right].sum(), weight[~right].sum()))
+        loss, feature, cut, direction = best_cut(X, right, signed)
+        lowest = min(loss + self.rate, one_side)
+        current_value = reduced_loss(current, X, right, weight) + self.penalty(current)
+        margin = 1e-12 * float(weight.sum())  # rounding of sums in different orders
+        if current_value <= lowest + margin:
+            return current
+        if one_side <= loss + self.rate + margin:
+            return NodeSplit.constant(current, right=bool(signed.sum() > 0))
+        coefficients = np.zeros(X.shape[1], X.dtype)
+        coefficients[feature] = direction
+        return NodeSplit.linear(coefficients, -direction * cut)
+
+
+def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, int, float, float]:
+    """Smallest weighted 0/1 loss of direction * (x_j - cut) > 0, and its j, cut, direction.
+
+    ``signed`` are the weights of the rows, negative for the left class. The loss is infinite if
+    all features are constant.
+    """
+    best = (np.inf, 0, 0.0, 1.0)
+    wide = max(1, MAX_ELEMENTS // len(X))
+    all_right = -float(signed[~right].sum())  # loss of sending every row right
+    for start in range(0, X.shape[1], wide):
+        part = X[:, start : start + wide]
+        order = np.argsort(part, axis=0, kind="stable")
+        values = np.take_along_axis(part, order, axis=0)
+        # Sending the rows below the cut left adds the sum of their signed weights to this loss.
+        left = np.cumsum(signed[order], axis=0)[:-1]
+        possible = values[1:] > values[:-1]
+        for direction in (1.0, -1.0):
+            base = all_right if direction > 0 else float(signed[right].sum())
+            loss = np.where(possible, base + direction * left, np.inf)
+            if loss.size == 0:
+                continue
+            row, column = np.unravel_index(int(loss.argmin()), loss.shape)
+            if loss[row, column] < best[0]:
+                cut = _between(values[row, column], values[row + 1, column], direction)
+                best = (float(loss[row, column]), start + int(column), cut, direction)
+    return best
+
+
+def _between(low: np.floating, high: np.floating, direction: float) -> float:
+    """A cut such that direction * (x - cut) > 0 for exactly one of the two.
+
+    The midpoint, except for adjacent floating-point numbers.
+    """
+    middle = low + (high - low) / 2
+    if low < middle < high:
+        return float(middle)
+    return float(low if direction > 0 else high)
+
+
+ROUNDING = 1e-12  # relative rounding of sums in different orders
+
+
+@dataclass(frozen=True)
+class BivariateSolver:
+    """Minimises weighted 0/1 loss + rate phi(w) over splits by zero, one or two features.
+
+    Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are given, so
+    either side of a line may go right. In a tie, the split with fewer features is preferred, then
+    the current one.
+    """
+
+    rate: float = 0.0  # lambda: cost of a feature, in units of the weights of the rows
+    pair: float = 1.0  # C: cost of two features relative to one
+    search: LineSearch = field(default_factory=LineSearch)
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "pair"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}.")
+
+    def penalty(self, split: NodeSplit) -> float:
+        return self._price(int(np.count_nonzero(split.hyperplane)))
+
+    def _price(self, n_features: int) -> float:
+        return self.rate * (0.0, 1.0, self.pair)[n_features] if n_features <= 2 else np.inf
+
+    def __call__(
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
+    ) -> NodeSplit:
+        rounding = ROUNDING * float(weight.sum())
+        signed = np.where(right, weight, -weight)
+        one_side = float(min(weight[right].sum(), weight[~right].sum()))
+        lowest = one_side
+        best = NodeSplit.constant(current, right=bool(signed.sum() > 0))
+        node = LineNode(self.search, X, signed[:, None], weight, agreement)
+        for n_features, find in ((1, node.single), (2, node.pair)):
+            price = self._price(n_features)
+            if price >= lowest - rounding:
+                continue  # even a split without errors would not be better
+            line = find()
+            if line is None:
+                break
+            split, loss = _directed(line, X, right, weight)
+            if loss + price < lowest - rounding:
+                lowest, best = loss + price, split
+        value = reduced_loss(current, X, right, weight) + self.penalty(current)
+        no_larger = np.count_nonzero(current.hyperplane) <= np.count_nonzero(best.hyperplane)
+        if value < lowest - rounding or (no_larger and value <= lowest + rounding):
+            return current
+        return best
+
+
+def agreement(left: FloatArray, whole: FloatArray) -> FloatArray:
+    """Half the difference in weight between correctly and incorrectly separated rows.
+
+    The statistic is the weight, negative for rows labelled left. With L and W its sums over the
+    left side and all rows, correct minus incorrect is (W - L) - L, or minus that if the sides are
+    exchanged.
+    """
+    return np.abs(whole[0] / 2 - left[0])
+
+
+def _directed(
+    line: Line, X: AnyArray, right: BoolArray, weight: FloatArray
+) -> tuple[NodeSplit, float]:
+    """A line in the direction with the smaller loss, and this loss."""
+    coefficients = np.zeros(X.shape[1])
+    coefficients[line.features] = line.coefficient
+    split = NodeSplit.linear(coefficients, line.intercept).cast(X.dtype)
+    loss, whole = reduced_loss(split, X, right, weight), float(weight.sum())
+    if 2 * loss <= whole:
+        return split, loss
+    other = split._replace(hyperplane=-split.hyperplane, intercept=-split.intercept)
+    return other, whole - loss
+
+
+OUTER = 0.1  # share of the rows outside each facet of a random start
+MIN_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
+
+
+@dataclass(frozen=True)
+class PolytopeSolver:
+    """L-BFGS on the weighted log-loss of P(right) = 1 - exp(-s), from the current experts."""
+
+    #: Penalty on half the squared change of all parameters, which keeps the experts close to the
+    #: current ones where the rows are uninformative.
+    ridge: float = 0.1
+    iterations: int = 50  # maximum number of L-BFGS iterations
+
+    def penalty(self, split: NodeSplit) -> float:
+        return 0.0
+
+    def __call__(
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
+    ) -> NodeSplit:
+        if not current.hyperplane.any():
+            current = _random_experts(current, X)
+        n_experts, n_features = current.hyperplane.shape
+        start = np.concatenate(
+            [current.hyperplane.ravel(), current.intercept, np.log(current.weight)]
+        ).astype(np.float64)
+        split_at = (n_experts * n_features, n_experts * (n_features + 1))
+
+        def unpack(point: FloatArray) -> list[FloatArray]:
+            plane, *others = np.split(point, split_at)
+            return [plane.reshape(n_experts, n_features), *others]
+
+        def objective(point: FloatArray) -> tuple[float, FloatArray]:
+            value, slopes = log_loss(X, right, weight, *unpack(point))
+            change = point - start
+            return value + self.ridge / 2 * float(change @ change), slopes + self.ridge * change
+
+        found = minimize(
+            objective, start, jac=True, method="L-BFGS-B", options={"maxiter": self.iterations}
+        )
+        plane, offset, log_weight = unpack(found.x)
+        return NodeSplit(plane, offset, np.exp(log_weight))
+
+
+def _random_experts(constant: NodeSplit, X: AnyArray) -> NodeSplit:
+    """Experts in random directions, each with ``OUTER`` of the rows on its right side.
+
+    The experts of a constant split are equal and would stay equal under gradient steps.
+    """
+    # A fixed seed: equal rows get equal splits, anywhere in a tree.
+    plane = np.random.default_rng(0).standard_normal(constant.hyperplane.shape)
+    plane /= np.linalg.norm(plane, axis=1, keepdims=True)
+    offset = -np.quantile(X @ plane.T, 1 - OUTER, axis=0)
+    return NodeSplit(plane, offset, np.ones(len(plane)))
+
+
+def log_loss(
+    X: AnyArray,
+    right: BoolArray,
+    weight: FloatArray,
+    plane: FloatArray,
+    offset: FloatArray,
+    log_weight: FloatArray,
+) -> tuple[float, FloatArray]:
+    """-sum_n w_n log P(side_n) and its flat gradient in plane (K, d), offset and log-weight.
+
+    With s = sum_k r_k softplus(a_k), the loss is s on the left and -log(1 - exp(-s)) on the right;
+    ds/da_k = r_k sigmoid(a_k) and ds/d(log r_k) = r_k softplus(a_k).
+    """
+    activation = (X @ plane.T.astype(X.dtype)).astype(np.float64) + offset
+    rate = np.exp(log_weight)
+    votes = np.logaddexp(0.0, activation) * rate
+    score = votes.sum(axis=1) + MIN_RATE
+    each = np.where(right, -np.log(-np.expm1(-score)), score)
+    slope = weight * np.where(right, -np.exp(-score) / -np.expm1(-score), 1.0)
+    inner = slope[:, None] * expit(activation) * rate
+    gradient = (inner.T.astype(X.dtype) @ X).astype(np.float64)
+    flat = np.concatenate([gradient.ravel(), inner.sum(axis=0), slope @ votes])
+    return float(weight @ each), flat
+
+
+#: (class of split, its max_features, class of prior) -> ``(prior, ridge) -> solver``.
+SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolver]] = {
+    (Oblique, None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
+    (Oblique, None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
+    (Oblique, 1, Flat): lambda *_: AxisSolver(),
+    (Oblique, 1, FeatureCount): lambda prior, _: AxisSolver(rate=prior.rate),
+    (Oblique, 2, Flat): lambda *_: BivariateSolver(),
+    (Oblique, 2, FeatureCount): lambda prior, _: BivariateSolver(prior.rate, prior.pair),
+    (Polytope, None, Flat): lambda _, ridge: PolytopeSolver(ridge=ridge),
+}
+
+
+def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
+    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite."""
+    split, prior = model.split, model.priors.hyperplane
+    key = (type(split), getattr(split, "max_features", None), type(prior))
+    if split.weighted and model.priors.weight != FlatWeights():
+        raise ValueError(
+            f"tao supports no penalty on the weights of experts; use FlatWeights() instead of "
+            f"{model.priors.weight!r}."
+        )
+    if key not in SOLVERS:
+        known = ", ".join(
+            f"{kind.__name__}" + (f"(max_features={k})" if k else "") + f" x {law.__name__}"
+            for kind, k, law in SOLVERS
+        )
+        raise ValueError(
+            f"no solver for split {split!r} with prior {prior!r}; supported are {known}. Choose "
+            "one of these or pass a solver to tao."
+        )
+    return SOLVERS[key](prior, ridge)
