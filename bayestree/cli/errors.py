@@ -13,6 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from bayestree._utils.errors import InputError
+
 INPUT = 2  # exit code of input that cannot be used
 INTERRUPTED = 130  # exit code of Ctrl-C, as in shells: 128 plus the number of the signal
 BROKEN_PIPE = 141  # exit code if the reader of the output has gone, as `| head` does
@@ -85,8 +87,6 @@ def _check_encoding(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        from bayestree.tables import InputError
-
         shown = os.fsencode(text).decode(errors="replace")
         raise InputError(
             f"{shown!r} is not text in the encoding of this locale, {sys.getfilesystemencoding()}; "
@@ -96,8 +96,6 @@ def _check_encoding(text: str) -> None:
 
 def _is_input_error(error: Exception) -> bool:
     """Whether the input, not the program, is to blame; torch is imported only if necessary."""
-    from bayestree.tables import InputError
-
     if isinstance(error, InputError | OSError):
         return True
     from bayestree.estimators.files import ModelFileError

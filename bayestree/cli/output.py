@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayestree._utils.errors import InputError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -62,8 +64,6 @@ def check_output(
     option: str = "--out ",
 ) -> None:
     """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``."""
-    from bayestree.tables import InputError
-
     name = f"{option}{str(out)!r}"
     if suffixes and out.suffix not in suffixes:
         raise InputError(f"{name} must end in {' or '.join(suffixes)}.")

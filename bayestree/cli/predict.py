@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayestree._utils.errors import InputError
 from bayestree.cli.errors import clear_errors
 from bayestree.cli.output import Force, Json, check_output, print_json, records
 
@@ -129,7 +130,6 @@ def explain(
 
 def _draw(found: "Explanation", plot: Path) -> None:
     from bayestree._utils.write import whole_file
-    from bayestree.tables import InputError
 
     if not found.turns and found.regression is None:
         raise InputError("the tree has no split: there is nothing to draw; omit --plot.")
@@ -239,7 +239,6 @@ def export(
     with clear_errors():
         from bayestree._utils.write import write_whole
         from bayestree.runs.results import exported, format_of
-        from bayestree.tables import InputError
 
         name = format_of(kind, out)
         if out is not None:
@@ -277,7 +276,6 @@ def _estimator(folder: Path) -> Any:
 def _check(content: bytes, folder: Path, estimator: Any, *, columns: bool) -> dict[str, Any] | None:
     """Compare an ONNX model with its tree, and report the result."""
     from bayestree.runs.results import checked
-    from bayestree.tables import InputError
 
     try:
         found = checked(content, folder, estimator, columns=columns)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bayestree._utils.errors import InputError
 from bayestree.cli.errors import clear_errors
 from bayestree.cli.output import (
     PAGE,
@@ -181,8 +182,6 @@ def report(
 
 
 def _rows(run: "Run") -> "Prepared":
-    from bayestree.tables import InputError
-
     try:
         return run.rows()
     except InputError as error:

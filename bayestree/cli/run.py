@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bayestree._utils.errors import InputError
 from bayestree.cli.errors import clear_errors
 from bayestree.cli.output import (
     ForceRun,
@@ -267,7 +268,6 @@ def sweep(
     with clear_errors(interrupted=RESUME_HINT):
         from bayestree.runs.sweep import read_sweep
         from bayestree.runs.sweep import sweep as run_sweep
-        from bayestree.tables import InputError
 
         if jobs == 0:
             raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")

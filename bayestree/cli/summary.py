@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayestree._utils.errors import InputError
 from bayestree._utils.wording import counted, one_line
 from bayestree.cli.errors import clear_errors
 from bayestree.cli.output import (
@@ -110,7 +111,6 @@ def summary(
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
     """The table; if the rows have changed, without the columns that need them."""
     from bayestree.runs.results import summary as table_of
-    from bayestree.tables import InputError
 
     if not rows:
         return table_of(run, rows=False)
@@ -126,7 +126,6 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
 
 def _facets(run: "Run", node: str) -> Any:
     from bayestree.protocols import has_draws
-    from bayestree.tables import InputError
 
     estimator = run.estimator
     if not (has_draws(estimator) and hasattr(estimator, "facets")):

@@ -11,7 +11,7 @@ from bayestree.inference import Data, Posterior
 from bayestree.inference.training import HARD, leaf_sums
 from bayestree.models import SoftTree
 from bayestree.tables import Encoding
-from bayestree.tables.errors import quote_columns
+from bayestree.tables.invalid import quote_columns
 
 REMEDY = "set warm_start=False to fit a new tree"
 KEPT_LEAF = f"warm_start=True keeps the single leaf of the fit before; {REMEDY}"

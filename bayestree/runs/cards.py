@@ -7,10 +7,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
+from bayestree._utils.errors import InputError
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators.registry import TASKS
 from bayestree.runs.toml import abbreviated, read_toml, resolve_path
-from bayestree.tables import InputError
 
 Kind = Literal["model", "inference"]
 

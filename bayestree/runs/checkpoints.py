@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from bayestree._utils.errors import InputError
 from bayestree._utils.progress import Bars, Monitor, Parts, Watch
 from bayestree._utils.state import capture, from_bytes, restore, to_bytes
 from bayestree._utils.write import write_whole
-from bayestree.tables import InputError
 
 EVERY = 2.0  # minimum seconds between two checkpoints
 SHARE = 0.02  # maximum share of the run time spent on checkpoints

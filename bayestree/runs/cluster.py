@@ -7,7 +7,7 @@ from typing import Any
 from joblib import parallel_config
 
 from bayestree import __version__
-from bayestree.tables import InputError
+from bayestree._utils.errors import InputError
 
 TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
 

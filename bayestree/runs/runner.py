@@ -22,6 +22,7 @@ import tomli_w
 from sklearn.utils.validation import has_fit_parameter
 
 from bayestree._utils.arrays import AnyArray
+from bayestree._utils.errors import InputError
 from bayestree._utils.progress import watching
 from bayestree.estimators._file_rows import fits_in_parts
 from bayestree.inference.scratch import NoRoomError, scratch_in
@@ -45,7 +46,6 @@ from bayestree.runs.store import (
     version_changes,
 )
 from bayestree.runs.toml import read_toml
-from bayestree.tables import InputError
 
 
 def run(

@@ -9,6 +9,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike
 
+from bayestree._utils.errors import InputError
 from bayestree._utils.parameters import parameters_of
 from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
@@ -35,7 +36,6 @@ from bayestree.runs.toml import (
     relative_path,
     resolve_path,
 )
-from bayestree.tables import InputError
 
 DEFAULT_TREE = "cpt"
 

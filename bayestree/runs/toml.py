@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bayestree.tables import InputError
+from bayestree._utils.errors import InputError
 from bayestree.tables.files import table_format
 
 MAX_BYTES = 2**20  # bytes

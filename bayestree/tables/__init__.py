@@ -1,5 +1,6 @@
 """Tables in files: how they are read, checked, and turned into features and a target."""
 
+from bayestree._utils.errors import InputError
 from bayestree.tables.chunks import Table, open_table
 from bayestree.tables.columns import (
     Kind,
@@ -11,8 +12,8 @@ from bayestree.tables.columns import (
     read_weights,
 )
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
-from bayestree.tables.errors import InputError, check_complete
 from bayestree.tables.files import located
+from bayestree.tables.invalid import check_complete
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
 from bayestree.tables.survey import DoubtfulColumnsWarning, Survey, UnusedColumnsWarning

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from bayestree._utils.errors import InputError
 from bayestree.tables.columns import Codes, text_of
-from bayestree.tables.errors import InputError
 from bayestree.tables.files import (
     ARRAY,
     CSV,

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.errors import CellError, InputError
 from bayestree._utils.wording import nearest_match
 from bayestree.tables.dates import FEW, MANY, DateTexts
-from bayestree.tables.errors import CellError, InputError
 
 Code = int | float | str
 Codes = tuple[Code, ...]

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.errors import InputError
 from bayestree._utils.wording import nearest_match, warn
 from bayestree.tables.columns import Codes, without_codes
-from bayestree.tables.errors import InputError, abbreviate, check_complete, quote_columns
 from bayestree.tables.files import as_pandas
+from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
 from bayestree.tables.kinds import (
     KINDS,
     Categories,

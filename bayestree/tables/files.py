@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from bayestree._utils.arrays import AnyArray
-from bayestree.tables.errors import CellError, InputError
+from bayestree._utils.errors import CellError, InputError
 
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.errors import CellError
 from bayestree.tables.columns import PLAIN, Codes, read_numbers, text_of
 from bayestree.tables.dates import REMEDY, Clocks
-from bayestree.tables.errors import CellError, abbreviate, check_complete, check_finite
+from bayestree.tables.invalid import abbreviate, check_complete, check_finite
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")

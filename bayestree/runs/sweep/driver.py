@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bayestree._utils.arrays import Fold
+from bayestree._utils.errors import InputError
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.display import Display, Silent
@@ -30,7 +31,6 @@ from bayestree.runs.sweep.results import (
     ranking,
     table_of,
 )
-from bayestree.tables import InputError
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import tomli_w
 from pydantic import Field, ValidationInfo, field_validator
 
+from bayestree._utils.errors import InputError
 from bayestree._utils.parameters import MAX_INTEGER
 from bayestree._utils.write import write_whole
 from bayestree.runs.parameters import TABLES
@@ -27,7 +28,6 @@ from bayestree.runs.settings import (
     table_settings,
 )
 from bayestree.runs.toml import abbreviated, read_toml, relative_path, resolve_path
-from bayestree.tables import InputError
 
 MAX_SETTINGS = 100_000  # settings of a sweep; more are a mistake
 PATIENCE = 100  # duplicates drawn in a row, for each point, before the search stops

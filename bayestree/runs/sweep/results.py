@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import AnyArray, FloatArray, Fold, IntArray, split_rows
+from bayestree._utils.errors import InputError
 from bayestree._utils.threads import threads_for
 from bayestree._utils.write import write_whole
 from bayestree.runs.outputs import scored
@@ -25,7 +26,6 @@ from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import RunFolder, versions
 from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Combination, Metric, SweepFile
-from bayestree.tables import InputError
 
 DONE: Final = "done"
 FAILED: Final = "failed"

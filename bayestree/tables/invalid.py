@@ -1,4 +1,4 @@
-"""Errors for input that cannot be used, and the values of a table that are refused."""
+"""Missing, infinite and too large values of a table, counted chunk by chunk."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -8,30 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import BoolArray
-
-
-class InputError(ValueError):
-    """Input that cannot be used; the message is one line and names the remedy."""
-
-
-class CellError(InputError):
-    """A value in a table that cannot be used.
-
-    ``before`` and ``after`` are the message around the location of the value; ``row`` counts from
-    0; ``missing`` is true for a missing value.
-    """
-
-    def __init__(
-        self, before: str, row: int, after: str, *, column: str, missing: bool = False
-    ) -> None:
-        self.before, self.row, self.after = before, row, after
-        self.column, self.missing = column, missing
-        super().__init__(self.located_at(f"row {row + 1}"))
-
-    def located_at(self, place: str) -> str:
-        """The message with another name for the row, such as its line in a file."""
-        return f"{self.before} {place}{self.after}"
-
+from bayestree._utils.errors import CellError, InputError
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column without a name
