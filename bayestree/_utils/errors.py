@@ -1,5 +1,7 @@
 """Errors raised for input that cannot be used."""
 
+MAX_INTEGER = 2**31 - 1  # larger integers are refused: libraries count in 32 bits
+
 
 class InputError(ValueError):
     """Input that cannot be used; the message is one line and names the remedy."""

@@ -41,12 +41,13 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
+from bayestree._utils.errors import MAX_INTEGER
+
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes
 HEADING = "Attributes\n----------"
 WIDTH = 100  # columns of a docstring
 NONE = "none"  # represents None in TOML, which has no null
-MAX_INTEGER = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
 MODEL, INFERENCE, RUN = "model", "inference", "run"  # groups of parameters
 
 

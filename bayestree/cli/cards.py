@@ -135,8 +135,8 @@ def parameters(
 ) -> None:
     """List the parameters of a tree, each with its default, description and valid values."""
     with clear_errors():
-        from bayestree.runs.parameters import TABLES, tree_parameters
         from bayestree.runs.schema import check_task, one_tree
+        from bayestree.runs.settings import CARD_KEYS, tree_parameters
 
         check_task(one_tree({"TREE": tree}), task.value)
         found = [
@@ -153,7 +153,7 @@ def parameters(
             print_json({"parameters": found})
             return
         lines = _wrapper(indent=4)
-        for table in TABLES:
+        for table in CARD_KEYS:
             print(f"[{table}]")
             for one in (each for each in found if each["table"] == table):
                 print(f"{one['name']} = {json.dumps(one['default'])}")

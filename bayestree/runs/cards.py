@@ -10,7 +10,8 @@ from typing import Any, Literal
 from bayestree._utils.errors import InputError
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators.registry import TASKS
-from bayestree.runs.toml import abbreviated, read_toml, resolve_path
+from bayestree.runs.configuration import abbreviated, resolve_path
+from bayestree.runs.toml import read_toml
 
 Kind = Literal["model", "inference"]
 

@@ -8,10 +8,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from bayestree.estimators.registry import TASKS, TREES, tasks_of
-from bayestree.runs.cards import Kind, cards
-from bayestree.runs.parameters import TABLES, settings_table
-from bayestree.runs.settings import CARD_KEYS, DataTable, Head, OutputTable, keys_of
-from bayestree.runs.sweep.file import Range, SweepHead, SweepTable
+from bayestree.runs.cards import FOLDERS, Kind, cards
+from bayestree.runs.configuration import DataTable, Head, OutputTable, Range, SweepHead, SweepTable
+from bayestree.runs.settings import CARD_KEYS, keys_of, settings_table
 
 Json = dict[str, Any]
 
@@ -35,7 +34,7 @@ def run_schema() -> Json:
     """
     tables = {"data": _schema(DataTable), "output": _schema(OutputTable)}
     del tables["output"]["required"]  # the default folder has the name of the run file
-    tables |= {table: _table(table) for table in TABLES}
+    tables |= {kind: _table(kind) for kind in FOLDERS}
     schema = _file("Run file", _schema(Head), tables)
     return schema | {"required": ["data"], "allOf": [_keys_of_tree(tree) for tree in TREES]}
 
@@ -51,8 +50,9 @@ def card_schema(kind: Kind) -> Json:
 def sweep_schema() -> Json:
     """Return the schema of a sweep file."""
     values = {"anyOf": [{"type": "array", "minItems": 1}, _schema(Range)]}
-    nested = {table: _names(keys_of(table)) | {"additionalProperties": values} for table in TABLES}
-    flat = {name for table in TABLES for key in keys_of(table) for name in (key, f"{table}.{key}")}
+    keys = {table: keys_of(table) for table in CARD_KEYS}
+    nested = {t: _names(names) | {"additionalProperties": values} for t, names in keys.items()}
+    flat = {name for t, names in keys.items() for key in names for name in (key, f"{t}.{key}")}
     vary = {
         "type": "object",
         "description": "[vary]: parameters, each with a list of values or a range.",
@@ -121,7 +121,7 @@ def _keys_of_tree(tree: str) -> Json:
     """Return the condition that a run of this tree has no parameters of other trees."""
     named = [{"properties": {k: {"const": tree}}, "required": [k]} for k in CARD_KEYS["model"]]
     names = {}
-    for table in TABLES:
+    for table in CARD_KEYS:
         kinds = (settings_table(tree, task, table) for task in tasks_of(tree))
         names[table] = _names(sorted({*CARD_KEYS[table]}.union(*(k.model_fields for k in kinds))))
     return {

@@ -20,8 +20,8 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators._file_rows import PARTS, large_file
 from bayestree.inference import scratch
+from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile
-from bayestree.runs.settings import DataTable
 from bayestree.tables import (
     Categories,
     Encoding,

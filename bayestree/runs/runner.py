@@ -29,9 +29,9 @@ from bayestree.inference.scratch import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.display import Display, Displays, LogFile, Silent
-from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
+from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import (
     CHECKPOINTS,
     LOG,

@@ -14,28 +14,28 @@ from bayestree._utils.parameters import parameters_of
 from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
-from bayestree.runs.cards import Card, find_any, find_card
-from bayestree.runs.parameters import TABLES, estimator_of, tree_parameters
-from bayestree.runs.settings import (
-    CARD_KEYS,
+from bayestree.runs.cards import FOLDERS, Card, find_any, find_card
+from bayestree.runs.configuration import (
     DataTable,
     Head,
     OutputTable,
+    abbreviated,
+    check_links,
+    relative_path,
+    resolve_path,
+)
+from bayestree.runs.settings import (
+    CARD_KEYS,
     Setting,
     card_settings,
     check_parameters,
     check_section,
+    estimator_of,
     file_settings,
     find_key,
+    tree_parameters,
 )
-from bayestree.runs.toml import (
-    abbreviated,
-    check_links,
-    read_pair,
-    read_toml,
-    relative_path,
-    resolve_path,
-)
+from bayestree.runs.toml import read_pair, read_toml
 
 DEFAULT_TREE = "cpt"
 
@@ -99,7 +99,7 @@ class RunFile(Head):
         last = {(one.table, one.key): one for one in settings}
         parameters = [one for card in cards for one in card_settings(card)]
         trees = [(f"card {card.name!r}", card.tree) for card in cards]
-        for kind in TABLES:
+        for kind in FOLDERS:
             if one := last.get((kind, "card")):
                 start = f"{one.origin}: "
                 card = find_card(one.value, kind, folder=where.parent, root=root, where=start)
@@ -108,7 +108,7 @@ class RunFile(Head):
         if one := last.get(("model", "tree")):
             trees.append((one.origin, one.value))
         parameters += [
-            one for one in settings if one.table in TABLES and one.key not in CARD_KEYS[one.table]
+            one for one in settings if one.key not in CARD_KEYS.get(one.table, (one.key,))
         ]
         head = {one.key: one for one in last.values() if one.table == ""}
         run = cls(
@@ -166,7 +166,7 @@ class RunFile(Head):
         values = self.parameters(task)
         settings = tuple(
             Setting(f"[{table}]", table, name, one.to_file(values[name]))
-            for table in TABLES
+            for table in CARD_KEYS
             for name, one in tree_parameters(self.tree, task).items()
             if one.group == table
         )

@@ -1,140 +1,38 @@
-"""Settings of a run: single values with their origin, and the keys and types of their tables."""
+"""Settings of a run: values with their origin, checked against the configuration and the tree.
+
+The keys of ``[model]`` and ``[inference]`` are the declared parameters of the estimators, from
+which :func:`settings_table` makes a pydantic model for each tree and task.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     TypeAdapter,
     ValidationError,
-    ValidationInfo,
+    create_model,
 )
 from pydantic_core import ErrorDetails
 
-from bayestree._utils.parameters import Parameter, parameters_of
+from bayestree import estimators
+from bayestree._utils.errors import InputError
+from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import nearest_match
-from bayestree.estimators.registry import TREES
+from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.runs.cards import Card, cards
-from bayestree.runs.parameters import (
-    all_parameters,
-    settings_types,
-    table_for,
-    tree_parameters,
-    trees_by_parameter,
-)
-from bayestree.runs.toml import abbreviated, resolve_path
-from bayestree.tables import MAX_ONE_HOT, InputError
+from bayestree.runs.configuration import SECTIONS, Section, abbreviated
 
-
-def _resolve(path: Path, info: ValidationInfo) -> Path:
-    """Resolve a path relative to the folder of the file, inside the root folder."""
-    folder, root = info.context or (Path(), None)
-    return resolve_path(path, folder, root=root, what=str(info.field_name))
-
-
-def _distinct(levels: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse levels that state no order, or that are too many for a feature each."""
-    if not 2 <= len(set(levels)) == len(levels) <= MAX_ONE_HOT:
-        raise ValueError(
-            f"levels must be from 2 to {MAX_ONE_HOT} different texts in ascending order, got "
-            f"{abbreviated([*levels])}."
-        )
-    return levels
-
-
-Location = Annotated[Path, AfterValidator(_resolve)]
-Text = Annotated[str, Field(strict=True)]
-Flag = Annotated[bool, Field(strict=True)]
-Name = Annotated[str, Field(strict=True, min_length=1)]
-Code = Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)] | Text
-Levels = Annotated[tuple[Name, ...], AfterValidator(_distinct)]
-Share = Annotated[float, Field(strict=True, ge=0, le=0.9)]
-Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-
-
-class Section(BaseModel):
-    """A table of known keys; unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Head(Section):
-    """The keys above all tables."""
-
-    title: Text = Field("", description="Title of the report.")
-    question: Text = Field("", description="Question that the run answers, shown in the report.")
-    seed: Seed = Field(0, description="Seed of the random numbers.")
-
-
-class DataTable(Section):
-    """``[data]``: the rows and the target."""
-
-    path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
-    target: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
-        description="Column to predict, or a list of columns of numbers, for the tree cpt."
-    )
-    task: Literal["auto", "classification", "regression", "survival"] = Field(
-        "auto",
-        description="auto: survival with an event, regression with an exposure; classification "
-        "for text, booleans and few integers.",
-    )
-    weights: Name | None = Field(None, description="Column of row weights.")
-    exposure: Name | None = Field(
-        None, description="Column of exposures, for regression with leaf = poisson."
-    )
-    event: Name | None = Field(
-        None, description="Column of events, for survival: false or 0 where the time is censored."
-    )
-    drop: tuple[Name, ...] = Field((), description="Columns to leave out.")
-    levels: dict[Name, Levels] | None = Field(
-        None, description="Columns of ordered categories: the categories of each, as text."
-    )
-    missing_values: Code | tuple[Code, ...] | dict[Name, Code | tuple[Code, ...]] | None = Field(
-        None, description="Values that stand for missing ones, or a table of these by column."
-    )
-    test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
-    test: Location | None = Field(None, description="File of held-out rows, instead of a share.")
-    storage: Literal["memory", "disk"] = Field(
-        "memory", description="disk: read the rows in chunks, never all into memory."
-    )
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The columns to predict."""
-        return (self.target,) if isinstance(self.target, str) else self.target
-
-    @property
-    def stated_task(self) -> str:
-        """The task, if it is given or follows from an event or an exposure; else auto."""
-        if self.task != "auto" or self.extra is None:
-            return self.task
-        return "regression" if self.event is None else "survival"
-
-    @property
-    def extra(self) -> str | None:
-        """Column of the number that the target comes with: the exposure or the event."""
-        return self.exposure if self.event is None else self.event
-
-
-class OutputTable(Section):
-    """``[output]``: the folder of the run and the files to write."""
-
-    folder: Location = Field(description="Folder of the run, relative to the run file.")
-    draws: Flag = Field(True, description="Write the posterior draws: posterior.nc.")
-    report: Flag = Field(True, description="Write report.html.")
-    predictions: Flag = Field(True, description="Write predictions of the held-out rows.")
-
-
-SECTIONS: dict[str, type[Section]] = {"": Head, "data": DataTable, "output": OutputTable}
-TABLES = ("data", "model", "inference", "output")
-#: Keys of the tables of parameters that are not parameters.
-CARD_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
+#: Tables of parameters, with their keys that are not parameters.
+CARD_KEYS: dict[str, tuple[str, ...]] = {"model": ("card", "tree"), "inference": ("card",)}
+TABLES = ("data", *CARD_KEYS, "output")
 #: Parameters that the run sets itself, and the remedy.
 RUN_KEYS = {
     "random_state": "set 'seed' instead",
@@ -161,6 +59,68 @@ EXPECTED = {
     "tuple_type": "a list",
 }
 Checked = TypeVar("Checked", bound=Section)
+
+
+def estimator_of(tree: str, task: str) -> Any:
+    """Return the estimator class of a tree for a task that it supports."""
+    return getattr(estimators, str(TREES[tree].of(task)))
+
+
+@cache
+def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
+    """Return the parameters of a tree that a run file can set, with the defaults of the tree."""
+    named = TREES[tree]
+    found = {
+        name: replace(one, default=named.start.get(name, one.default))
+        for name, one in parameters_of(estimator_of(tree, task)).items()
+        if one.group != RUN
+    }
+    return found | {
+        name: replace(found[name], default=value, annotation=_only(found[name], value))
+        for name, value in named.fixed.items()
+    }
+
+
+def _only(parameter: Parameter, value: Any) -> Any:
+    """The type of a parameter of which a tree fixes the value, or the name of a table."""
+    kind = parameter.named.get(value)
+    if kind is None:
+        return Literal[value]
+    table: Any = InstanceOf[kind]  # type: ignore[misc,valid-type]
+    return Literal[value] | Annotated[table, ByName({value: kind})]
+
+
+@cache
+def settings_table(tree: str, task: str, table: str) -> type[BaseModel]:
+    """Return the type of a table of a run file with the parameters of a tree."""
+    fields: dict[str, Any] = {
+        name: (one.file_type, Field(one.to_file(one.default), description=one.description))
+        for name, one in tree_parameters(tree, task).items()
+        if one.group == table
+    }
+    forbid = ConfigDict(extra="forbid")
+    return create_model(f"{tree} {task} {table}", __config__=forbid, **fields)
+
+
+@cache
+def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
+    """Return the parameters of each table, and for each the trees that have it."""
+    found: dict[str, dict[str, list[str]]] = {table: {} for table in CARD_KEYS}
+    for tree in TREES:
+        for task in tasks_of(tree):
+            for name, one in tree_parameters(tree, task).items():
+                trees = found[one.group].setdefault(name, [])
+                trees += [tree] if tree not in trees else []
+    return found
+
+
+def table_for(key: str, parameters: Iterable[Parameter]) -> str:
+    """How to write a setting that only tables of a parameter hold; empty if there is none."""
+    for one in parameters:
+        for name, kind in one.named.items():
+            if key in parameters_of(kind):
+                return f'{one.name} = {{name = "{name}", {key} = ...}}'
+    return ""
 
 
 @dataclass(frozen=True)
@@ -242,7 +202,8 @@ def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
     if tables:
         place = f"in [{tables[0]}]" if tables[0] else "above all tables"
         return f"{key!r} belongs {place}; move it there."
-    if written := table_for(key, all_parameters()):
+    pairs = ((tree, task) for tree in TREES for task in tasks_of(tree))
+    if written := table_for(key, (p for pair in pairs for p in tree_parameters(*pair).values())):
         return f"{key!r} belongs in a table: write {written}."
     return f"{start} {key!r}{nearest_match(key, known)}"
 
@@ -260,6 +221,7 @@ def check_section(
     names the ``table``.
     """
     content = {key: one.value for key, one in settings.items()}
+    place = f"{where.name} [{table}]" if table else where.name
     try:
         return section.model_validate(content, context=(where.parent, root))
     except ValidationError as error:
@@ -267,9 +229,8 @@ def check_section(
         first = min(errors, key=lambda one: one["type"] == "missing")
         key, kind = str(first["loc"][0]), first["type"]
         if kind == "missing":
-            place = f"{where.name} [{table}]" if table else where.name
             raise InputError(f"{place} has no {key}; add {key} = ...") from error
-        one = settings[key]
+        one = settings.get(key, Setting(place, table, key, None))  # a default may be wrong
         if kind == "extra_forbidden":
             reason = wrong_key(one.table, key, section.model_fields, "unknown key")
         elif kind == "value_error":
@@ -300,36 +261,34 @@ def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[
     If a tree cannot take a setting, the InputError names the origin of the setting.
     """
     given = {(one.table, one.key): one for one in settings if one.task in (None, task)}
-    try:
-        _validate(given.values(), tree, task)
-    except ValidationError as error:
-        _, table, key, *_ = error.errors(include_url=False, include_input=False)[0]["loc"]
-        one = given[str(table), str(key)]
-        raise InputError(f"{one.origin}: {_reason(one, tree, task)}") from error
+    wrong = _wrong_setting(given.values(), tree, task)
+    if wrong is not None:
+        raise InputError(f"{wrong.origin}: {_reason(wrong, tree, task)}")
     known = tree_parameters(tree, task)
     found = {name: one.default for name, one in known.items()}
-    found |= {key: known[key].from_file(one.value) for (_, key), one in given.items()}
-    return found
+    return found | {key: known[key].from_file(one.value) for (_, key), one in given.items()}
+
+
+def _wrong_setting(settings: Iterable[Setting], tree: str, task: str) -> Setting | None:
+    """The first setting that a tree cannot take."""
+    given = {(one.table, one.key): one for one in settings if one.task in (None, task)}
+    for table in CARD_KEYS:
+        content = {key: one.value for (place, key), one in given.items() if place == table}
+        try:
+            settings_table(tree, task, table).model_validate(content)
+        except ValidationError as error:
+            key = error.errors(include_url=False, include_input=False)[0]["loc"][0]
+            return given[table, str(key)]
+    return None
 
 
 def inference_cards(tree: str, task: str) -> list[str]:
     """Return the names of the inference cards whose values are all parameters of a tree."""
-    found = []
-    for card in cards("inference"):
-        try:
-            _validate(card_settings(card, "inference"), tree, task)
-        except ValidationError:
-            continue
-        found.append(card.name)
-    return found
-
-
-def _validate(settings: Iterable[Setting], tree: str, task: str) -> None:
-    content: dict[str, Any] = {"tree": tree, "model": {}, "inference": {}}
-    for one in settings:
-        if one.task in (None, task):
-            content[one.table][one.key] = one.value
-    settings_types(task).validate_python(content)
+    return [
+        card.name
+        for card in cards("inference")
+        if _wrong_setting(card_settings(card, "inference"), tree, task) is None
+    ]
 
 
 def _reason(setting: Setting, tree: str, task: str) -> str:

@@ -1,6 +1,5 @@
-"""TOML files, single settings and paths of a run, with every error reported in one line."""
+"""TOML files and single settings, with every error reported in one line."""
 
-import os
 import re
 import shlex
 import tomllib
@@ -8,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bayestree._utils.errors import InputError
+from bayestree.runs.configuration import BACKSLASHES
 from bayestree.tables.files import table_format
 
 MAX_BYTES = 2**20  # bytes
 BARE_WORD = re.compile(r"[A-Za-z_./~\\][\w./~:+\\-]*")  # words and paths
 #: Kind of file by a key that only it has, and the command that runs it.
 KINDS = {"data": ("run file", "run"), "vary": ("sweep file", "sweep")}
-BACKSLASHES = (
-    "in double quotes a backslash starts an escape, such as \\t for a tab; write paths with "
-    "forward slashes, or in single quotes"
-)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -65,47 +61,3 @@ def read_pair(pair: str) -> tuple[str, Any]:
             '"text" or [a list].'
         )
     return name, found["value"]
-
-
-def abbreviated(value: Any) -> str:
-    """Return the ``repr`` of a value for a message, cut after 80 characters."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, what: str) -> Path:
-    """Return an absolute path, relative to ``folder``, with all symbolic links resolved.
-
-    It must not leave ``root``, neither by ``..`` nor by a link. Messages call the path ``what``.
-    """
-    if any(letter < " " for letter in str(name)):
-        raise InputError(f"{what} {str(name)!r} has a control character: {BACKSLASHES}.")
-    try:
-        path = (folder / name).resolve()
-    except (ValueError, OSError, RuntimeError) as error:
-        raise InputError(f"{what} {str(name)!r} is not a valid path: {error}.") from error
-    if root is not None and not path.is_relative_to(Path(root).resolve()):
-        raise InputError(f"{what} {str(name)!r} is outside --root {str(root)!r}.")
-    return path
-
-
-def check_links(folder: Path, root: str | Path) -> None:
-    """Raise InputError if an output folder contains a link to a place outside ``root``."""
-    for name, folders, files in os.walk(folder):
-        for each in (*folders, *files):
-            path = Path(name, each)
-            if path.is_symlink():
-                resolve_path(path, folder, root=root, what="link")
-
-
-def relative_path(path: Path, folder: Path) -> str:
-    """Return an absolute path as it is written in a file of ``folder``.
-
-    The result is relative, so that a project can be moved as a whole, unless the two paths have
-    only the root of the file system in common.
-    """
-    common = Path(os.path.commonpath([path, folder]))
-    return str(path) if common == Path(common.anchor) else os.path.relpath(path, folder)

@@ -14,8 +14,7 @@ from sklearn.model_selection import ParameterGrid
 
 from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.runs.cards import cards, find_card
-from bayestree.runs.parameters import estimator_of, tree_parameters
-from bayestree.runs.settings import card_settings, check_parameters
+from bayestree.runs.settings import card_settings, check_parameters, estimator_of, tree_parameters
 from benchmarks.data import AbsentError
 
 Settings = dict[str, Any]

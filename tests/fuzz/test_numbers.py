@@ -5,8 +5,8 @@ import pytest
 
 from bayestree._utils.parameters import MAX_INTEGER
 from bayestree.estimators.registry import TREES
-from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import RunFile
+from bayestree.runs.settings import tree_parameters
 
 # Limits that are seldom reached; those of what is made in any case ask for memory and time.
 LIMITS = ("max_depth", "max_leaves", "batch_size", "sweeps", "patience", "max_pairs", "max_iter")

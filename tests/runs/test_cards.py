@@ -10,9 +10,8 @@ import pytest
 
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.runs.cards import FOLDERS, cards, find_any, find_card, read_card
-from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import run_from_options
-from bayestree.runs.settings import inference_cards
+from bayestree.runs.settings import inference_cards, tree_parameters
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,8 @@ import pytest
 
 from bayestree.estimators.registry import TREES
 from bayestree.runs.cards import cards
-from bayestree.runs.parameters import trees_by_parameter
 from bayestree.runs.schema import RunFile
-from bayestree.runs.settings import inference_cards, keys_of
+from bayestree.runs.settings import inference_cards, keys_of, trees_by_parameter
 
 PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bayestree.estimators.registry import TREES, tasks_of
-from bayestree.runs.parameters import estimator_of
 from bayestree.runs.schema import run_from_options
+from bayestree.runs.settings import estimator_of
 from bayestree.tables import InputError
 
 BASE = {

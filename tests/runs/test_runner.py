@@ -391,11 +391,11 @@ class TestRefusals:
 class TestWarnings:
     @pytest.mark.filterwarnings("always:steep:UserWarning")
     def test_they_are_told_in_one_line(self, tmp_path, monkeypatch):
-        def scored(*_):
+        def text_of(*_):
             warnings.warn("steep\n  slope", stacklevel=1)
-            return {}
+            return ""
 
-        monkeypatch.setattr(outputs, "scored", scored)
+        monkeypatch.setattr(outputs, "text_of", text_of)
         told = Recorder()
         run(run_file(tmp_path), display=told)
         assert told.warned == ["steep slope"]

@@ -5,14 +5,8 @@ from pathlib import Path
 import pytest
 
 from bayestree.cli.output import check_output
-from bayestree.runs.toml import (
-    MAX_BYTES,
-    abbreviated,
-    read_pair,
-    read_toml,
-    relative_path,
-    resolve_path,
-)
+from bayestree.runs.configuration import abbreviated, relative_path, resolve_path
+from bayestree.runs.toml import MAX_BYTES, read_pair, read_toml
 from bayestree.tables import InputError
 
 

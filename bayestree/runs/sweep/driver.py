@@ -12,10 +12,11 @@ from bayestree._utils.arrays import Fold
 from bayestree._utils.errors import InputError
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
+from bayestree.runs.configuration import Metric
 from bayestree.runs.display import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.store import now, versions
-from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric, SweepFile
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, SweepFile
 from bayestree.runs.sweep.results import (
     BEST,
     DONE,

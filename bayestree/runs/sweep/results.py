@@ -21,11 +21,12 @@ from bayestree._utils.arrays import AnyArray, FloatArray, Fold, IntArray, split_
 from bayestree._utils.errors import InputError
 from bayestree._utils.threads import threads_for
 from bayestree._utils.write import write_whole
+from bayestree.runs.configuration import Metric
 from bayestree.runs.outputs import scored
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import RunFolder, versions
-from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Combination, Metric, SweepFile
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Combination, SweepFile
 
 DONE: Final = "done"
 FAILED: Final = "failed"

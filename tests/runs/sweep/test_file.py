@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bayestree.runs.configuration import MAX_COMBINATIONS, Range
 from bayestree.runs.sweep import SweepFile, read_sweep
-from bayestree.runs.sweep.file import MAX_SETTINGS, Range, grid, random
+from bayestree.runs.sweep.file import grid, random
 from bayestree.tables import InputError
 from tests.runs.sweep.cases import SWEEP, written
 
@@ -180,7 +181,7 @@ class TestGrid:
 
     def test_a_slip_is_refused_before_it_fills_the_memory(self):
         many = {f"model.{name}": list(range(1000)) for name in "abcdef"}
-        with pytest.raises(InputError, match=f"but the maximum is {MAX_SETTINGS}"):
+        with pytest.raises(InputError, match=f"but the maximum is {MAX_COMBINATIONS}"):
             grid(many, "s.toml")
 
 

@@ -5,15 +5,14 @@ from pydantic import ValidationError
 
 from bayestree._utils.parameters import check_parameters
 from bayestree.estimators.registry import TREES, tasks_of
-from bayestree.runs.parameters import (
-    TABLES,
+from bayestree.runs.settings import (
+    CARD_KEYS,
+    RUN_KEYS,
     estimator_of,
     settings_table,
-    settings_types,
     tree_parameters,
     trees_by_parameter,
 )
-from bayestree.runs.settings import RUN_KEYS
 
 EVERY = [(tree, task) for tree in TREES for task in tasks_of(tree)]
 
@@ -34,22 +33,22 @@ class TestEveryTree:
 
     def test_defaults_are_valid(self, tree, task):
         own = tree_parameters(tree, task)
-        for table in TABLES:
+        for table in CARD_KEYS:
             defaults = {n: one.to_file(one.default) for n, one in own.items() if one.group == table}
             settings_table(tree, task, table).model_validate(defaults)
             found = {n: own[n].from_file(value) for n, value in defaults.items()}
             assert found == {n: own[n].default for n in defaults}
             check_parameters(estimator_of(tree, task)().set_params(**found))
 
-    def test_the_union_selects_the_tree(self, tree, task):
-        content = {"tree": tree, "model": {}, "inference": {}}
-        assert settings_types(task).validate_python(content).tree == tree
-        with pytest.raises(ValidationError, match="no_such_key"):
-            settings_types(task).validate_python(content | {"model": {"no_such_key": 1}})
+    def test_no_key_is_needed_and_no_other_is_known(self, tree, task):
+        for table in CARD_KEYS:
+            assert settings_table(tree, task, table).model_validate({})
+            with pytest.raises(ValidationError, match="no_such_key"):
+                settings_table(tree, task, table).model_validate({"no_such_key": 1})
 
 
 def test_every_parameter_belongs_to_one_table():
-    model, inference = (trees_by_parameter()[table].keys() for table in TABLES)
+    model, inference = (trees_by_parameter()[table].keys() for table in CARD_KEYS)
     assert not model & inference
     assert {"max_depth", "prior", "split"} <= model
     assert {"epochs", "inference", "n_jobs"} <= inference
