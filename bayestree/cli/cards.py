@@ -4,14 +4,15 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bayestree.cli.errors import clear_errors
-from bayestree.cli.output import Force, Json, card_names, check_output, print_json, tree_names
+from bayestree.cli.options import Force, Json, card_names, tree_names
+from bayestree.cli.output import check_output, print_json
+from bayestree.runs.configuration import TaskName
 
 if TYPE_CHECKING:
     from bayestree.runs.cards import Card
@@ -33,23 +34,6 @@ CardName = Annotated[
         autocompletion=card_names,
     ),
 ]
-
-
-class TaskOption(StrEnum):
-    """Kind of target."""
-
-    classification = "classification"
-    regression = "regression"
-    survival = "survival"
-
-
-class SchemaOption(StrEnum):
-    """Kind of file that a JSON schema describes."""
-
-    run = "run"
-    sweep = "sweep"
-    model = "model"
-    inference = "inference"
 
 
 @cards.callback(invoke_without_command=True)
@@ -129,8 +113,8 @@ def parameters(
     ],
     *,
     task: Annotated[
-        TaskOption, typer.Option(help="Some defaults differ between tasks.")
-    ] = TaskOption.classification,
+        TaskName, typer.Option(help="Some defaults differ between tasks.")
+    ] = "classification",
     as_json: Json = False,
 ) -> None:
     """List the parameters of a tree, each with its default, description and valid values."""
@@ -138,7 +122,7 @@ def parameters(
         from bayestree.runs.schema import check_task, one_tree
         from bayestree.runs.settings import CARD_KEYS, tree_parameters
 
-        check_task(one_tree({"TREE": tree}), task.value)
+        check_task(one_tree({"TREE": tree}), task)
         found = [
             {
                 "name": one.name,
@@ -147,7 +131,7 @@ def parameters(
                 "values": one.expected_in_file,
                 "description": one.description,
             }
-            for one in tree_parameters(tree, task.value).values()
+            for one in tree_parameters(tree, task).values()
         ]
         if as_json:
             print_json({"parameters": found})
@@ -164,9 +148,9 @@ def parameters(
 @cards.command()
 def schema(
     of: Annotated[
-        SchemaOption,
+        Literal["run", "sweep", "model", "inference"],
         typer.Argument(help="Run file, sweep file, model card or inference card."),
-    ] = SchemaOption.run,
+    ] = "run",
     *,
     out: Annotated[
         Path | None,
@@ -182,11 +166,11 @@ def schema(
         from bayestree._utils.write import write_whole
         from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
 
-        makers: dict[SchemaOption, Callable[[], dict[str, Any]]] = {
-            SchemaOption.run: run_schema,
-            SchemaOption.sweep: sweep_schema,
-            SchemaOption.model: lambda: card_schema("model"),
-            SchemaOption.inference: lambda: card_schema("inference"),
+        makers: dict[str, Callable[[], dict[str, Any]]] = {
+            "run": run_schema,
+            "sweep": sweep_schema,
+            "model": lambda: card_schema("model"),
+            "inference": lambda: card_schema("inference"),
         }
         text = json.dumps(makers[of](), indent=2)
         if out is None:

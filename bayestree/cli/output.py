@@ -1,4 +1,4 @@
-"""Options that several verbs share, and their output: progress on stderr, results on stdout."""
+"""Output of the verbs: progress on standard error, results and tables on standard output."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,38 +19,6 @@ if TYPE_CHECKING:
     from bayestree.runs.display import Display
     from bayestree.runs.schema import RunFile
     from bayestree.runs.store import Run
-
-
-Json = Annotated[
-    bool, typer.Option("--json", help="Print a single JSON object on stdout and nothing else.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
-ForceRun = Annotated[
-    bool, typer.Option("--force", help="Replace the run in a folder that is not empty.")
-]
-TableOut = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
-]
-FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")]
-Root = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")]
-
-
-def tree_names(incomplete: str) -> list[str]:
-    """Names of the trees that start with the typed text."""
-    from bayestree.estimators.registry import TREES
-
-    return [name for name in TREES if name.startswith(incomplete)]
-
-
-def card_names(incomplete: str) -> list[str]:
-    """Names of packaged cards that start with the typed text; the shell itself completes paths."""
-    from bayestree.runs.cards import cards
-
-    names = sorted({card.name for card in cards()})
-    return [name for name in names if name.startswith(incomplete)]
-
 
 TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
 

@@ -1,14 +1,14 @@
 """`bayestree predict`, `explain` and `export`."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bayestree._utils.errors import InputError
 from bayestree.cli.errors import clear_errors
-from bayestree.cli.output import Force, Json, check_output, print_json, records
+from bayestree.cli.options import Force, Json
+from bayestree.cli.output import check_output, print_json, records
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
@@ -62,6 +62,7 @@ def _rows_label(n_rows: int, n_seen: int | None) -> str:
     return f" on {n_rows} rows, {n_seen} of them training rows"
 
 
+Format = Literal["text", "rules", "json", "dot", "onnx"]
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -180,16 +181,6 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-class FormatOption(StrEnum):
-    """Formats of exports."""
-
-    text = "text"
-    rules = "rules"
-    json = "json"
-    dot = "dot"
-    onnx = "onnx"
-
-
 def _limit(shown: str) -> Any:
     return typer.Option(min=1, help=f"{shown}, in text, rules (default: all) and dot.")
 
@@ -200,7 +191,7 @@ def export(
     ],
     *,
     kind: Annotated[
-        FormatOption | None,
+        Format | None,
         typer.Option("--format", help="By default the format that --out indicates, or text."),
     ] = None,
     out: Annotated[

@@ -8,18 +8,8 @@ import typer
 
 from bayestree._utils.errors import InputError
 from bayestree.cli.errors import clear_errors
-from bayestree.cli.output import (
-    PAGE,
-    FolderArgument,
-    Force,
-    Json,
-    TableOut,
-    check_output,
-    display,
-    print_json,
-    records,
-    write_table,
-)
+from bayestree.cli.options import FolderArgument, Force, Json, TableOut
+from bayestree.cli.output import PAGE, check_output, display, print_json, records, write_table
 
 if TYPE_CHECKING:
     from bayestree.runs.rows import Prepared

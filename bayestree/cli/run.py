@@ -1,7 +1,6 @@
 """`bayestree fit`, `run` and `sweep`."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,33 +8,23 @@ import typer
 
 from bayestree._utils.errors import InputError
 from bayestree.cli.errors import clear_errors
-from bayestree.cli.output import (
+from bayestree.cli.options import (
     ForceRun,
     Json,
     Quiet,
     Resume,
     Root,
     card_names,
-    command_line,
-    display,
-    print_json,
-    resume_hint,
-    run_and_print,
+    sets,
+    settings_of,
     tree_names,
 )
+from bayestree.cli.output import command_line, display, print_json, resume_hint, run_and_print
 from bayestree.estimators.registry import TREES
+from bayestree.runs.configuration import Task
 
 if TYPE_CHECKING:
     from bayestree.runs.sweep import Sweep
-
-
-class TaskOption(StrEnum):
-    """Kind of target."""
-
-    auto = "auto"
-    classification = "classification"
-    regression = "regression"
-    survival = "survival"
 
 
 def fit(
@@ -43,18 +32,13 @@ def fit(
         Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
     ],
     *,
-    target: Annotated[str, typer.Option(help="Column to predict.")],
-    out: Annotated[Path, typer.Option(help="Folder to write; new or empty.")],
-    task: Annotated[
-        TaskOption,
-        typer.Option(
-            help="auto: survival with --event, regression with --exposure; classification for text "
-            "or few integers."
-        ),
-    ] = TaskOption.auto,
+    target: Annotated[str, sets("data.target", help="Column to predict.")],
+    out: Annotated[Path, sets("output.folder", help="Folder to write; new or empty.")],
+    task: Annotated[Task | None, sets("data.task")] = None,
     tree: Annotated[
         str | None,
-        typer.Option(
+        sets(
+            "model.tree",
             metavar="NAME",
             help=f"One of {', '.join(TREES)}; by default cpt.",
             autocompletion=tree_names,
@@ -76,45 +60,46 @@ def fit(
     ] = None,
     inference: Annotated[
         str | None,
-        typer.Option(
+        sets(
+            "inference.inference",
             help="For cpt: svi (the default), nuts or smc for a posterior, map for the best tree, "
-            "grow for a greedy tree."
+            "grow for a greedy tree.",
         ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=0, help="Maximum number of splits on a path.")
+        int | None, sets("model.max_depth", min=0, help="Maximum number of splits on a path.")
     ] = None,
     experts: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of facets of a split; by default 20.")
+        int | None,
+        sets(
+            "model.n_experts",
+            min=1,
+            help="Maximum number of facets of a split; by default 20.",
+        ),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of passes over the rows; by default chosen by the fit."),
+        sets(
+            "inference.epochs",
+            min=1,
+            help="Number of passes over the rows; by default chosen by the fit.",
+        ),
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(
+        sets(
+            "inference.n_draws",
             min=1,
             help="Number of posterior draws; by default 50; 250 for nuts, 1000 for smc per chain.",
         ),
     ] = None,
-    test_fraction: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for scoring.")
-    ] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
-    weights: Annotated[
-        str | None, typer.Option(help="Column of row weights; a weight of 2 counts a row twice.")
-    ] = None,
-    exposure: Annotated[
-        str | None,
-        typer.Option(help="Column of exposures of counts, with --set leaf=poisson."),
-    ] = None,
-    event: Annotated[
-        str | None,
-        typer.Option(help="Column of events of survival times; false or 0 if censored."),
-    ] = None,
+    test_fraction: Annotated[float | None, sets("data.test_fraction")] = None,
+    seed: Annotated[int | None, sets("seed")] = None,
+    weights: Annotated[str | None, sets("data.weights")] = None,
+    exposure: Annotated[str | None, sets("data.exposure")] = None,
+    event: Annotated[str | None, sets("data.event")] = None,
     drop: Annotated[
-        list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
+        list[str] | None, sets("data.drop", help="Column to leave out; may be repeated.")
     ] = None,
     resume: Resume = False,
     force: ForceRun = False,
@@ -128,31 +113,11 @@ def fit(
     category. Cards are read first, in their order, then the options that set a parameter, then
     --set; later values win.
     """
+    options = {"DATA": ("data.path", data)} | settings_of(fit, locals())
     with clear_errors(interrupted=resume_hint(force=force)):
         from bayestree.runs.schema import run_from_options
 
-        file = run_from_options(
-            {
-                "DATA": ("data.path", data),
-                "--target": ("data.target", target),
-                "--task": ("data.task", task.value),
-                "--weights": ("data.weights", weights),
-                "--exposure": ("data.exposure", exposure),
-                "--event": ("data.event", event),
-                "--drop": ("data.drop", tuple(drop or ())),
-                "--test-fraction": ("data.test_fraction", test_fraction),
-                "--out": ("output.folder", out),
-                "--seed": ("seed", seed),
-                "--tree": ("model.tree", tree),
-                "--inference": ("inference.inference", inference),
-                "--depth": ("model.max_depth", depth),
-                "--experts": ("model.n_experts", experts),
-                "--epochs": ("inference.epochs", epochs),
-                "--draws": ("inference.n_draws", draws),
-            },
-            cards=card or [],
-            pairs=settings or [],
-        )
+        file = run_from_options(options, cards=card or [], pairs=settings or [])
         run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
 

@@ -11,11 +11,8 @@ import typer
 from bayestree._utils.errors import InputError
 from bayestree._utils.wording import counted, one_line
 from bayestree.cli.errors import clear_errors
+from bayestree.cli.options import FolderArgument, Force, Json, TableOut
 from bayestree.cli.output import (
-    FolderArgument,
-    Force,
-    Json,
-    TableOut,
     aligned,
     check_output,
     facet_columns,

@@ -32,7 +32,8 @@ BACKSLASHES = (
     "forward slashes, or in single quotes"
 )
 
-Task = Literal["auto", "classification", "regression", "survival"]
+TaskName = Literal["classification", "regression", "survival"]
+Task = Literal["auto", TaskName]
 Metric = Literal["accuracy", "log_loss", "rmse", "r2", "mean_deviance", "concordance"]
 
 

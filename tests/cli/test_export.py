@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import get_args
 
 import numpy as np
 import onnxruntime
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.cli.predict import FormatOption
+from bayestree.cli.predict import Format
 from bayestree.export.onnx import OnnxMismatchError
 from bayestree.runs import results
 from tests.cli.command import done, refused, run
@@ -27,7 +28,7 @@ def fitted(tree):
 
 
 def test_every_format_has_a_writer_and_a_name():
-    assert {str(one) for one in FormatOption} == results.WRITERS.keys()
+    assert set(get_args(Format)) == results.WRITERS.keys()
     assert set(results.SUFFIXES.values()) == results.WRITERS.keys() - {"rules"}
 
 
