@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bayestree.XX import OC1
+from bayestree.inference.splitters.searches import OC1
 
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.inference import Smc
