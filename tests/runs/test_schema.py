@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bayestree.inference.splitters.searches import OC1
 
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.inference import Smc
+from bayestree.inference.splitters.searches import OC1
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.toml import read_toml
