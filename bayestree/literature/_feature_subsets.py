@@ -22,7 +22,7 @@ class RandomFeatures:
             raise ValueError(f"count must be 1 or more, got {self.count}.")
 
     def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
-        """Mask of the features of each node, shape (n_nodes, n_features)."""
+        """Draw a mask of the features of each node, shape (n_nodes, n_features)."""
         order = torch.rand(n_nodes, n_features, generator=generator).argsort(1)
         mask = torch.zeros(n_nodes, n_features, dtype=torch.bool)
         return mask.scatter_(1, order[:, : self.count], value=True)
@@ -47,7 +47,7 @@ class RandomPatch:
             )
 
     def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
-        """Mask of the features of each node, shape (n_nodes, n_features)."""
+        """Draw a mask of the features of each node, shape (n_nodes, n_features)."""
         sides = []
         for whole, part in zip(self.image_shape, self.patch_size, strict=True):
             first = torch.randint(whole - part + 1, (n_nodes, 1), generator=generator)
@@ -69,7 +69,7 @@ def subset_rule(
     image_shape: Sequence[int] | None,
     patch_size: Sequence[int] | None,
 ) -> RandomFeatures | RandomPatch | None:
-    """The rule for the features that a split may use; None for all of them."""
+    """Return the rule for the features that a split may use; None for all of them."""
     if patch_size is not None:
         if max_features is not None:
             raise ValueError(

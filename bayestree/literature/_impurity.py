@@ -1,4 +1,4 @@
-"""Trees that are grown like CART, by a search for the split of each node."""
+"""Trees that are grown like CART, by a search for the split of each node, and pruned."""
 
 from functools import partial
 from typing import Annotated, Literal
@@ -40,11 +40,11 @@ class ImpurityTree(ShownRun, Limits, Depth, BaseTree):
     ] = 0.0
 
     def _impurity(self, leaf: Leaf) -> Criterion:
-        """The impurity that a split reduces: by default that of the leaves."""
+        """Return the impurity that a split reduces: by default the criterion of the leaves."""
         return leaf.criterion
 
     def _splitter(self, leaf: Leaf) -> Splitter:
-        """The search for the splits."""
+        """Return the search for the splits."""
         raise NotImplementedError
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
@@ -91,9 +91,10 @@ def cost_complexity(
 ) -> set[int]:
     """Split nodes of the smallest subtree that minimises impurity + alpha x number of leaves.
 
-    ``kept`` are the nodes that are split, ``alpha`` the cost of a leaf relative to the mean
-    impurity of the rows under the ``criterion`` (scikit-learn's ``ccp_alpha``, but entropies are in
-    nats): of leaves that regress on the features, of what these leave unexplained.
+    Cost-complexity pruning (Breiman et al., 1984, chapter 3). ``kept`` are the nodes that are
+    split, ``alpha`` the cost of a leaf relative to the mean impurity of the rows under the
+    ``criterion`` (scikit-learn's ``ccp_alpha``, but entropies are in nats): of leaves that regress
+    on the features, of what these leave unexplained.
     """
     total = float(tree.data.weights.sum())
     cost: dict[int, float] = {}
@@ -113,7 +114,7 @@ def cost_complexity(
 
 
 def _reachable(tree: GrowingTree, remaining: set[int]) -> set[int]:
-    """Nodes whose ancestors all remain."""
+    """Return nodes whose ancestors all remain."""
     found, waiting = set(), [0]
     while waiting:
         i = waiting.pop()

@@ -22,7 +22,7 @@ from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree
 
-MIN_GAIN = 5.0  # nats: that of the greedy trees
+MIN_GAIN = 5.0  # nats, as for the greedy trees
 MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
 
 
@@ -71,11 +71,11 @@ class InitialTree(RandomRun, Depth, BaseTree):
         return self.scaling
 
     def _max_features(self) -> int | None:
-        """Maximum number of features in a split; None for all."""
+        """Return the maximum number of features in a split; None for all."""
         return None
 
     def _start(self, data: Data, leaf: Leaf) -> Tree | Posterior:
-        """The initial tree, on the scaled features of ``data``."""
+        """Return the initial tree, on the scaled features of ``data``."""
         if self._continues():
             return self._on_scaled(self.tree_)
         if not isinstance(self.init, str):
@@ -102,14 +102,14 @@ class InitialTree(RandomRun, Depth, BaseTree):
         )
 
     def _grown(self, leaf: Leaf, data: Data) -> Posterior:
-        """CART with leaves that regress on the features: each takes the place of many others."""
+        """Grow CART with leaves that regress on the features: each stands for many others."""
         search = LineSearch(min_leaf=self.min_leaf)
         splitter = BivariateSplitter(leaf, max_features=1, search=search)
         limits = replace(self._limits(), min_gain=MIN_GAIN)
         return grow(named.bivariate(leaf), data, limits=limits, splitter=splitter, random_state=0)
 
     def _why_no_split(self, data: Data) -> str:
-        """Why the initial tree is a single leaf, and the remedy."""
+        """Say why the initial tree is a single leaf, and the remedy."""
         if self._continues():
             return KEPT_LEAF
         if isinstance(self.init, str):
@@ -117,7 +117,7 @@ class InitialTree(RandomRun, Depth, BaseTree):
         return "init has a single leaf; start from a tree with splits"
 
     def _given_tree(self) -> Tree:
-        """The tree of ``init``, on the scaled features."""
+        """Return the tree of ``init``, on the scaled features."""
         given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
         if not isinstance(given, Tree):
             raise TypeError(
@@ -132,7 +132,7 @@ class InitialTree(RandomRun, Depth, BaseTree):
         return self._on_scaled(given)
 
     def _on_scaled(self, given: Tree) -> Tree:
-        """A tree in the units of the data, converted to the scaled features."""
+        """Convert a tree in the units of the data to the scaled features."""
         # Constant columns are at their means, and duplicates in the units of their originals.
         scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
         return given.on_scaled(self._units.center, scale).with_columns(self._source)

@@ -52,7 +52,7 @@ class Codes(NamedTuple):
 
     @classmethod
     def of(cls, z: FloatArray) -> "Codes":
-        """Codes of the values of features (d, m)."""
+        """Encode the values of features (d, m)."""
         codes = np.stack([np.unique(values, return_inverse=True)[1] for values in z])
         return cls(codes, codes.max(axis=1) + 1)
 
@@ -60,7 +60,7 @@ class Codes(NamedTuple):
         return self._replace(codes=self.codes[:, rows])
 
     def n_sorted(self, groups: IntArray, numbers: int) -> IntArray:
-        """Number of cells or rows to sort for each group of features (G, k), shape (G,).
+        """Return the number of cells or rows to sort for each group of features (G, k), shape (G,).
 
         There are fewer cells than rows, but they are created one group at a time, which pays if
         it saves more than ``OVERHEAD`` (``numbers`` per row or cell).
@@ -73,7 +73,7 @@ class Codes(NamedTuple):
 def parts(
     rows: Cells, codes: Codes, groups: IntArray, n_directions: int
 ) -> Iterator[tuple[IntArray, Cells]]:
-    """Batches of groups (G, k) of features: the numbers of g groups, and rows or cells (g k, m).
+    """Yield batches of groups (G, k) of features: numbers of g groups, rows or cells (g k, m).
 
     ``n_directions`` is the number of projections per group, which determines the memory.
     """
@@ -144,7 +144,7 @@ class LineSearch:
             raise ValueError(f"budget must be 0 or more, got {self.budget}.")
 
     def orientations(self) -> FloatArray:
-        """Unit vectors of the directions searched, shape (H, 2), or (H - 1, 2) for odd H."""
+        """Return unit vectors of the directions searched, shape (H, 2), or (H - 1, 2) for odd H."""
         angle = (np.arange(self.n_orientations) + 0.5) * math.pi / self.n_orientations
         angle = angle[np.abs(angle - math.pi / 2) > 1e-9]
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -194,14 +194,14 @@ class LineNode:
         self.alone, _ = self._sweep(self.rows, self.codes, self.usable[:, None], np.ones((1, 1)))
 
     def single(self) -> Line | None:
-        """The best split by one feature; None if no cut leaves ``min_leaf`` rows on each side."""
+        """Find the best split by one feature; None if a side has fewer than ``min_leaf`` rows."""
         best = self._best(self.alone)
         if best is None:
             return None
         return self._line(self.usable[[best]], np.ones(1), self.alone, best)
 
     def pair(self) -> Line | None:
-        """The best split by two features."""
+        """Find the best split by two features."""
         pairs = self._pairs()
         if len(pairs) == 0:
             return None
@@ -216,7 +216,7 @@ class LineNode:
         return self._line(pairs[best], directions[where[best]], found, best)
 
     def _line(self, features: IntArray, direction: FloatArray, cuts: Cut, best: int) -> Line:
-        """A cut of standardised features as a split of the original rows.
+        """Convert a cut of standardised features to a split of the original rows.
 
         direction . (x - mean) / spread > t means c . x > t + c . mean, with c = direction / spread.
         """
@@ -227,21 +227,21 @@ class LineNode:
         )
 
     def _best(self, cuts: Cut) -> int | None:
-        """The best of all cuts; ties are resolved by the widest gap."""
+        """Find the best of all cuts; ties are resolved by the widest gap."""
         highest = cuts.quality.max(initial=-math.inf)
         if highest == -math.inf:
             return None
         return int(np.where(cuts.quality >= highest - self.slack, cuts.margin, -1.0).argmax())
 
     def _pairs(self) -> IntArray:
-        """Pairs of features, shape (P, 2): all of them, or those of the best single features."""
+        """List pairs of features, shape (P, 2): all pairs, or pairs of the best single features."""
         order = np.argsort(-self.alone.quality, kind="stable")
         limit = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 pairs
         chosen = np.sort(self.usable[order[:limit]])
         return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
-        """The best pairs at a few orientations: first on few rows, then on more."""
+        """Find the best pairs at a few orientations: first on few rows, then on more."""
         for n_directions, n_rows, n_kept in SCREENS:
             rows, codes, limit = self.rows, self.codes, n_kept * self.search.n_refined
             if len(pairs) <= limit:
@@ -259,7 +259,7 @@ class LineNode:
     def _sweep(
         self, rows: Cells, codes: Codes, groups: IntArray, directions: FloatArray
     ) -> tuple[Cut, IntArray]:
-        """Best cut of each group of features (G, k) over directions (H, k), and its direction."""
+        """Find the best cut of each group of features (G, k) over directions (H, k), and which."""
         found = Cut(*(np.empty(len(groups)) for _ in Cut._fields))
         where = np.empty(len(groups), dtype=np.int64)
         for batch, part in parts(rows, codes, groups, len(directions)):

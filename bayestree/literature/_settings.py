@@ -9,6 +9,6 @@ Method = TypeVar("Method", bound=Settings)
 
 
 def method_of(kind: type[Method], estimator: Any, **others: Any) -> Method:
-    """The method with the settings that are parameters of the estimator, and ``others``."""
+    """Return the method with the settings that are parameters of the estimator, and ``others``."""
     shared = {name: getattr(estimator, name) for name in parameters_of(kind) if name not in others}
     return kind(**shared, **others)

@@ -101,7 +101,7 @@ class AlternatingForest(RandomChoice, Settings):
         ]
 
     def _n_features(self, n_features: int) -> int:
-        """Number of random features that compete for each node."""
+        """Return the number of random features that compete for each node."""
         rule = subset_rule(n_features, self.max_features, None, None)
         return rule.count if isinstance(rule, RandomFeatures) else n_features
 
@@ -150,7 +150,7 @@ class _Growth:
         self.frontier = below
 
     def probabilities(self) -> Tensor:
-        """Shares of the classes in the present leaf of each row, shape (n, C)."""
+        """Compute shares of the classes in the present leaf of each row, shape (n, C)."""
         statistics = self.tree.statistics()
         counts = statistics.new_zeros(len(self.tree.nodes), statistics.shape[1])
         counts.index_add_(0, self.place, statistics)
@@ -158,7 +158,7 @@ class _Growth:
 
 
 def margin_weights(probabilities: Tensor, y: Tensor) -> Tensor:
-    """Slopes (n,) of the logistic loss of the margins, from P(class | x) (n, C)."""
+    """Compute slopes (n,) of the logistic loss of the margins, from P(class | x) (n, C)."""
     own = torch.nn.functional.one_hot(y, probabilities.shape[1]).bool()
     best_other = probabilities.masked_fill(own, 0.0).amax(1)
     return torch.sigmoid(-STEEPNESS * (probabilities[own] - best_other))

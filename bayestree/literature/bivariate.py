@@ -1,4 +1,4 @@
-"""Univariate and bivariate splits for greedy growth as in CART."""
+"""Trees with one or two features in each node, grown like CART (Kairgeldin and others, 2024)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -35,7 +35,7 @@ class BivariateSplitter(NodeByNode):
     """
 
     leaf: Leaf
-    criterion: Criterion | None = None  # by default that of the leaf (entropy, squared error)
+    criterion: Criterion | None = None  # by default the leaf's (entropy, squared error)
     max_features: int = 2  # 1 is CART
     pair_penalty: float = 0.0  # extra gain in nats that a pair needs over the best single feature
     search: LineSearch = field(default_factory=LineSearch)
@@ -71,12 +71,12 @@ class BivariateSplitter(NodeByNode):
         return other if other.gain > best.gain + self.pair_penalty + node.slack else best
 
     def _max_gain(self, statistics: Tensor) -> float:
-        """Gain of a split into pure sides, in nats, less a tolerance for rounding."""
+        """Compute the gain of a split into pure sides, in nats, less a tolerance for rounding."""
         pure, whole = statistics.new_tensor(self.leaf.criterion.pure), statistics.sum(0)
         return float(self.leaf.criterion.gain(pure, whole)) * (1 - SLACK)
 
     def _fitted(self, data: Data, statistics: Tensor, line: Line) -> FittedSplit:
-        """A line as sites, with its gain in nats."""
+        """Convert a line to sites, with its gain in nats."""
         plane = np.zeros((1, data.X.shape[1]))
         plane[0, line.features] = line.coefficient
         hyperplane = torch.as_tensor(plane).to(data.X)

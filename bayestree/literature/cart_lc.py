@@ -75,13 +75,13 @@ class CartLC(PlaneSearch):
 
 
 def started(node: NodeRows, start: Start, rng: np.random.Generator) -> FloatArray | None:
-    """The best cut of one feature, or of a random direction; None if no cut is possible."""
+    """Find the best cut of one feature, or of a random direction; None if no cut is possible."""
     axis = node.best_axis() if start == "axis" else None
     return node.best(rng.normal(size=(1, node.n_features))) if axis is None else axis
 
 
 def _units(node: NodeRows) -> FloatArray:
-    """Changes of the score by a unit of x_j + gamma, on the scaled features, (d, 3, d + 1)."""
+    """Return changes of the score by a unit of x_j + gamma, scaled features, (d, 3, d + 1)."""
     first, middle, third = node.quartiles
     spread = np.where(third > first, third - first, 1.0)
     moves = np.zeros((node.n_features, len(SHIFTS), node.n_features + 1))
@@ -98,7 +98,7 @@ def _copies(plane: FloatArray) -> FloatArray:
 def _improved(
     node: NodeRows, plane: FloatArray, best: float, candidates: FloatArray
 ) -> tuple[FloatArray, float]:
-    """The best of the candidates (P, d + 1) if it is better than the plane, and its quality."""
+    """Return the best of the candidates (P, d + 1) if it beats the plane, and its quality."""
     quality = node.qualities(candidates)
     first = int(quality.argmax())
     if quality[first] > best + node.slack:

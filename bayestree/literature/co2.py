@@ -71,7 +71,7 @@ class CO2(PlaneSearch):
         return best if np.array_equal(best, start) else node.best(best[None, :-1])
 
     def _path(self, node: NodeRows, start: FloatArray, grid: FloatArray) -> list[FloatArray]:
-        """Hyperplanes (L, d + 1) on the way of the descent, for each pair of nu and step size."""
+        """Return hyperplanes (L, d + 1) on the way of the descent, by pair of nu and step size."""
         radius, rate = np.sqrt(grid[:, :1]), grid[:, 1:]
         plane = start / np.linalg.norm(start) * radius
         momentum, path = np.zeros_like(plane), []
@@ -105,7 +105,7 @@ class _Leaves:
         self.value = self._means(right)
 
     def _means(self, right: BoolArray) -> FloatArray:
-        """Means (2, L, c) of the rows on the left and on the right."""
+        """Compute means (2, L, c) of the rows on the left and on the right."""
         sides = np.stack([~right, right]) * self.node.share
         total = sides.sum(axis=-1, keepdims=True) + SMOOTHING
         return (sides @ self.target + SMOOTHING * self.mean) / total
@@ -114,7 +114,7 @@ class _Leaves:
         self.value = MEMORY * self.value + (1.0 - MEMORY) * self._means(right)
 
     def difference(self) -> FloatArray:
-        """Loss on the right minus loss on the left, shape (L, m)."""
+        """Compute loss on the right minus loss on the left, shape (L, m)."""
         if self.groups is None:
             error = np.square(self.node.y - self.value) / (2.0 * max(self.variance, 1e-300))
             return error[1] - error[0]

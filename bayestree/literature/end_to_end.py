@@ -96,7 +96,7 @@ class EndToEndSplitter:
         return n_features
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The stump of each node, or None if every attempt failed."""
+        """Fit the stump of each node; None if every attempt failed."""
         found: list[FittedSplit | None] = [None] * len(rows)
         for _ in range(self.attempts):
             # Largest nodes first, as Stumps requires.
@@ -122,7 +122,7 @@ class EndToEndSplitter:
 
     @torch.no_grad()
     def _finished(self, data: Data, rows: Tensor, sites: dict[str, Tensor]) -> FittedSplit | None:
-        """The hard split of a node, or None if it has failed."""
+        """Return the hard split of a node, or None if it has failed."""
         right = self.split.log_odds(sites, data.X[rows])[:, 0] > 0
         n_right = int(right.sum())
         if min(n_right, len(rows) - n_right) < self.min_leaf:
@@ -168,11 +168,11 @@ class Stumps:
         self.whole = self._gather(rows) if len(rows[0]) <= self.batch_size else None
 
     def node_sites(self, node: int) -> dict[str, Tensor]:
-        """Sites of one node, as those of a tree with one split."""
+        """Return sites of one node, in the shape of a tree with one split."""
         return {name: value[node : node + 1] for name, value in self.sites.items()}
 
     def epoch(self, steepness: float) -> None:
-        """One E-step on all rows of every node, and one M-step on their minibatches."""
+        """Take one E-step on all rows of every node, and one M-step on their minibatches."""
         e_step = {name: value.clone() for name, value in self.sites.items()}
         batches = self._batches() if self.whole is None else iter([self.whole])
         sums = self._step(next(batches), None, steepness)  # the first contains all nodes
@@ -182,7 +182,7 @@ class Stumps:
         self.leaves = self._estimate(sums)
 
     def _step(self, batch: _NodeRows, e_step: Sites | None, steepness: float) -> Tensor:
-        """A gradient step on Q for the first nodes; returns their leaf statistics (V, 2, c).
+        """Take a gradient step on Q for the first nodes; their leaf statistics (V, 2, c).
 
         ``e_step`` are the parameters of the E-step, None if they have not changed since.
         """
@@ -224,12 +224,12 @@ class Stumps:
         self.sites["intercept"] /= square.sqrt()
 
     def _estimate(self, sums: Tensor) -> dict[str, Tensor]:
-        """Sites (V, 2, ...) of the leaves from sums (V, 2, c) of their statistics (eq. 13)."""
+        """Estimate sites (V, 2, ...) of the leaves from sums (V, 2, c) of statistics (eq. 13)."""
         flat = self.leaf.estimate(sums.flatten(0, 1))
         return {name: value.unflatten(0, sums.shape[:2]) for name, value in flat.items()}
 
     def _batches(self) -> Iterator[_NodeRows]:
-        """An epoch of shuffled minibatches; later ones contain only the first nodes."""
+        """Yield an epoch of shuffled minibatches; later ones contain only the first nodes."""
         parts = []
         for rows in self.rows:
             order = rows[torch.randperm(len(rows), device=rows.device)]
@@ -397,7 +397,7 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
     }
 
     def _stages(self) -> list[Stage]:
-        """The stages; EM continues from the steepness that was reached."""
+        """Return the stages; EM continues from the steepness that was reached."""
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
         subsets = (self.max_features, self.patch_size) != (None, None)
         first = self._first_steepness(self._steepness_of_stumps())
@@ -448,7 +448,7 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
         super()._check_combination(model)
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
-        """The rule for the features that each split may use; None for all of them."""
+        """Return the rule for the features that each split may use; None for all of them."""
         n_features = len(self._used) if self._in_place() else int(self._used.sum())
         return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
@@ -503,8 +503,8 @@ class EndToEndTreeClassifier(ClassLeaves, TreeClassifier, BaseEndToEndTree):
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
     Splits are soft during the fit: a row goes right with probability sigmoid(gamma f(x)). EM
     maximises the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
-    steepness gamma rises until the tree is nearly deterministic. Without posterior draws,
-    predictions are those of the deterministic tree.
+    steepness gamma rises until the tree is nearly deterministic. Without posterior draws, the
+    deterministic tree predicts.
 
     {parameters}
 

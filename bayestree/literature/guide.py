@@ -19,14 +19,14 @@ class Guide(PlaneSearch):
     """The univariate core of GUIDE (Loh, 2002, for regression; 2009, for classification).
 
     For regression, each feature is divided at its quartiles, and the table of these groups and the
-    signs of the residuals from the mean is tested for independence; for classification, that of the
-    classes and of four intervals about the mean of the feature, or three if there are fewer than 20
-    rows for each class. If leaves regress on the features, residuals are those of the node's
-    regression, and the table of the classes is compared with the probabilities by that of the node.
-    The feature with the most significant table is split at its best cut. Unlike the choice of the
-    best cut of all features, this does not favour features with many values. Of GUIDE, tests of
-    interactions, linear splits, missing values and, if leaves regress, the calibration of the
-    p-values by bootstrap are left out.
+    signs of the residuals from the mean is tested for independence. For classification, the table
+    has the classes and four intervals about the mean of the feature, or three if there are fewer
+    than 20 rows for each class. If leaves regress on the features, the node's regression gives the
+    residuals, and its probabilities are compared with the table of the classes. The feature with
+    the most significant table is split at its best cut. Unlike the choice of the best cut of all
+    features, this does not favour features with many values. GUIDE's tests of interactions, linear
+    splits, missing values and, if leaves regress, calibration of the p-values by bootstrap are left
+    out.
     """
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
@@ -41,7 +41,7 @@ class Guide(PlaneSearch):
 
 
 def significance(node: NodeRows, groups: IntArray) -> FloatArray:
-    """-log p of each feature's chi-squared test, shape (d,); minus infinity if there is none.
+    """Compute -log p of each feature's chi-squared test, shape (d,); -inf if there is none.
 
     GUIDE compares statistics that an approximation (Loh, 2009, eq. 1) converts to one degree of
     freedom, and which is too large for small p-values and many degrees; p itself is as cheap.
@@ -66,7 +66,7 @@ def significance(node: NodeRows, groups: IntArray) -> FloatArray:
 
 
 def log_p(square: FloatArray, k: FloatArray) -> FloatArray:
-    """Log p of chi-squared statistics with k degrees of freedom, also where p underflows."""
+    """Compute log p of chi-squared statistics, k degrees of freedom, also where p underflows."""
     a, x = k / 2.0, square / 2.0
     p = special.gammaincc(a, x)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,7 +79,7 @@ def log_p(square: FloatArray, k: FloatArray) -> FloatArray:
 
 
 def _about_means(node: NodeRows, n_classes: int) -> FloatArray:
-    """Bounds of four or three intervals, equally probable if a feature is uniform, (3, d)."""
+    """Compute bounds (3, d) of four or three intervals, equally probable for uniform features."""
     total = node.weights.sum()
     mean = node.weights @ node.X / total
     deviation = np.sqrt(node.weights @ (node.X - mean) ** 2 / total)

@@ -37,7 +37,7 @@ class HHCart(PlaneSearch):
         return node.best(np.concatenate(directions))
 
     def _vectors(self, X: FloatArray, weights: FloatArray) -> FloatArray:
-        """Unit eigenvectors of the covariance of rows, as rows, the dominant one first."""
+        """Find unit eigenvectors of the covariance of rows, as rows, the dominant one first."""
         centred = X - np.average(X, axis=0, weights=weights)
         value, vector = np.linalg.eigh((centred * weights[:, None]).T @ centred)
         if value[-1] <= DEGENERATE:  # the rows are alike
@@ -50,7 +50,7 @@ class HHCart(PlaneSearch):
 
 
 def reflection(vector: FloatArray) -> FloatArray:
-    """The Householder matrix I - 2 u u' that maps a unit vector (d,) to the first axis."""
+    """Return the Householder matrix I - 2 u u' that maps a unit vector (d,) to the first axis."""
     normal = -vector
     normal[0] += 1.0
     square = float(normal @ normal)

@@ -2,7 +2,7 @@
 
 A network of M layers with one neuron each and skip connections has the pre-activations
 z_i = w_i . x + sum_{j < i} v_ij a_j + b_i, with a_j = relu(z_j). Given the signs of z_1, ...,
-z_{i-1}, z_i is linear in x: an oblique split, so that the signs are the turns of a tree of depth M.
+z_{i-1}, z_i is linear in x: an oblique split. The signs are the decisions of a tree of depth M.
 The derivatives of the activations are constant in each of its leaves. A second network of these
 derivatives predicts y, through which the splits are trained: the activation changes from softplus
 to relu during the fit, and its derivative from sigmoid to step (section 3.6 of the paper).
@@ -124,7 +124,7 @@ class ReluNetwork(nn.Module):
         )
 
     def derivatives(self, X: Tensor, hardness: float = 1.0) -> Tensor:
-        """Derivatives of the activations with respect to the rows (n, d), shape (n, M, d).
+        """Compute derivatives of the activations with respect to the rows (n, d), shape (n, M, d).
 
         ``hardness`` is the share of relu in the activation and of the step in its derivative.
         """
@@ -140,7 +140,7 @@ class ReluNetwork(nn.Module):
         return torch.stack(slope, dim=1)
 
     def forward(self, X: Tensor, hardness: float = 1.0) -> Tensor:
-        """Class scores, or the mean of y, shape (n, outputs)."""
+        """Compute class scores, or the mean of y, shape (n, outputs)."""
         found: Tensor = self.head(self.derivatives(X, hardness).flatten(1))
         if not self.linear:
             return found
@@ -148,7 +148,7 @@ class ReluNetwork(nn.Module):
         return (found.unflatten(1, (-1, row.shape[1])) * row.unsqueeze(1)).sum(-1)
 
     def split(self, turns: list[bool]) -> Tensor:
-        """Coefficients and intercept (d + 1,) of the next neuron, given the sides of the others."""
+        """Return coefficients and intercept (d + 1,) of the next neuron, given earlier sides."""
         joined = torch.cat((self.weight, self.bias.unsqueeze(1)), dim=1)
         active: list[Tensor] = []
         for i, right in enumerate([*turns, True]):
@@ -189,7 +189,7 @@ def train(
 def read_off(
     network: ReluNetwork, model: SoftTree, data: Data, *, pure: bool = False
 ) -> GrowingTree:
-    """The tree of the signs of the neurons, as far as rows reach it.
+    """Return the tree of the signs of the neurons, as far as rows reach it.
 
     Nodes whose rows have one value of y are split only if ``pure``.
     """

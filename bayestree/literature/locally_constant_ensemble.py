@@ -1,8 +1,8 @@
 """Ensembles of locally constant networks by stages (ELCN; Lee and Jaakkola, 2020, section 3.7).
 
 F(x) = sum_e f_e(x), of networks that are trained one after the other. Each adds its outputs, class
-scores or numbers, to those of the networks before it, which are fixed, and minimises the loss of
-the sum; then they are multiplied by the shrinkage. A network is constant in the leaves of its
+scores or numbers, to the fixed sum of the networks before it, and minimises the loss of the new
+sum; then its outputs are multiplied by the shrinkage. A network is constant in the leaves of its
 tree, so that F is a sum of trees.
 """
 
@@ -77,9 +77,9 @@ class LocallyConstantEnsemble(Stagewise, Settings):
     ) -> list[Posterior]:
         """Train the networks of an ensemble and read off their trees, each as one draw.
 
-        The leaves of a tree have the probabilities softmax(f_e), whose normalised product over the
-        trees are those of the ensemble; for numbers the means E f_e, whose mean over the E trees
-        is F.
+        The leaves of a tree have the probabilities softmax(f_e); their normalised product over the
+        trees gives the probabilities of the ensemble. For numbers, leaves have the means E f_e,
+        whose mean over the E trees is F.
         """
         check_parameters(self)
         data = data.for_leaf(model.leaf)
@@ -129,7 +129,7 @@ class NetworkSum:
 
     @torch.no_grad()
     def contributions(self, X: Tensor, *, real: bool) -> list[Tensor]:
-        """f_e of rows (n, d), of shape (n, outputs), for each network.
+        """Compute f_e of rows (n, d), of shape (n, outputs), for each network.
 
         As in the authors' program, the first one of a regression is not shrunk: it has the mean.
         """
@@ -190,9 +190,9 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
     """Sum of oblique trees from ReLU networks that are trained by stages (ELCN).
 
     Lee and Jaakkola, "Oblique decision trees from derivatives of ReLU networks" (2020), section
-    3.7: as in boosting, each network adds its class scores to those of the networks before it. The
-    leaves of its tree hold softmax(scores), and the probabilities of the ensemble are the
-    normalised product of those of its trees.
+    3.7: as in boosting, each network adds its class scores to the scores so far. The leaves of its
+    tree hold softmax(scores), and the ensemble multiplies and normalises the probabilities of its
+    trees.
 
     {parameters}
 
@@ -218,7 +218,7 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
     combined: ClassVar[str] = "a prediction is the normalised product of their probabilities"
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The normalised product of the probabilities of the trees."""
+        """Compute the normalised product of the probabilities of the trees."""
         least = np.finfo(np.float64).tiny  # where a probability has underflowed
         log = sum(
             (np.log(np.maximum(tree.tree_.predict(rows), least)) for tree in self.estimators_),
@@ -260,5 +260,5 @@ class LocallyConstantEnsembleRegressor(NumberRegressor, BaseLocallyConstantEnsem
     _tree: ClassVar[type[BaseTree]] = StageTreeRegressor
 
     def predict(self, X: ArrayLike) -> FloatArray:
-        """Expected value, shape (n,): the mean over the trees."""
+        """Return the expected value, shape (n,): the mean over the trees."""
         return self._expectation(fitted_rows(self, X))[0]

@@ -81,8 +81,8 @@ class NeuralTree(NeuralTraining, Stage):
         Returns
         -------
         Posterior
-            One draw. ``stats["log_likelihood"]`` holds that of the rows after each epoch, before
-            the last update of the leaves.
+            One draw. ``stats["log_likelihood"]`` holds the log-likelihood of the rows after each
+            epoch, before the last update of the leaves.
         """
         self.check(model)
         data = data.for_leaf(model.leaf)
@@ -107,10 +107,10 @@ class _Descent(Climb):
     """Gradient steps at fixed leaves, and updates of the leaves at fixed splits."""
 
     def descend(self, batch_size: int) -> None:
-        """One pass of gradient steps on the log-likelihood.
+        """Take one pass of gradient steps on the log-likelihood.
 
-        At the parameters that also weigh the paths, the gradient of EM's bound is that of the
-        log-likelihood.
+        At the parameters that also weigh the paths, EM's bound and the log-likelihood have the
+        same gradient.
         """
         for batch in self.data.batches(batch_size):
             self.step(batch, self.sites(), 1.0)
@@ -127,7 +127,7 @@ class _Descent(Climb):
 
 
 def _start(model: SoftTree, data: Data) -> Posterior:
-    """Random splits, and leaves of the rows that reach them."""
+    """Draw random splits, with leaves of the rows that reach them."""
     split: StumpSplit = model.split  # type: ignore[assignment]
     sites = split.start(model.topology.n_nodes, data.X.shape[1], data.X)
     sites |= model.leaf.estimate(leaf_sums(model, sites, data))
@@ -146,7 +146,7 @@ class BaseNeuralTree(NeuralTraining, Precision, RandomRun, BaseTree):
         return method.fit(model, data, random_state=self.random_state, progress=bool(self.verbose))
 
     def _averages(self) -> bool:
-        return True  # predictions are those of the soft tree
+        return True  # the soft tree predicts
 
 
 @declare

@@ -121,7 +121,7 @@ class BestSides(NamedTuple):
 
 
 def augmented(scores: Tensor, loss: Tensor, topology: Topology) -> BestSides:
-    """The sides that maximise scores plus loss, from scores (V, n) and losses of leaves (L, n).
+    """Find the sides that maximise scores (V, n) plus losses of leaves (L, n).
 
     In a tie a row goes where its score sends it.
     """
@@ -138,7 +138,7 @@ def augmented(scores: Tensor, loss: Tensor, topology: Topology) -> BestSides:
 
 
 def _passed(right: Tensor, topology: Topology) -> Tensor:
-    """The nodes and leaves (V + L, n) on the path of each row, from the sides (V, n) of all."""
+    """Mark the nodes and leaves (V + L, n) on the path of each row, from all sides (V, n)."""
     passed = right.new_zeros(topology.n_nodes + topology.n_leaves, right.shape[1])
     passed[0] = True
     for level in levels(topology, right.device):
@@ -169,11 +169,11 @@ class _Descent:
             setattr(self, name, value)
 
     def scores(self, X: Tensor) -> Tensor:
-        """Scores (V, n) of rows (n, d)."""
+        """Compute scores (V, n) of rows (n, d)."""
         return torch.addmm(self.planes[:, -1:], self.planes[:, :-1], X.T)
 
     def measure(self) -> tuple[float, Tensor]:
-        """-log p(y) of the deterministic tree with leaves of its rows, and their sums (L, c)."""
+        """Compute -log p(y) of the deterministic tree with leaves of its rows, and sums (L, c)."""
         model, n_nodes = self.model, self.model.topology.n_nodes
         reached = (
             _passed(self.scores(part.X) > 0, model.topology)[n_nodes:].byte().argmax(0)
@@ -200,7 +200,7 @@ class _Descent:
             self.loss, self.best = loss, self.planes.clone()
 
     def step(self, batch: Data, rate: float, running: RunningSums) -> None:
-        """One step on the bound; each node's is relative to the rows that reach it."""
+        """Take one step on the bound; each node's is relative to the rows that reach it."""
         leaf, topology = self.model.leaf, self.model.topology
         scores = self.scores(batch.X)
         loss = -leaf.log_density(leaf.estimate(running.sums), batch.y).T

@@ -1,4 +1,4 @@
-"""Trees with one hyperplane in each node, grown by a search, as scikit-learn estimators."""
+"""Trees with one hyperplane in each node, grown like CART by one of several searches."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -59,9 +59,9 @@ class BaseObliqueTree(RandomRun, ImpurityTree):
 class ObliqueTreeClassifier(ImpurityClassifier, BaseObliqueTree):
     """Decision tree with one hyperplane in each node, grown like CART by one of several searches.
 
-    The searches are those of HHCART (Wickramarachchi et al., 2016), OC1 (Murthy, Kasif and
-    Salzberg, 1994), CART-LC (Breiman et al., 1984), CO2 (Norouzi et al., 2015) and, for a single
-    feature, GUIDE (Loh, 2002, 2009).
+    The searches come from HHCART (Wickramarachchi et al., 2016), OC1 (Murthy, Kasif and Salzberg,
+    1994), CART-LC (Breiman et al., 1984), CO2 (Norouzi et al., 2015) and, for a single feature,
+    GUIDE (Loh, 2002, 2009).
 
     {parameters}
 

@@ -82,7 +82,7 @@ class _Descent:
         self.chance = np.full(len(planes), float(sideways))
 
     def sweep(self, active: IntArray) -> BoolArray:
-        """One pass over the coefficients of the active planes; which of these improved."""
+        """Sweep once over the coefficients of the active planes; which of these improved."""
         improved = np.zeros(len(active), dtype=bool)
         for axis in np.eye(self.planes.shape[1]):
             before = self.planes[active]

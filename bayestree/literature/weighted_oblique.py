@@ -52,17 +52,17 @@ class WeightedEntropy:
 
     @classmethod
     def of_sorted(cls, X: AnyArray, y: IntArray, weights: FloatArray) -> Self:
-        """The criterion of rows sorted by class."""
+        """Return the criterion of rows sorted by class."""
         first = np.concatenate([[0], np.flatnonzero(y[1:] != y[:-1]) + 1])
         counts = np.diff(first, append=len(y))
         return cls(X, weights, first, counts, np.add.reduceat(weights, first))
 
     def scores(self, theta: FloatArray) -> FloatArray:
-        """theta . x of every row; the last entry of theta is the offset."""
+        """Compute theta . x of every row; the last entry of theta is the offset."""
         return _scores(self.X, theta)
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """E and its gradient g, shape (d + 1,).
+        """Compute E and its gradient g, shape (d + 1,).
 
         E = W_L log2 W_L + W_R log2 W_R - sum_y (W_L^y log2 W_L^y + W_R^y log2 W_R^y), where W are
         the weights of a side and of its classes. With beta_i = p_i (1 - p_i) x_i,
@@ -85,7 +85,7 @@ class WeightedEntropy:
         return float(value) / math.log(2), _gradient(slope, self.X) / math.log(2)
 
     def gain(self, right: BoolArray) -> float:
-        """Gain of a hard split in nats: total weight times mutual information."""
+        """Compute the gain of a hard split in nats: total weight times mutual information."""
         on_right = np.add.reduceat(np.where(right, self.weights, 0.0), self.first)
         sides = _purity(on_right) + _purity(self.totals - on_right)
         return max(sides - _purity(self.totals), 0.0)  # rounding can make it negative
@@ -104,17 +104,17 @@ class WeightedCriterion:
     criterion: Criterion
 
     def scores(self, theta: FloatArray) -> FloatArray:
-        """theta . x of every row; the last entry of theta is the offset."""
+        """Compute theta . x of every row; the last entry of theta is the offset."""
         return _scores(self.X, theta)
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """The value E, and its gradient, shape (d + 1,).
+        """Compute the value E, and its gradient, shape (d + 1,).
 
         With the statistics t_i of row i, its probability p_i of the right side, and
         S = sum_i p_i t_i, dE/dtheta = sum_i (dE/dS . t_i) p_i (1 - p_i) x_i.
         """
         half = np.tanh(self.scores(theta) * 0.5)
-        # The sums of the lighter side: those of a nearly empty one would be rounding errors.
+        # Sums of the lighter side: a nearly empty one would only have rounding errors.
         sign = -1.0 if half.sum() > 0 else 1.0
         side = torch.from_numpy(0.5 + 0.5 * sign * half) @ self.statistics
         value, ascent = self.criterion.ascent(side, self.statistics.sum(0))
@@ -122,7 +122,7 @@ class WeightedCriterion:
         return -float(value), _gradient(slope, self.X)
 
     def gain(self, right: BoolArray) -> float:
-        """Gain of a hard split in nats."""
+        """Compute the gain of a hard split in nats."""
         return self.criterion.hard_gain(self.statistics, torch.from_numpy(right))
 
 
@@ -131,7 +131,7 @@ def _scores(X: AnyArray, theta: FloatArray) -> FloatArray:
 
 
 def _gradient(slope: FloatArray, X: AnyArray) -> FloatArray:
-    """Sum over the rows of ``slope`` times (x, 1), shape (d + 1,)."""
+    """Compute the sum over the rows of ``slope`` times (x, 1), shape (d + 1,)."""
     gradient = np.empty(X.shape[1] + 1)
     gradient[:-1] = slope.astype(X.dtype, copy=False) @ X
     gradient[-1] = slope.sum()
@@ -139,7 +139,7 @@ def _gradient(slope: FloatArray, X: AnyArray) -> FloatArray:
 
 
 def _purity(weights: FloatArray) -> float:
-    """Minus the entropy of classes with these weights, times their sum, in nats."""
+    """Compute minus the entropy of classes with these weights, times their sum, in nats."""
     total = weights.sum()
     return float(xlogy(weights, weights).sum() - xlogy(total, total))
 
@@ -156,7 +156,7 @@ class WeightedSplitter:
     #: Maximum number of L-BFGS iterations; few keep the coefficients small and thus regularise.
     max_iter: int = 20
     min_leaf: int = 1  # splits with fewer rows on a side are discarded
-    n_starts: int = 1  # random starts of each split, of which the one of largest gain is kept
+    n_starts: int = 1  # random starts of each split; the one of largest gain is kept
     #: Number of iterations from each start, in the order of fitting.
     iterations: list[int] = field(default_factory=list, init=False, compare=False)
 
@@ -172,7 +172,7 @@ class WeightedSplitter:
         self.iterations[:] = state["iterations"]
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node; None if a side has too few rows."""
+        """Find the split of each node; None if a side has too few rows."""
         width = data.X.shape[1] + 1
         shape = (len(rows), self.n_starts, width)
         starts = (torch.rand(shape, dtype=torch.float64) - 0.5) * (2 * START)
@@ -182,7 +182,7 @@ class WeightedSplitter:
             return [self._best(each, here.take(members.cpu()), data.X) for each, members in pairs]
 
     def _best(self, starts: AnyArray, data: Data, like: Tensor) -> FittedSplit | None:
-        """The split of largest gain of the rows of a node."""
+        """Find the split of largest gain of the rows of a node."""
         order, criterion = self._criterion(data)
         found = []
         for start in starts:
@@ -193,7 +193,7 @@ class WeightedSplitter:
         return max(found, key=lambda split: split.gain, default=None)
 
     def _criterion(self, data: Data) -> tuple[IntArray, WeightedEntropy | WeightedCriterion]:
-        """What the split of rows minimises, and the order in which it takes them."""
+        """Return what the split of rows minimises, and the order in which it takes them."""
         X, y, weights = (part.numpy() for part in data)
         if isinstance(self.leaf.criterion, Entropy):
             order = np.argsort(y, kind="stable")
@@ -209,7 +209,7 @@ class WeightedSplitter:
         order: IntArray,
         like: Tensor,
     ) -> FittedSplit | None:
-        """The split at theta, with sides in the original order of rows sorted by ``order``."""
+        """Find the split at theta, with sides in the original order of rows sorted by ``order``."""
         theta = theta.astype(criterion.X.dtype)  # round first: sides must match the stored numbers
         right = criterion.scores(theta) > 0
         n_right = int(right.sum())
@@ -227,7 +227,7 @@ class WeightedSplitter:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Control of BLAS threads, which make small nodes many times slower."""
+    """Return the control of BLAS threads, which make small nodes many times slower."""
     return ThreadpoolController()
 
 
@@ -259,7 +259,7 @@ class BaseWeightedTree(RandomRun, Precision, Limits, Depth, BaseTree):
     ] = 20
     n_starts: Annotated[
         Count,
-        Inference("Number of random starts of a split, of which the one of largest gain is kept."),
+        Inference("Number of random starts of a split; the one of largest gain is kept."),
     ] = 1
 
     def _model(self, leaf: Leaf) -> SoftTree:

@@ -28,14 +28,14 @@ ALL = slice(None)
 
 
 def statistics_of(leaf: Leaf, data: Data) -> Tensor:
-    """Statistics (n, c) of rows in double precision, without classes that are absent."""
+    """Return statistics (n, c) of rows in double precision, without classes that are absent."""
     found = leaf.statistics(data.y, data.weights).double()
     counts = isinstance(leaf.criterion, CountCriterion)
     return found[:, (found != 0).any(0)] if counts else found
 
 
 def quality_of(criterion: Criterion) -> Quality:
-    """The value of a split under a criterion."""
+    """Compute the value of a split under a criterion."""
 
     def quality(left: FloatArray, whole: FloatArray) -> FloatArray:
         sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
@@ -66,7 +66,7 @@ class Classes:
 
     @classmethod
     def of(cls, statistics: FloatArray, criterion: Criterion, few: int) -> "Classes | None":
-        """Those of rows with statistics (c, m), if they are counts of more than ``few`` classes."""
+        """Return the classes of rows with counts (c, m) of more than ``few`` classes, else None."""
         if not isinstance(criterion, CountCriterion) or len(statistics) <= few:
             return None
         if ((statistics != 0).sum(axis=0) != 1).any():
@@ -80,7 +80,7 @@ class Classes:
     def qualities(
         self, order: IntArray, statistics: FloatArray, mirrored: AnyArray | None
     ) -> FloatArray:
-        """The quality of the split after each row of the orders (P, m) has changed sides."""
+        """Compute the quality of the split after each row of orders (P, m) has changed sides."""
         whole = np.bincount(self.label, self.weight, len(statistics))
         label, moved = self.label[order], self.weight[order]  # to the left
         start = np.zeros((len(order), len(whole)))
@@ -100,7 +100,7 @@ class Classes:
         return np.asarray(joined(left, total) + joined(right, whole.sum() - total))
 
     def _terms(self, start: FloatArray, count: FloatArray, change: FloatArray) -> Tensor:
-        """Sums of the terms of a side, while its counts change to ``count`` by ``change``."""
+        """Sum the terms of a side, while its counts change to ``count`` by ``change``."""
         first, now, old = (torch.from_numpy(part) for part in (start, count, count - change))
         term = self.criterion.term
         return term(first).sum(-1, keepdim=True) + (term(now) - term(old)).cumsum(-1)
@@ -119,7 +119,7 @@ def best_cuts(
     classes: Classes | None = None,
     sparse: bool = False,
 ) -> Cut:
-    """The best threshold t of each row of values (P, m); ties are resolved by the widest gap.
+    """Find the best threshold t of each row of values (P, m); ties are resolved by the widest gap.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def best_cuts(
     signs = None if sign is None else np.take_along_axis(sign, order, axis=1)
 
     def on_left(column: AnyArray, some: slice = ALL) -> FloatArray:
-        """Sum of a column on the left of each cut; at first, all mirrored rows are there."""
+        """Sum a column on the left of each cut; at first, all mirrored rows are there."""
         moved = column[order[some]]
         if signs is None or mirrored is None:
             return moved.cumsum(axis=1)
@@ -180,7 +180,7 @@ def best_cuts(
 def _sparse(
     left: Callable[[slice], FloatArray], whole: FloatArray, quality: Quality, invalid: BoolArray
 ) -> FloatArray:
-    """Qualities (P, m) of some of the cuts, minus infinity of others.
+    """Compute qualities (P, m) of some of the cuts, minus infinity of others.
 
     Of v possible cuts about sqrt(v), evenly spaced, are compared, and then all between the
     neighbours of the best. ``left`` gives the sums (c, p, m) of p sets of values, as few at a time

@@ -85,7 +85,7 @@ class NodeRows:
         return weighted_quartiles(self.X, self.weights)
 
     def groups(self, bounds: FloatArray | None = None) -> IntArray:
-        """Classes of the rows, numbered from 0 (m,); of real values, the intervals of bounds."""
+        """Number the classes of the rows from 0 (m,), or the intervals of real values."""
         if self.y.dtype.kind != "f":
             return np.unique(self.y, return_inverse=True)[1]
         if bounds is None:
@@ -93,7 +93,7 @@ class NodeRows:
         return np.unique(np.searchsorted(bounds, self.y), return_inverse=True)[1]
 
     def cuts(self, directions: FloatArray) -> Cut:
-        """The best threshold along each direction (P, d)."""
+        """Find the best threshold along each direction (P, d)."""
         size = np.abs(self.X).max(axis=0, initial=0.0)
         found = []
         for part in self._parts(len(directions)):
@@ -103,7 +103,7 @@ class NodeRows:
         return _joined(found)
 
     def steps(self, planes: FloatArray, moves: FloatArray) -> FloatArray:
-        """The best of planes + a moves over all numbers a, for each of P pairs (P, d + 1).
+        """Return the best of planes + a moves over all numbers a, for each of P pairs (P, d + 1).
 
         A row with score s at the plane and slope r changes sides at a = -s / r: from left to
         right if r > 0, from right to left if r < 0, and never if r = 0.
@@ -123,7 +123,7 @@ class NodeRows:
         return planes + found[:, None] * moves
 
     def qualities(self, planes: FloatArray) -> FloatArray:
-        """Quality of hyperplanes (P, d + 1); minus infinity if a side has too few rows."""
+        """Compute the quality of hyperplanes (P, d + 1); -inf if a side has too few rows."""
         found = np.empty(len(planes))
         for part in self._parts(len(planes)):
             left = self.with_ones @ planes[part].T <= 0
@@ -134,7 +134,7 @@ class NodeRows:
         return found
 
     def best(self, directions: FloatArray) -> FloatArray | None:
-        """The best hyperplane along directions (P, d); in a tie, the first."""
+        """Find the best hyperplane along directions (P, d); in a tie, the first."""
         cuts = self.cuts(directions)
         highest = cuts.quality.max(initial=-math.inf)
         if highest == -math.inf:
@@ -143,7 +143,7 @@ class NodeRows:
         return np.append(directions[first], -cuts.threshold[first])
 
     def best_axis(self) -> FloatArray | None:
-        """The best split by one feature; None if no cut leaves enough rows on each side."""
+        """Find the best split by one feature; None if no cut leaves enough rows on each side."""
         return self.best(np.eye(self.n_features))
 
     def _best(self, values: FloatArray, grain: FloatArray, mirrored: AnyArray | None = None) -> Cut:
@@ -166,7 +166,7 @@ class NodeRows:
 
 
 def weighted_quartiles(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted quartiles of each column (m, k), shape (3, k)."""
+    """Return weighted quartiles of each column (m, k), shape (3, k)."""
     order = values.argsort(axis=0, kind="stable")
     below = weights[order].cumsum(axis=0)
     # rows of equal total weight are told apart by less than the rounding of the sums
@@ -184,7 +184,7 @@ class PlaneSearch(Settings):
     """
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
-        """The hyperplane of a node, shape (d + 1,); None if there is none."""
+        """Find the hyperplane of a node, shape (d + 1,); None if there is none."""
         raise NotImplementedError
 
 
@@ -216,12 +216,12 @@ class PlaneSplitter(NodeByNode):
         return None if plane is None else self._fitted(data, statistics, plane)
 
     def _fitted_y(self, X: FloatArray, statistics: Tensor) -> FloatArray:
-        """Means (m,) or class probabilities (m, C) by a regression on all rows of the node."""
+        """Predict means (m,) or class probabilities (m, C) by a regression on the node."""
         whole = self.leaf.estimate(statistics.sum(0, keepdim=True).cpu())
         return self.leaf.expected_y(whole, X)[:, 0]
 
     def _fitted(self, data: Data, statistics: Tensor, plane: FloatArray) -> FittedSplit | None:
-        """A hyperplane of unit normal as sites, with its gain in nats."""
+        """Return a hyperplane of unit normal as sites, with its gain in nats."""
         unit = torch.as_tensor(plane / np.linalg.norm(plane[:-1])).to(data.X)
         right = (data.X @ unit[:-1] + unit[-1]) > 0
         n_right = int(right.sum())

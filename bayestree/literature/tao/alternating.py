@@ -101,7 +101,7 @@ class Tao(Sweeps, Stage):
         model : SoftTree
             With the likelihood ``"misclassification"`` or ``"squared-error"`` (see
             ``bayestree.models.named.alternating``). Split and prior determine the solver of a
-            node; the prior is the penalty. The topology is that of ``init``.
+            node; the prior is the penalty. ``init`` determines the topology.
         data : Data
             n rows.
         init : Tree or Posterior
@@ -181,12 +181,12 @@ class Alternation:
     values: AnyArray
 
     def levels(self) -> list[list[int]]:
-        """Nodes of each depth, the root first."""
+        """Return nodes of each depth, the root first."""
         depth = self.topology.node_depth
         return [np.flatnonzero(depth == level).tolist() for level in range(self.topology.depth)]
 
     def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
-        """Mask of the rows that a split sends right."""
+        """Return the mask of the rows that a split sends right."""
         used = np.flatnonzero(split.hyperplane.any(axis=0))
         if len(used) == 0:
             return np.broadcast_to(split.goes_right(self.X[:1, :]), rows.shape)
@@ -216,7 +216,7 @@ class Alternation:
         return Reach(rows, right, leaf)
 
     def leaves_below(self, child: int, rows: IntArray) -> IntArray:
-        """Leaf that each of ``rows`` reaches from a child, a node or ``~leaf``."""
+        """Return the leaf that each of ``rows`` reaches from a child, a node or ``~leaf``."""
         leaf = np.empty(len(rows), dtype=np.int64)
         waiting = [(child, np.arange(len(rows)))]
         while waiting:
@@ -230,12 +230,12 @@ class Alternation:
         return leaf
 
     def losses(self, leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Unweighted loss of each row in a leaf."""
+        """Compute the unweighted loss of each row in a leaf."""
         return self.rule.loss(self.values, leaf, rows)
 
 
 def redundant_nodes(topology: Topology, reach: Reach, values: AnyArray) -> IntArray:
-    """The side that replaces each redundant node, or -1 if the node is needed, shape (V,).
+    """Return the side that replaces each redundant node, or -1 if the node is needed, shape (V,).
 
     A node whose training rows all go one way is replaced by that child, and one whose children
     are leaves with equal ``values`` by either of them. Proceeding upwards, this turns subtrees
@@ -254,7 +254,7 @@ def redundant_nodes(topology: Topology, reach: Reach, values: AnyArray) -> IntAr
 
 
 def _resolve(topology: Topology, bypass: IntArray, child: int) -> int:
-    """The node or leaf that replaces a child after redundant nodes are removed."""
+    """Find the node or leaf that replaces a child after redundant nodes are removed."""
     while child >= 0 and bypass[child] >= 0:
         child = int(topology.children[child, bypass[child]])
     return child
@@ -274,7 +274,7 @@ class ReducedProblem(NamedTuple):
 
 
 def reduced_problem(tree: Alternation, reach: Reach, cost: FloatArray, node: int) -> ReducedProblem:
-    """The reduced problem of a node, given the current subtrees below it.
+    """Return the reduced problem of a node, given the current subtrees below it.
 
     ``cost`` is the loss of each row below the child it currently goes to.
     """
@@ -336,7 +336,7 @@ def solve(
     *,
     strict: bool = False,
 ) -> NodeSplit:
-    """A split for a node's reduced problem; ``current`` if nothing can be gained."""
+    """Find a split for a node's reduced problem; ``current`` if nothing can be gained."""
     care = problem.cares
     penalised = solver.penalty(current) > 0
     rows = problem.rows[care]

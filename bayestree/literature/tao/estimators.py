@@ -91,7 +91,7 @@ class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
         return found
 
     def _leaf_ridge(self) -> float | None:
-        """Penalty of linear leaves; None for constant leaves."""
+        """Return the penalty of linear leaves; None for constant leaves."""
         return None
 
 
@@ -203,7 +203,7 @@ class RegularizationPath:
 
     @property
     def best(self) -> int:
-        """Index of the best validation score; of equal scores, that of the largest penalty."""
+        """Index of the best validation score; in a tie, the largest penalty."""
         return int(np.flatnonzero(self.score == self.score.max())[-1])
 
     @property
@@ -212,7 +212,7 @@ class RegularizationPath:
         return self.estimators[self.best]
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each penalty."""
+        """Return a row for each penalty."""
         names = ("train_score", "score", "nonzeros", "leaves", "depth", "seconds")
         index = pd.Index(self.lambdas, name="lambda")
         return pd.DataFrame({name: getattr(self, name) for name in names}, index=index)

@@ -44,18 +44,18 @@ class _Problem(NamedTuple):
     l2: float
 
     def value(self, margin: FloatArray, w: FloatArray) -> float:
-        """The objective, given X w + b."""
+        """Compute the objective, given X w + b."""
         loss = self.weight @ np.logaddexp(0.0, -self.sign * margin)
         return float(loss + self.l1 * np.abs(w).sum() + self.l2 / 2 * (w @ w))
 
     def slopes(self, margin: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivatives of the loss with respect to each row's margin."""
+        """Compute the first and second derivatives of the loss by each row's margin."""
         probability = expit(margin)
         first = self.weight * (probability - (self.sign > 0))
         return first, self.weight * probability * (1 - probability)
 
     def scores(self, w: FloatArray, columns: IntArray) -> FloatArray:
-        """X w for a w that is zero outside ``columns``."""
+        """Compute X w for a w that is zero outside ``columns``."""
         X = self.X if len(columns) == self.X.shape[1] else self.X[:, columns]
         return (X @ w[columns].astype(X.dtype)).astype(np.float64)
 
@@ -145,9 +145,9 @@ def _solve(problem: _Problem, start: tuple[FloatArray, float] | None, tolerance:
 def _best_start(
     problem: _Problem, start: tuple[FloatArray, float] | None
 ) -> tuple[FloatArray, float, FloatArray, float]:
-    """The warm start, or w = 0 with the log-odds of the classes if that is better."""
+    """Find the warm start, or w = 0 with the log-odds of the classes if that is better."""
     m, d = problem.X.shape
-    # Summed separately: the weights of one side may vanish next to those of the other.
+    # Summed separately: the weights of one side may vanish next to the other side's.
     negative, positive = (problem.weight[problem.sign == side].sum() for side in (-1, 1))
     b = float(np.log(positive) - np.log(negative))
     w, margin = np.zeros(d), np.full(m, b)
@@ -162,7 +162,7 @@ def _best_start(
 
 
 def _working_set(problem: _Problem, w: FloatArray, gradient: FloatArray) -> IntArray:
-    """Features that a step may change: all of them without l1."""
+    """Return features that a step may change: all of them without l1."""
     if problem.l1 == 0:
         return np.arange(len(w))
     used = w != 0
@@ -182,7 +182,7 @@ def _direction(
     second: FloatArray,
     columns: IntArray,
 ) -> tuple[FloatArray, float]:
-    """Newton step of the columns and, last, the intercept, with the predicted descent.
+    """Return the Newton step of the columns and, last, the intercept, and its predicted descent.
 
     The Hessian is X' diag(second) X + l2 I, here the Gram matrix of rows scaled by sqrt(second).
     """
@@ -207,7 +207,7 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
     """Minimise slopes . s + s' gram s / 2 + l1 |w + s|_1 over s; the last is not penalised.
 
     Newton steps within an orthant, where |w|_1 is linear: the signs of coefficients are fixed
-    (those of zeros by the direction of descent), and coefficients that would cross 0 stop there.
+    (of zeros by the direction of descent), and coefficients that would cross 0 stop there.
     With fewer rows than features some directions lack curvature and full steps are far too long:
     unsuccessful steps are damped (Levenberg-Marquardt).
     """
@@ -245,7 +245,7 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
 def _orthant_step(
     gram: FloatArray, pull: FloatArray, free: BoolArray, at_zero: BoolArray, signs: FloatArray
 ) -> FloatArray:
-    """Newton step of the free coefficients; zeros that would leave the orthant are fixed."""
+    """Return the Newton step of free coefficients; zeros that would leave the orthant are fixed."""
     step = np.zeros_like(pull)
     while True:
         places = np.flatnonzero(free)
@@ -259,7 +259,7 @@ def _orthant_step(
 
 
 def _newton_step(gram: FloatArray, slopes: FloatArray) -> FloatArray:
-    """-gram^-1 slopes, with the smallest ridge that makes ``gram`` positive definite.
+    """Return -gram^-1 slopes, with the smallest ridge that makes ``gram`` positive definite.
 
     Usually none is needed, but rounding in single precision can make a tiny eigenvalue negative
     (Nocedal and Wright, Numerical Optimization, algorithm 3.3).

@@ -53,7 +53,7 @@ class AxisSolver:
 
 
 def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, int, float, float]:
-    """Smallest weighted 0/1 loss of direction * (x_j - cut) > 0, and its j, cut, direction.
+    """Find the least weighted 0/1 loss of direction * (x_j - cut) > 0: loss, j, cut, direction.
 
     ``signed`` are the weights of the rows, negative for the left class. The loss is infinite if
     all features are constant.
@@ -81,7 +81,7 @@ def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, 
 
 
 def _between(low: np.floating, high: np.floating, direction: float) -> float:
-    """A cut such that direction * (x - cut) > 0 for exactly one of the two.
+    """Return a cut such that direction * (x - cut) > 0 for exactly one of the two.
 
     The midpoint, except for adjacent floating-point numbers.
     """
@@ -145,7 +145,7 @@ class BivariateSolver:
 
 
 def agreement(left: FloatArray, whole: FloatArray) -> FloatArray:
-    """Half the difference in weight between correctly and incorrectly separated rows.
+    """Compute half the difference in weight between correctly and incorrectly separated rows.
 
     The statistic is the weight, negative for rows labelled left. With L and W its sums over the
     left side and all rows, correct minus incorrect is (W - L) - L, or minus that if the sides are
@@ -157,7 +157,7 @@ def agreement(left: FloatArray, whole: FloatArray) -> FloatArray:
 def _directed(
     line: Line, X: AnyArray, right: BoolArray, weight: FloatArray
 ) -> tuple[NodeSplit, float]:
-    """A line in the direction with the smaller loss, and this loss."""
+    """Return a line in the direction with the smaller loss, and this loss."""
     coefficients = np.zeros(X.shape[1])
     coefficients[line.features] = line.coefficient
     split = NodeSplit.linear(coefficients, line.intercept).cast(X.dtype)
@@ -212,7 +212,7 @@ class PolytopeSolver:
 
 
 def _random_experts(constant: NodeSplit, X: AnyArray) -> NodeSplit:
-    """Experts in random directions, each with ``OUTER`` of the rows on its right side.
+    """Draw experts in random directions, each with ``OUTER`` of the rows on its right.
 
     The experts of a constant split are equal and would stay equal under gradient steps.
     """
@@ -231,7 +231,7 @@ def log_loss(
     offset: FloatArray,
     log_weight: FloatArray,
 ) -> tuple[float, FloatArray]:
-    """-sum_n w_n log P(side_n) and its flat gradient in plane (K, d), offset and log-weight.
+    """Compute -sum_n w_n log P(side_n), and its gradient in plane (K, d), offset, log-weight.
 
     With s = sum_k r_k softplus(a_k), the loss is s on the left and -log(1 - exp(-s)) on the right;
     ds/da_k = r_k sigmoid(a_k) and ds/d(log r_k) = r_k softplus(a_k).
@@ -261,7 +261,7 @@ SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolve
 
 
 def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
-    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite."""
+    """Find the solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite."""
     split, prior = model.split, model.priors.hyperplane
     key = (type(split), getattr(split, "max_features", None), type(prior))
     if split.weighted and model.priors.weight != FlatWeights():

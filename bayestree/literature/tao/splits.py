@@ -27,19 +27,19 @@ class NodeSplit(NamedTuple):
 
     @classmethod
     def linear(cls, coefficients: FloatArray, intercept: float) -> "NodeSplit":
-        """Right iff coefficients . x + intercept > 0; coefficients of shape (d,)."""
+        """Make a split: right iff coefficients . x + intercept > 0, for coefficients (d,)."""
         return cls(coefficients[None], np.array([intercept], coefficients.dtype), np.ones(1))
 
     @classmethod
     def constant(cls, like: "NodeSplit", *, right: bool) -> "NodeSplit":
-        """A split that sends every row to one side, with all coefficients 0."""
+        """Return a split that sends every row to one side, with all coefficients 0."""
         n_experts = len(like.weight)
         # softplus(1) > log 2; softplus(-log 2K - 1) < 1 / (2 e K), so K experts sum to less
         intercept = np.full(n_experts, 1.0 if right else -np.log(2.0 * n_experts) - 1.0)
         return cls(np.zeros_like(like.hyperplane), intercept, np.ones(n_experts))
 
     def cast(self, dtype: np.dtype) -> "NodeSplit":
-        """The split in the precision of the rows."""
+        """Convert the split to the precision of the rows."""
         plane, offset = self.hyperplane.astype(dtype), self.intercept.astype(dtype)
         return self._replace(hyperplane=plane, intercept=offset)
 
@@ -49,7 +49,7 @@ class NodeSplit(NamedTuple):
         return self.hyperplane.shape[1]
 
     def goes_right(self, X: AnyArray) -> BoolArray:
-        """Side of each row, shape (n,)."""
+        """Return the side of each row, shape (n,)."""
         activation = X @ self.hyperplane.T + self.intercept
         if len(self.weight) == 1 and self.weight[0] == 1.0:
             return activation[:, 0] > 0
@@ -60,12 +60,12 @@ class ReducedSolver(Protocol):
     """Finds the split of a node that best separates its labelled rows."""
 
     def penalty(self, split: NodeSplit) -> float:
-        """Penalty of this split in the objective of the tree."""
+        """Compute the penalty of this split in the objective of the tree."""
 
     def __call__(
         self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
-        """A split for the rows X (m, d) whose side matters (the care set).
+        """Find a split for the rows X (m, d) whose side matters (the care set).
 
         ``right`` (m,) marks the rows for which the right child is better, and both sides occur;
         ``weight`` (m,) is the positive cost of the wrong side. ``current`` is a warm start, to be
@@ -74,7 +74,7 @@ class ReducedSolver(Protocol):
 
 
 def reduced_loss(split: NodeSplit, X: AnyArray, right: BoolArray, weight: FloatArray) -> float:
-    """Weighted 0/1 loss of a split on its care set."""
+    """Compute the weighted 0/1 loss of a split on its care set."""
     return float(weight[split.goes_right(X) != right].sum())
 
 
@@ -82,7 +82,7 @@ SILENT = -40.0  # log-weight of experts that only pad the arrays
 
 
 def splits_of(init: Tree | Posterior, model: SoftTree) -> tuple[Topology, list[NodeSplit]]:
-    """Topology and splits of an initial tree, with as many experts per node as in the model."""
+    """Return the topology and splits of an initial tree, with the model's number of experts."""
     if isinstance(init, Posterior):
         sites = init.point["hyperplane"], init.point["intercept"], init.weight()
         splits = [
@@ -100,7 +100,7 @@ def splits_of(init: Tree | Posterior, model: SoftTree) -> tuple[Topology, list[N
 
 
 def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[str, torch.Tensor]:
-    """The values of the model's sites for these splits."""
+    """Return the values of the model's sites for these splits."""
     n_experts = model.split.n_experts
     plane = np.zeros((len(splits), n_experts, n_features))
     intercept, weight = np.zeros(plane.shape[:2]), np.ones(plane.shape[:2])
@@ -113,7 +113,7 @@ def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[
 
 
 def _adapt(split: NodeSplit, model: SoftTree) -> NodeSplit:
-    """The same split in the shape of the model's splits."""
+    """Bring a split into the shape of the model's splits."""
     limit = getattr(model.split, "max_features", None)
     used = int(np.count_nonzero(split.hyperplane, axis=1).max(initial=0))
     if limit is not None and used > limit:
