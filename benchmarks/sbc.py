@@ -24,7 +24,7 @@ from bayestree.diagnostics.polytopes import n_facets
 from bayestree.inference import Data, Posterior, Smc
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.smc.method import draws_of
-from bayestree.inference.smc.particles import Prior, TreePrior
+from bayestree.inference.smc.particles import ParticlePrior, TreePrior
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
@@ -63,7 +63,9 @@ def simulate(name: str, seed: int, n: int = N_ROWS) -> Simulated:
 def simulate_tree(name: str, seed: int, n: int = N_ROWS) -> Simulated:
     """The same with a random topology; the truth has the form of a draw of SMC."""
     model = SoftTree(TOPOLOGIES[name], Polytope(N_EXPERTS), leaf=Categorical(2))
-    prior = Prior(model, Layout(model, N_FEATURES), TreePrior(Smc.split_base, Smc.split_power))
+    prior = ParticlePrior(
+        model, Layout(model, N_FEATURES), TreePrior(Smc.split_base, Smc.split_power)
+    )
     rng = np.random.default_rng([seed, 1])
     truth = prior.particles(1, rng)
     X = rng.normal(size=(n, N_FEATURES))

@@ -19,7 +19,7 @@ from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.inference.data import Data
 from bayestree.inference.nuts.density import Sites
-from bayestree.inference.smc.particles import Particles, Prior
+from bayestree.inference.smc.particles import ParticlePrior, Particles
 
 BLOCK = 2**19  # values of experts at rows that are evaluated together, so that they fit in a cache
 
@@ -35,7 +35,7 @@ class Routed(NamedTuple):
     density: Tensor
 
 
-class Votes(NamedTuple):
+class NodeVotes(NamedTuple):
     """Scores (A, n) of nodes, log P(no vote) of their experts (A, K, n), and weights (A, K)."""
 
     score: Tensor
@@ -43,14 +43,14 @@ class Votes(NamedTuple):
     weight: Tensor
 
 
-class Rows:
+class ParticleLikelihood:
     """The rows, and the likelihood of particles on them.
 
     Its ``power`` and the ``steepness`` of the splits are those at the end of the path from the
     prior to the posterior; see :meth:`at`.
     """
 
-    def __init__(self, prior: Prior, data: Data) -> None:
+    def __init__(self, prior: ParticlePrior, data: Data) -> None:
         self.prior, self.model, self.layout = prior, prior.model, prior.layout
         model = prior.model
         plain = data.to(torch.empty(0, dtype=torch.float64))
@@ -65,7 +65,7 @@ class Rows:
         per_particle = model.topology.n_nodes * model.split.n_experts * len(self.X)
         self.block = max(1, BLOCK // per_particle)
 
-    def at(self, temperature: float) -> "Rows":
+    def at(self, temperature: float) -> "ParticleLikelihood":
         """The rows at a temperature from 0, the prior, to 1, the posterior.
 
         First the power of the likelihood rises to 1, at a steepness of at most 1, at which
@@ -83,14 +83,14 @@ class Rows:
         """Log-probabilities of left and right, (A, n), of A nodes with K experts each."""
         return routing.branch_log_probs(self._votes(free).score, self.steepness)
 
-    def _votes(self, free: Sites) -> Votes:
+    def _votes(self, free: Sites) -> NodeVotes:
         plane, offset = (torch.from_numpy(free[name]) for name in ("hyperplane", "intercept"))
         coefficient = torch.cat((plane, offset.unsqueeze(-1)), -1)
         activation = coefficient.view(-1, coefficient.shape[-1]) @ self.X.T
         weighted = "log_weight" in free
         weight = torch.from_numpy(free["log_weight"]).exp() if weighted else torch.ones_like(offset)
         score, silent = routing.rates(activation.view(*offset.shape, len(self.y)), weight)
-        return Votes(score, silent, weight)
+        return NodeVotes(score, silent, weight)
 
     def density(self, free: dict[str, Tensor]) -> Tensor:
         """log p(y_n | leaf), (A, n), of A leaves."""

@@ -23,10 +23,10 @@ from bayestree.inference.nuts.expert_moves import ExpertMoves
 from bayestree.inference.nuts.method import medoid
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Stage, as_function
-from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.likelihood import ParticleLikelihood
 from bayestree.inference.smc.moves import MOVES
-from bayestree.inference.smc.particles import Prior, TreePrior
-from bayestree.inference.smc.sampler import Run, Runs, advance
+from bayestree.inference.smc.particles import ParticlePrior, TreePrior
+from bayestree.inference.smc.sampler import SmcRun, SmcRuns, advance
 from bayestree.inference.training import calibrated
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
@@ -207,9 +207,9 @@ class Smc(Stage):
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         plain = plain.for_leaf(model.leaf)
         prior = self._prior(model, plain)
-        rows = Rows(prior, plain)
+        rows = ParticleLikelihood(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
-        runs = Runs([Run.of(prior, rows, count, rng) for rng in seeds])
+        runs = SmcRuns([SmcRun.of(prior, rows, count, rng) for rng in seeds])
         track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
@@ -248,11 +248,11 @@ class Smc(Stage):
         topology = Topology.complete(self.max_depth)
         return model.with_(topology=topology, split=split).collapsed()
 
-    def _prior(self, model: SoftTree, data: Data) -> Prior:
+    def _prior(self, model: SoftTree, data: Data) -> ParticlePrior:
         layout = Layout(model, data.X.shape[1])
-        return Prior(model, layout, TreePrior(self.split_base, self.split_power))
+        return ParticlePrior(model, layout, TreePrior(self.split_base, self.split_power))
 
-    def _posterior(self, prior: Prior, data: Data, runs: list[Run]) -> Posterior:
+    def _posterior(self, prior: ParticlePrior, data: Data, runs: list[SmcRun]) -> Posterior:
         model = prior.model
         runs = [run.thinned(self.n_draws) for run in runs]
         splits = np.array([run.particles.splits for run in runs])
@@ -281,18 +281,18 @@ def _segments() -> list[float]:
     return ends
 
 
-def _advance(model: SoftTree, data: Data, run: Run, settings: Smc, end: float) -> Run:
+def _advance(model: SoftTree, data: Data, run: SmcRun, settings: Smc, end: float) -> SmcRun:
     """Move a run up to a temperature, in a worker process."""
     with threadpool_limits(limits=1), threads_for(0):
         prior = settings._prior(model, data)
-        rows = Rows(prior, data)
+        rows = ParticleLikelihood(prior, data)
         rounds = settings._rounds(len(run.log_likelihood))
         while run.temperature < end:
             advance(run, prior, rows, settings.efficiency, rounds)
     return run
 
 
-def draws_of(prior: Prior, vectors: FloatArray, splits: BoolArray) -> dict[str, FloatArray]:
+def draws_of(prior: ParticlePrior, vectors: FloatArray, splits: BoolArray) -> dict[str, FloatArray]:
     """Sites of particles (..., D), in which nodes that do not split send no row to the right."""
     draws = prior.layout.sites(vectors)
     if prior.model.split.weighted:
@@ -321,7 +321,9 @@ def fingerprint(y: AnyArray, weights: FloatArray) -> int:
     return int.from_bytes(digest.digest())
 
 
-def _stats(prior: Prior, runs: list[Run], draws: Arrays, splits: BoolArray) -> dict[str, Any]:
+def _stats(
+    prior: ParticlePrior, runs: list[SmcRun], draws: Arrays, splits: BoolArray
+) -> dict[str, Any]:
     depth = np.where(splits, prior.model.topology.node_depth + 1, 0).max(axis=-1)
     likelihood = np.array([run.log_likelihood for run in runs])
     density = np.empty_like(likelihood)

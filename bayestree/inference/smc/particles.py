@@ -54,7 +54,7 @@ class Particles:
         return used
 
 
-class Prior:
+class ParticlePrior:
     """Draws of nodes, experts and leaves from the priors of a model with collapsed scales."""
 
     def __init__(self, model: SoftTree, layout: Layout, trees: TreePrior) -> None:

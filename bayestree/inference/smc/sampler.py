@@ -6,21 +6,28 @@ temperatures follow from the effective number of particles. A share of the parti
 and moved in several rounds, and the states after every round are the particles of the new
 temperature (waste-free, Dau and Chopin 2022). The estimate of the evidence is consistent; it would
 be unbiased if temperatures, step sizes and masses did not adapt to the particles.
+
+Between draws of the scales, all particles take Hamiltonian trajectories at once. Given the scales
+of the coefficients the prior is normal, and its precision, which spans many orders of magnitude,
+enters the mass of each coefficient. The curvature of the likelihood is estimated from the gradients
+of all particles.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.inference.smc.births import births_and_deaths
-from bayestree.inference.smc.likelihood import Rows
-from bayestree.inference.smc.moves import MOVES, Moves
-from bayestree.inference.smc.particles import Particles, Prior
-from bayestree.inference.smc.trajectories import Trajectories, adapted
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.inference.smc.likelihood import ParticleLikelihood
+from bayestree.inference.smc.moves import MOVES, ParticleMoves, births_and_deaths
+from bayestree.inference.smc.particles import ParticlePrior, Particles
 
+STEPS = 8  # leapfrog steps of a trajectory
+TARGET = 0.75  # mean acceptance probability
+SPREAD = 4.0  # ratio of the largest step size to the smallest
+RATE = 0.3  # of the adaptation of the logarithm of the step size
 PRECISION = 1e-3  # of the steps of the temperature
 REPRESENTATIVES = 250  # particles that stand for all where each has to be evaluated, at least
 MIN_SPREAD = 1e-3  # of a parameter under the prior
@@ -28,8 +35,93 @@ CURVATURE_RATE = 0.5  # weight of new gradients in the running estimate of the c
 N_FRESH, N_SLIDES = 2, 4  # in each round of moves
 
 
+class Moved(NamedTuple):
+    """Result of a trajectory of each particle."""
+
+    particles: Particles
+    acceptance: float
+    second_moment: FloatArray  # of the gradients of the log-likelihood, (D,)
+
+
+class Trajectories:
+    """Trajectories at a temperature, given scales drawn for each particle."""
+
+    def __init__(
+        self,
+        rows: ParticleLikelihood,
+        prior: ParticlePrior,
+        curvature: FloatArray,
+        spread: FloatArray,
+    ) -> None:
+        self.rows, self.prior, self.power = rows, prior, rows.power
+        self.curvature, self.spread = curvature, spread
+        self.moving = prior.layout.n_moving
+
+    def move(self, particles: Particles, step_size: float, rng: np.random.Generator) -> Moved:
+        """One trajectory of each particle, accepted by its energy."""
+        layout, hyperplane = self.prior.layout, self.prior.model.priors.hyperplane
+        self.used = self._in_use(particles)
+        free = layout.free(particles.vectors)
+        hyperplane.redraw(free, rng)
+        self.precision = np.zeros_like(particles.vectors)
+        into, drawn = layout.free(self.precision), hyperplane.draw_precision(free, rng)
+        into["hyperplane"][...], into["intercept"][...] = drawn[..., :-1], drawn[..., -1]
+        self.law_precision = self.precision.copy()
+        coefficients = self.precision > 0
+        self.precision += np.where(coefficients, 0.0, 1.0 / self.spread**2) + self.curvature
+        count = len(particles.vectors)
+        step = step_size * SPREAD ** -rng.random((count, 1)) / np.sqrt(self.precision) * self.used
+        momentum = rng.standard_normal(particles.vectors.shape) * self.used
+        value, slope, data = self._value_and_gradient(particles)
+        start = value - 0.5 * (momentum**2).sum(1)
+        moved = Particles(particles.vectors.copy(), particles.splits)
+        second = (data**2 * self.used).sum(0) / np.maximum(self.used.sum(0), 1)
+        lost = np.zeros(count, dtype=bool)
+        for _ in range(STEPS):
+            momentum += 0.5 * step * slope
+            moved.vectors += step * momentum
+            lost |= ~self.prior.possible(moved.vectors)
+            moved.vectors[lost] = particles.vectors[lost]
+            value, slope, data = self._value_and_gradient(moved)
+            momentum += 0.5 * step * slope
+        gain = value - 0.5 * (momentum**2).sum(1) - start
+        gain = np.where(np.isfinite(gain) & ~lost, gain, -np.inf)
+        accept = -rng.standard_exponential(count) < gain
+        moved.vectors[~accept] = particles.vectors[~accept]
+        return Moved(moved, float(np.exp(np.minimum(gain, 0.0)).mean()), second)
+
+    def _in_use(self, particles: Particles) -> BoolArray:
+        """Coordinates that move: of nodes that split, and of leaves in use, (P, D)."""
+        used = np.zeros(particles.vectors.shape, dtype=bool)
+        free = self.prior.layout.free(used)
+        for name in ("log_weight", "hyperplane", "intercept"):
+            if name in free:
+                free[name][particles.splits] = True
+        leaves = particles.leaves_in_use(self.prior.model)
+        for name in self.prior.model.leaf.sites:
+            free[name][leaves] = True
+        used[:, self.moving :] = False
+        return used
+
+    def _value_and_gradient(
+        self, particles: Particles
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Tempered log-density (P,), its gradient, and that of the tempered log-likelihood."""
+        value, gradient = self.rows.value_and_gradient(particles)
+        value, gradient = self.power * value, self.power * gradient
+        prior_value, prior_gradient = self.prior.moving(particles.vectors, self.used)
+        pull = self.law_precision * particles.vectors * self.used
+        value = value + prior_value - 0.5 * (pull * particles.vectors).sum(1)
+        return value, (gradient + prior_gradient - pull) * self.used, gradient
+
+
+def adapted(step_size: float, acceptance: float) -> float:
+    """The step size for the next trajectories."""
+    return float(step_size * np.exp(RATE * (acceptance - TARGET)))
+
+
 @dataclass
-class Run:
+class SmcRun:
     """The particles of a run at a temperature: all that is needed to resume it."""
 
     particles: Particles
@@ -44,14 +136,16 @@ class Run:
     changes: list[list[float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, prior: Prior, rows: Rows, count: int, rng: np.random.Generator) -> "Run":
+    def of(
+        cls, prior: ParticlePrior, rows: ParticleLikelihood, count: int, rng: np.random.Generator
+    ) -> "SmcRun":
         """Particles at the prior."""
         particles = prior.particles(count, rng)
         spread = np.maximum(particles.vectors.std(axis=0), MIN_SPREAD)
         value = rows.at(0.0).log_likelihood(particles)
         return cls(particles, value, np.zeros_like(spread), spread, rng)
 
-    def thinned(self, count: int) -> "Run":
+    def thinned(self, count: int) -> "SmcRun":
         """The run with ``count`` of its particles, evenly spaced among the ancestors.
 
         They are the last states of an ancestor where the number of those kept allows it.
@@ -85,10 +179,10 @@ class Run:
 
 
 @dataclass
-class Runs:
+class SmcRuns:
     """Several independent runs, as a part of a loop."""
 
-    each: list[Run]
+    each: list[SmcRun]
 
     def state_dict(self) -> dict[str, Any]:
         return {"runs": [run.state_dict() for run in self.each]}
@@ -98,7 +192,9 @@ class Runs:
             run.load_state_dict(one)
 
 
-def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: int) -> None:
+def advance(
+    run: SmcRun, prior: ParticlePrior, rows: ParticleLikelihood, efficiency: float, rounds: int
+) -> None:
     """Move a run to its next temperature.
 
     ``efficiency`` is the effective share of the particles after weighting.
@@ -130,7 +226,7 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: int) 
 
 
 def move_once(
-    run: Run, particles: Particles, prior: Prior, rows: Rows
+    run: SmcRun, particles: Particles, prior: ParticlePrior, rows: ParticleLikelihood
 ) -> tuple[Particles, FloatArray, FloatArray]:
     """One round of all moves, the log-likelihoods after it, and changes and attempts by MOVES."""
     rng = run.rng
@@ -150,10 +246,10 @@ def move_once(
 
 
 def _move_block(
-    particles: Particles, prior: Prior, rows: Rows, rng: np.random.Generator
+    particles: Particles, prior: ParticlePrior, rows: ParticleLikelihood, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Moves other than trajectories, in place, of as many particles as fit in a cache."""
-    moves = Moves(rows, prior, particles, rng)
+    moves = ParticleMoves(rows, prior, particles, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
     for _ in range(N_FRESH):
@@ -165,7 +261,10 @@ def _move_block(
 
 
 def log_ratio(
-    particles: Particles, log_likelihood: FloatArray, before: Rows, after: Rows
+    particles: Particles,
+    log_likelihood: FloatArray,
+    before: ParticleLikelihood,
+    after: ParticleLikelihood,
 ) -> FloatArray:
     """Logarithm of the ratio of the tempered likelihoods at two temperatures, shape (P,)."""
     same = before.steepness == after.steepness
@@ -175,7 +274,7 @@ def log_ratio(
     return after.power * new - old
 
 
-def next_temperature(run: Run, rows: Rows, efficiency: float) -> float:
+def next_temperature(run: SmcRun, rows: ParticleLikelihood, efficiency: float) -> float:
     """The largest temperature at which the effective share of the particles is ``efficiency``.
 
     At most the end of a part of the path. Where the steepness changes, some of the particles stand

@@ -12,20 +12,19 @@ from scipy.special import gammaln
 from bayestree import inference
 from bayestree.inference import Data
 from bayestree.inference.nuts.density import Layout, TorchDensity
-from bayestree.inference.smc.births import births_and_deaths
-from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.likelihood import ParticleLikelihood
 from bayestree.inference.smc.method import draws_of
-from bayestree.inference.smc.moves import MOVES, Moves
-from bayestree.inference.smc.particles import Particles, Prior, TreePrior
+from bayestree.inference.smc.moves import MOVES, ParticleMoves, births_and_deaths
+from bayestree.inference.smc.particles import ParticlePrior, Particles, TreePrior
 from bayestree.inference.smc.sampler import (
     N_SLIDES,
-    Run,
+    SmcRun,
+    Trajectories,
     log_ratio,
     move_once,
     next_temperature,
     systematic,
 )
-from bayestree.inference.smc.trajectories import Trajectories
 from bayestree.models import (
     Categorical,
     Flat,
@@ -49,7 +48,7 @@ def problem(leaf="classes", split=None, depth=2, n=12, steepness=2.0):
     """A prior on trees, and rows whose y hardly depends on the features."""
     split = split or Polytope(2)
     model = SoftTree(Topology.complete(depth), split, leaf=EVERY[leaf], steepness=steepness)
-    prior = Prior(model, Layout(model, N_FEATURES), TreePrior(0.7, 0.5))
+    prior = ParticlePrior(model, Layout(model, N_FEATURES), TreePrior(0.7, 0.5))
     X = normal(n, N_FEATURES)
     y = (X[:, 0] > 0).long() if leaf == "classes" else X[:, 0] + 0.5 * normal(n, seed=1)
     return prior, Data.of(X, y, torch.linspace(0.5, 1.5, n)).for_leaf(model.leaf)
@@ -59,7 +58,7 @@ def problem(leaf="classes", split=None, depth=2, n=12, steepness=2.0):
 @pytest.mark.parametrize("leaf", EVERY)
 def test_gradient_of_complete_trees(leaf, split):
     prior, data = problem(leaf, split)
-    rows, particles = Rows(prior, data), prior.particles(3, np.random.default_rng(0))
+    rows, particles = ParticleLikelihood(prior, data), prior.particles(3, np.random.default_rng(0))
     particles.splits[:] = True
     value, gradient = rows.value_and_gradient(particles)
     empty = data.take(torch.arange(0))
@@ -77,7 +76,7 @@ def test_likelihood_of_every_topology(leaf):
     prior, data = problem(leaf, depth=3)
     rng = np.random.default_rng(0)
     particles = prior.particles(200, rng)
-    found = Rows(prior, data).log_likelihood(particles)
+    found = ParticleLikelihood(prior, data).log_likelihood(particles)
     draws = draws_of(prior, particles.vectors, particles.splits)
     patterns = {tuple(row): i for i, row in enumerate(particles.splits.tolist())}
     assert len(patterns) > 10
@@ -97,7 +96,7 @@ def test_likelihood_of_every_topology(leaf):
 
 def test_gradient_of_small_trees():
     prior, data = problem(depth=3)
-    rows, particles = Rows(prior, data), prior.particles(40, np.random.default_rng(1))
+    rows, particles = ParticleLikelihood(prior, data), prior.particles(40, np.random.default_rng(1))
     _, gradient = rows.value_and_gradient(particles)
     step = 1e-6
     for place in range(prior.layout.n_moving):
@@ -115,7 +114,7 @@ def _moved(move, prior, rows, particles, rng):
         path = Trajectories(rows, prior, np.ones_like(spread), spread)
         with np.errstate(over="ignore", invalid="ignore"):
             return path.move(particles, 1.5, rng).particles
-    moves = Moves(rows, prior, particles, rng)
+    moves = ParticleMoves(rows, prior, particles, rng)
     if move == "births":
         for node in range(prior.model.topology.n_nodes):
             births_and_deaths(moves, node)
@@ -140,7 +139,10 @@ def test_moves_leave_the_tempered_posterior_invariant(move, leaf, temperature):
     A bound of 4.5 standard errors on 8 means in each of 30 cases fails once in 600 runs.
     """
     prior, data = problem(leaf)
-    rows, rng = Rows(prior, data).at(temperature), np.random.default_rng([len(move), len(leaf)])
+    rows, rng = (
+        ParticleLikelihood(prior, data).at(temperature),
+        np.random.default_rng([len(move), len(leaf)]),
+    )
     start = prior.particles(6000, rng)
     value = rows.log_likelihood(start)
     weight = np.exp(rows.power * (value - value.max()))
@@ -282,7 +284,9 @@ def test_evidence_of_a_stump():
 def test_evidence_of_trees(leaf):
     """The mean of the likelihood over draws of the prior, topologies and leaves included."""
     prior, data = problem(leaf, n=10)
-    value = Rows(prior, data).log_likelihood(prior.particles(40_000, np.random.default_rng(0)))
+    value = ParticleLikelihood(prior, data).log_likelihood(
+        prior.particles(40_000, np.random.default_rng(0))
+    )
     weight = np.exp(value - value.max())
     exact = value.max() + math.log(weight.mean())
     error = weight.std() / weight.mean() / math.sqrt(len(weight))
@@ -304,10 +308,10 @@ def test_evidence_by_thermodynamic_integration(leaf):
     Wyse 2014). Each of 4 replications has its own chains.
     """
     prior, data = problem(leaf, n=60, steepness=1.0)
-    rows, powers = Rows(prior, data), np.linspace(0, 1, 21) ** 5
+    rows, powers = ParticleLikelihood(prior, data), np.linspace(0, 1, 21) ** 5
     found = []
     for seed in range(4):
-        run = Run.of(prior, rows, 100, np.random.default_rng([7, seed]))
+        run = SmcRun.of(prior, rows, 100, np.random.default_rng([7, seed]))
         moving, levels = run.particles, []
         for power in powers:
             run.temperature, values = power, []
@@ -333,8 +337,8 @@ def test_evidence_by_thermodynamic_integration(leaf):
 def test_next_temperature(temperature, end):
     """The effective share of the particles, up to the end of a part of the path."""
     prior, data = problem(n=60, steepness=20.0)
-    rows, rng = Rows(prior, data), np.random.default_rng(0)
-    run = Run.of(prior, rows, 400, rng)
+    rows, rng = ParticleLikelihood(prior, data), np.random.default_rng(0)
+    run = SmcRun.of(prior, rows, 400, rng)
     run.temperature = temperature
     run.log_likelihood = rows.at(temperature).log_likelihood(run.particles)
     new = next_temperature(run, rows, 0.6)
@@ -357,9 +361,9 @@ def test_next_temperature(temperature, end):
 def test_moves_in_blocks(leaf):
     """A round moves every block in place, and returns the log-likelihoods of all particles."""
     prior, data = problem(leaf)
-    rows = Rows(prior, data).at(0.4)
+    rows = ParticleLikelihood(prior, data).at(0.4)
     rows.block = 7
-    run = Run.of(prior, rows, 41, np.random.default_rng(0))
+    run = SmcRun.of(prior, rows, 41, np.random.default_rng(0))
     start = run.particles.vectors.copy()
     moved, value, made = move_once(run, run.particles, prior, rows)
     np.testing.assert_allclose(value, rows.log_likelihood(moved))
@@ -379,12 +383,12 @@ def test_systematic_resampling():
 def test_the_path_of_temperatures():
     """The power rises first, at a steepness of at most 1, then the steepness to the model's."""
     prior, data = problem(steepness=4.0)
-    path = [Rows(prior, data).at(t) for t in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    path = [ParticleLikelihood(prior, data).at(t) for t in (0.0, 0.25, 0.5, 0.75, 1.0)]
     assert [(rows.power, rows.steepness) for rows in path] == [
         (0, 1), (0.5, 1), (1, 1), (1, 2), (1, 4)
     ]  # fmt: skip
     soft, data = problem(steepness=0.5)
-    assert [(r.power, r.steepness) for r in map(Rows(soft, data).at, (0.3, 1.0))] == [
+    assert [(r.power, r.steepness) for r in map(ParticleLikelihood(soft, data).at, (0.3, 1.0))] == [
         (0.3, 0.5), (1, 0.5)
     ]  # fmt: skip
 
