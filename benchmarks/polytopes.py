@@ -9,13 +9,17 @@ import time
 import numpy as np
 import torch
 
-from bayestree.inference.facets.bound import FacetPrior
-from bayestree.inference.facets.fits import Problem, SearchOptions, drop_negligible, measure
+from bayestree.inference.facets.bound import (
+    FacetPrior,
+    Problem,
+    SearchOptions,
+    drop_negligible,
+    measure,
+)
 from bayestree.inference.facets.guide import NodeGuide
-from bayestree.inference.facets.rows import Rows
+from bayestree.inference.facets.likelihood import LeafSides, NodeRows
+from bayestree.inference.facets.moves import Points, fit_points, guide_around
 from bayestree.inference.facets.search import finish, search_facets
-from bayestree.inference.facets.sides import LeafSides
-from bayestree.inference.facets.starts import Points, fit_points, guide_around
 from bayestree.models import Categorical
 
 #: columns, facets, rows
@@ -51,7 +55,7 @@ def planted(d: int, facets: int, n: int, noise: float, seed: int):
 
 def problem_of(x: torch.Tensor, y: torch.Tensor, seed: int) -> Problem:
     ones = x.new_ones(len(x))
-    rows = Rows(torch.cat([x, ones[:, None]], 1), ones)
+    rows = NodeRows(torch.cat([x, ones[:, None]], 1), ones)
     sides = LeafSides(Categorical(2), y, 0 * ones)
     return Problem.of(rows, sides, FacetPrior(), torch.Generator().manual_seed(seed),
                       SearchOptions())  # fmt: skip

@@ -1,7 +1,7 @@
 """Search for the number of facets of polytope splits, by moves that the ELBO accepts."""
 
-from bayestree.inference.facets.fits import SearchOptions
-from bayestree.inference.facets.tree import (
+from bayestree.inference.facets.bound import SearchOptions
+from bayestree.inference.facets.search import (
     TreeFacets,
     improve_facets,
     polytope_guide,

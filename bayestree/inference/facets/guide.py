@@ -2,20 +2,76 @@
 
 The pool is one set of parameters shared by all unused experts. A slot's ``experts`` is the number
 of experts that it represents: 1, 0 (empty), or the size of the pool.
+
+Given base draws, which are fixed noise, the bound is a smooth function of the guide.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import softplus
 
-from bayestree.distributions import LogWeibull
-from bayestree.inference.facets.draws import Draws
-from bayestree.inference.facets.likelihood import Planes
-from bayestree.inference.facets.rows import votes
+from bayestree.distributions import EULER, LogWeibull
+from bayestree.inference.facets.likelihood import Planes, votes
 
+WEIBULL_SD = math.pi / math.sqrt(6)  # of log E, E ~ Exponential(1)
+EDGE = 1e-15  # minimum distance of a uniform draw from 0 and 1
 MAX_STEP = 3.0  # maximum change of a log-weight per unit of its coordinate
+
+
+class BaseDraws(NamedTuple):
+    """Base draws, of shape (slot, draw)."""
+
+    log_exponential: Tensor  # log E, E ~ Exponential(1)
+    normal: Tensor
+
+    def of(self, slots: int) -> "BaseDraws":
+        """The draws of the first slots and, for the pool, of the last."""
+        index = [*range(slots - 1), len(self.normal) - 1]
+        return BaseDraws(self.log_exponential[index], self.normal[index])
+
+    @property
+    def standard(self) -> Tensor:
+        """Log-weights in standard deviations from their mean."""
+        return (self.log_exponential + EULER) / WEIBULL_SD
+
+
+def even_draws(draws: int, slots: int, generator: Generator) -> BaseDraws:
+    """Stratified draws with exact means and variances, paired at random.
+
+    Normals come in antithetic pairs that share their exponential, and are hence uncorrelated
+    with it.
+    """
+    half = draws // 2
+    u = (torch.arange(half, dtype=torch.float64) + 0.5) / half
+    level = torch.log(-torch.log1p(-u))
+    level = (level - level.mean()) / level.std(correction=0) * WEIBULL_SD - EULER
+    normal = torch.special.ndtri((1 + u) / 2)
+    normal = normal / normal.square().mean().sqrt()
+
+    def shuffled(values: Tensor) -> Tensor:
+        return values[_orders(half, slots, generator)]
+
+    signs = 2.0 * torch.randint(0, 2, (slots, half), generator=generator) - 1
+    normals = signs * shuffled(normal)
+    return BaseDraws(shuffled(level).repeat(1, 2), torch.cat([normals, -normals], 1))
+
+
+def fresh_draws(draws: int, slots: int, generator: Generator) -> BaseDraws:
+    """A Latin hypercube: every base draw has its exact distribution."""
+
+    def uniform() -> Tensor:
+        place = torch.rand(slots, draws, generator=generator, dtype=torch.float64)
+        stratum = (_orders(draws, slots, generator) + place) / draws
+        return stratum.clamp(EDGE, 1 - EDGE)
+
+    return BaseDraws(torch.log(-torch.log(uniform())), torch.special.ndtri(uniform()))
+
+
+def _orders(length: int, slots: int, generator: Generator) -> Tensor:
+    return torch.stack([torch.randperm(length, generator=generator) for _ in range(slots)])
 
 
 class NodeGuide(NamedTuple):
@@ -77,7 +133,7 @@ class NodeGuide(NamedTuple):
         """Scores at the centre, shape (fit, row)."""
         return votes(*self.centre(), design)
 
-    def realise(self, draws: Draws) -> tuple[Planes, Tensor]:
+    def realise(self, draws: BaseDraws) -> tuple[Planes, Tensor]:
         """Hyperplanes and log-weights (fit, slot, draw) on base draws.
 
         The pool's weight is its exact mean, because its rare large values would be poorly

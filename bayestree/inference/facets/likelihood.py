@@ -1,7 +1,7 @@
 """Expected log-likelihood of one node's rows on base draws, with hand-coded gradients.
 
 With z_k(x) the pre-activation and r_k the weight of expert k, and s = sum_k r_k softplus(z_k), the
-derivatives follow from l(s), the log-likelihood of a row (``Rows.log_likelihood_and_slope``):
+derivatives follow from l(s), the log-likelihood of a row (``NodeRows.log_likelihood_and_slope``):
 
     dl / d log r_k = l'(s) r_k softplus(z_k),        dl / dz_k = l'(s) r_k sigmoid(z_k).
 
@@ -9,18 +9,150 @@ z = x.mean + g x.tilt + e |factor' x| is linear in the first two fields; for the
 d|factor' x| / d factor = x (factor' x)' / |factor' x|.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid, softplus
 
-from bayestree.inference.facets.rows import SOFTPLUS_LINEAR, Rows
-from bayestree.inference.facets.sides import SideState
+from bayestree import routing
+from bayestree.models.leaves import Leaf
 
+#: Added to scores, so that the logarithm of an underflowed score is finite.
+SCORE_FLOOR = routing.FLOOR * torch.finfo(torch.float64).tiny
+#: Above this value softplus(z) = z in double precision.
+SOFTPLUS_LINEAR = 35.0
 CHUNK = 60_000  # pre-activations per piece of the rows: they fit the cache
 MIN_PIECE = 64  # minimum number of rows per piece
+
+
+class NodeRows(NamedTuple):
+    """Rows that reach one node.
+
+    Row n's likelihood is ``else + P(left) left + P(right) right``. The likelihoods on the two sides
+    (times the probability of reaching the node) are kept separately, because they may be updated.
+    """
+
+    design: Tensor  # (row, feature + 1), ends with a column of ones
+    weights: Tensor  # (row,)
+    log_else: Tensor | None = None  # (row,): log-likelihood by the leaves not below the node
+    steepness: float = 1.0  # multiplies the log-odds of the split
+
+    @property
+    def x(self) -> Tensor:
+        """The features, shape (row, feature)."""
+        return self.design[:, :-1]
+
+    def take(self, index: Tensor | slice) -> "NodeRows":
+        """Some of the rows."""
+        other = None if self.log_else is None else self.log_else[index]
+        return NodeRows(self.design[index], self.weights[index], other, self.steepness)
+
+    def split(self, score: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of going left and right at scores (..., row)."""
+        return routing.branch_log_probs(score + SCORE_FLOOR, self.steepness)
+
+    def log_likelihood(self, score: Tensor, log_left: Tensor, log_right: Tensor) -> Tensor:
+        """Log-likelihood of each row, shape (..., row)."""
+        left, right = self.split(score)
+        value = torch.logaddexp(log_left + left, log_right + right)
+        return value if self.log_else is None else torch.logaddexp(self.log_else, value)
+
+    def log_likelihood_and_slope(
+        self, score: Tensor, log_left: Tensor, log_right: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`log_likelihood` and its derivative in the score, in few passes over memory."""
+        rise = -torch.expm1(-(score + SCORE_FLOOR))  # 1 / the slope of the log-odds in the score
+        odds = score + rise.log()
+        if self.steepness == 1:
+            to_left, to_right, stays, goes = -score, rise.log(), 1 / rise - 1, None
+        else:
+            odds = self.steepness * odds
+            to_left, to_right = logsigmoid(-odds), logsigmoid(odds)
+            per_score = self.steepness / rise
+            stays, goes = torch.sigmoid(-odds) * per_score, torch.sigmoid(odds) * per_score
+        sent = log_right + to_right
+        lead = log_left + to_left - sent
+        value = sent + softplus(lead, threshold=SOFTPLUS_LINEAR)
+        kept = torch.sigmoid(lead)
+        slope = torch.sigmoid(-lead) * stays - (kept if goes is None else kept * goes)
+        if self.log_else is None:
+            return value, slope
+        whole = torch.logaddexp(self.log_else, value)
+        return whole, slope * torch.exp(value - whole)
+
+
+def votes(coefficient: Tensor, log_weight: Tensor, design: Tensor) -> Tensor:
+    """Scores (..., row) of experts (..., slot, feature + 1) of log-weights (..., slot)."""
+    activation = coefficient @ design.T
+    weight = log_weight.exp().unsqueeze(-2)
+    return (weight @ softplus(activation, threshold=SOFTPLUS_LINEAR)).squeeze(-2)
+
+
+class SideState(NamedTuple):
+    """Log-likelihoods of the rows on the two sides, for each of several fits.
+
+    They include the log-probability of reaching the node.
+    """
+
+    log_left: Tensor  # (fit, row)
+    log_right: Tensor  # (fit, row)
+    value: Tensor  # (fit,): minus the divergence of the leaves from their prior
+
+    def take(self, which: Tensor) -> "SideState":
+        """Some of the fits."""
+        return SideState(*(part[which] for part in self))
+
+
+class Sides(Protocol):
+    """The two sides of a split."""
+
+    def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
+        """State given the responsibilities (fit, row) of the sides and the rows' weights."""
+
+    def take(self, index: Tensor) -> "Sides":
+        """The sides for some of the rows."""
+
+
+class FixedSides(NamedTuple):
+    """Subtrees with fixed log-likelihoods of the rows (row,)."""
+
+    log_left: Tensor
+    log_right: Tensor
+
+    def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
+        shape = left.shape
+        return SideState(
+            self.log_left.expand(shape), self.log_right.expand(shape), left.new_zeros(len(left))
+        )
+
+    def take(self, index: Tensor) -> "FixedSides":
+        return FixedSides(self.log_left[index], self.log_right[index])
+
+
+class LeafSides(NamedTuple):
+    """Two leaves, updated in closed form."""
+
+    leaf: Leaf
+    y: Tensor  # (row,)
+    log_reach: Tensor | None = None  # (row,): log-probability of reaching the node
+
+    def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
+        statistics = self.leaf.statistics(self.y, weights)
+        log_left, left_kl = self._leaf(left @ statistics)
+        log_right, right_kl = self._leaf(right @ statistics)
+        return SideState(log_left, log_right, -left_kl - right_kl)
+
+    def _leaf(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Expected log-densities (fit, row) and divergences (fit,) of one leaf."""
+        density = self.leaf.posterior(sums).expected_log_density(self.y).T
+        divergence = torch.stack([self.leaf.posterior(one).kl() for one in sums.split(1)])
+        return density if self.log_reach is None else density + self.log_reach, divergence
+
+    def take(self, index: Tensor) -> "LeafSides":
+        reach = None if self.log_reach is None else self.log_reach[index]
+        return LeafSides(self.leaf, self.y[index], reach)
 
 
 class Planes(NamedTuple):
@@ -101,15 +233,15 @@ class Votes(NamedTuple):
     half: Tensor
 
 
-def log_likelihood(planes: Planes, log_weight: Tensor, rows: Rows, state: SideState) -> Tensor:
+def log_likelihood(planes: Planes, log_weight: Tensor, rows: NodeRows, state: SideState) -> Tensor:
     """Mean over draws of the summed log-likelihood (fit,), given log-weights (fit, slot, draw)."""
-    return _LogLikelihood.apply(
+    return _ExpectedLogLikelihood.apply(
         planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
     )
 
 
 def responsibilities(
-    planes: Planes, log_weight: Tensor, rows: Rows, state: SideState
+    planes: Planes, log_weight: Tensor, rows: NodeRows, state: SideState
 ) -> tuple[Tensor, Tensor]:
     """Responsibilities of the two sides for each row, means over draws: twice (fit, row)."""
     left, right = torch.empty_like(state.log_left), torch.empty_like(state.log_left)
@@ -138,7 +270,7 @@ class _Sums:
         self.d_tilt = torch.zeros_like(mean)
         self.d_factor = mean.new_zeros(*mean.shape, mean.shape[-1])
 
-    def add(self, rows: Rows, log_left: Tensor, log_right: Tensor) -> None:
+    def add(self, rows: NodeRows, log_left: Tensor, log_right: Tensor) -> None:
         pool = self.planes.pool_mask(log_left, log_right)
         votes = self.planes.votes(self.weight, rows.design, pool)
         value, slope = rows.log_likelihood_and_slope(votes.score, log_left, log_right)
@@ -161,7 +293,7 @@ class _Sums:
         return tuple(part / draws for part in parts)
 
 
-class _LogLikelihood(torch.autograd.Function):
+class _ExpectedLogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(  # noqa: PLR0917 - as autograd wants it
         ctx: Any,
@@ -170,7 +302,7 @@ class _LogLikelihood(torch.autograd.Function):
         tilt: Tensor | None,
         factor: Tensor | None,
         nodes: Tensor | None,
-        rows: Rows,
+        rows: NodeRows,
         state: SideState,
     ) -> Tensor:
         planes = Planes(mean, nodes, tilt, factor)

@@ -1,39 +1,63 @@
-"""Search for the number of facets of one polytope split.
+"""Search for the number of facets of each polytope split of a tree.
 
 An over-complete, accurate fit first; then moves (deletions, merges, births, exchanges, rotations),
 each refitted to convergence in a race of a batch of candidates, and accepted by the evidence
-lower bound.
+lower bound. The nodes of a tree are searched one after the other.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from bayestree import routing
-from bayestree.inference.facets.bound import FacetPrior, climb
-from bayestree.inference.facets.draws import even_draws
-from bayestree.inference.facets.fits import (
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.wording import counted
+from bayestree.inference.data import Data
+from bayestree.inference.facets.bound import (
     SIDE_STEPS,
+    FacetPrior,
     Fits,
     Problem,
+    SearchOptions,
+    climb,
     drop_negligible,
     measure,
     race,
     refit,
 )
-from bayestree.inference.facets.guide import NodeGuide
-from bayestree.inference.facets.moves import deletions, merges, proposals
-from bayestree.inference.facets.rows import Rows
-from bayestree.inference.facets.sides import SideState
-from bayestree.inference.facets.starts import LOG2, Points, over_complete, pool_slot
+from bayestree.inference.facets.guide import BaseDraws, NodeGuide, even_draws, fresh_draws
+from bayestree.inference.facets.likelihood import FixedSides, LeafSides, NodeRows, Sides, SideState
+from bayestree.inference.facets.moves import (
+    LOG2,
+    Points,
+    deletions,
+    guide_around,
+    merges,
+    over_complete,
+    pool_slot,
+    proposals,
+)
+from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import leaf_sums
+from bayestree.models.soft_tree import SoftTree
+from bayestree.models.splits import joined
 
 RESELECTIONS = 3  # maximum number of times that the rows of the search are chosen
 SAME_ELBO = 0.5  # fits whose ELBOs differ by fewer nats count as the same
 NEAR_SHARE = 0.75  # share of the rows of the search that are near a boundary
 MAX_WEIGHT = 3.0  # a mislabelled row of greater weight would justify a facet by itself
 CLIMBS = 5  # climbs to the guide of an idle expert
+MIN_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
+MIN_ROWS = 10  # a node with fewer rows has no facets
+LEAF_STEPS = 10  # updates of the leaves after those of the splits
+MEAN_DRAWS = 64  # draws over which a node's routing is averaged
 
 
 class FacetSearch(NamedTuple):
@@ -197,7 +221,7 @@ def _one_sided_bound(problem: Problem, side: int) -> float:
 def idle_cost(prior: FacetPrior, width: int) -> float:
     """Minimum divergence from the prior of a node whose experts are all idle."""
     nothing = torch.zeros(1, width, dtype=torch.float64)
-    rows = Rows(nothing, nothing[:, 0])
+    rows = NodeRows(nothing, nothing[:, 0])
     flat = torch.zeros(1, 1, dtype=torch.float64)
     state = SideState(flat, flat, flat[0])
     guide = pool_slot(rows, prior)
@@ -206,3 +230,237 @@ def idle_cost(prior: FacetPrior, width: int) -> float:
     for _ in range(CLIMBS):
         guide, elbo, _ = climb(guide, draws, rows, state, prior, iterations=60, tolerance=1e-4)
     return -float(elbo)
+
+
+class TreeFacets(NamedTuple):
+    """Outcome of :func:`improve_facets`."""
+
+    nodes: tuple[NodeGuide, ...]  # of length V, one fit each
+    leaf_sums: Tensor  # (L, c): sums of the leaves' statistics over soft memberships
+    gain: FloatArray  # (V,): gain of each split in nats over sending all of its rows one way
+    trace: tuple[str, ...] = ()  # the moves that were tried, node by node
+
+    @property
+    def needed(self) -> BoolArray:
+        """Mask of the needed nodes, shape (V,); the experts of the others are near their prior."""
+        return (self.gain > 0) & np.array([node.n_facets > 0 for node in self.nodes])
+
+    @property
+    def n_facets(self) -> IntArray:
+        """Number of facets of each node, 0 where it is not needed, shape (V,)."""
+        facets = np.array([node.n_facets for node in self.nodes], dtype=np.int64)
+        return np.where(self.needed, facets, 0)
+
+
+def improve_facets(
+    posterior: Posterior,
+    data: Data,
+    *,
+    sweeps: int = 2,
+    options: SearchOptions = SearchOptions(),  # noqa: B008 - it is immutable
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> TreeFacets:
+    """Search for the facets of every node, with the rest of the tree at its current expectation.
+
+    Nodes are visited in breadth-first order. The leaves of a node without nodes below are updated
+    during its search, other leaves after each node. The first sweep uses new starts and the
+    current experts; later ones continue by moves from each split that has a gain. The start is the
+    point estimate of ``posterior``. Computations are in double precision on the CPU.
+    """
+    tree = _Tree(posterior, data.to(torch.empty(0, dtype=torch.float64, device="cpu")))
+    generator = torch.Generator().manual_seed(draw_seed(random_state))
+    topology = posterior.model.topology
+    order = np.argsort(topology.node_depth, kind="stable").tolist()
+    visits = [(sweep, int(node)) for sweep in range(sweeps) for node in order]
+    parts = {"tree": tree, "trace": tree.trace, "generator": generator}
+    track = Track(visits, "facets", show=progress, parts=parts)
+    for sweep, node in track:
+        outcome = tree.improve(node, options, generator)
+        label = topology.node_labels[node]
+        tree.trace.extend(f"sweep {sweep} {label} {line}" for line in outcome.trace)
+        track.note(f"{label}: {counted(outcome.guide.n_facets, 'facet')}")
+    guides = tuple(tree.guides[node] for node in range(topology.n_nodes))
+    return TreeFacets(guides, tree.leaf_sums, tree.gain, tuple(tree.trace))
+
+
+def without_unneeded(
+    model: SoftTree, facets: TreeFacets, data: Data
+) -> tuple[SoftTree, TreeFacets]:
+    """The tree without nodes that are not needed; each is replaced by its heavier side.
+
+    Such a node would add the divergence of its idle experts to the bound. A tree without any
+    needed node is returned unchanged.
+    """
+    needed = facets.needed
+    if needed.all() or not needed.any():
+        return model, facets
+    sites = polytope_guide(model, facets, data).point()
+    with torch.no_grad():
+        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
+    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
+    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
+    smaller = model.with_(topology=topology)
+    kept = TreeFacets(
+        tuple(facets.nodes[node] for node in nodes),
+        facets.leaf_sums[leaves],
+        facets.gain[nodes],
+        (*facets.trace, f"removed {len(needed) - len(nodes)} nodes"),
+    )
+    sums = leaf_sums(smaller, polytope_guide(smaller, kept, data).point(), data)
+    return smaller, kept._replace(leaf_sums=sums)
+
+
+def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
+    """The guide of the whole tree with the factors that were found, in the precision of ``data``.
+
+    Each unused expert of a node has the factor of the node's pool.
+    """
+    expert = torch.arange(model.split.n_experts)
+    wide = [
+        [part[0] for part in node.slots(expert.clamp_max(node.n_slots - 1))]
+        for node in facets.nodes
+    ]
+    whole = NodeGuide(*(torch.stack(parts).to(data.X) for parts in zip(*wide, strict=True)))
+    sites = {
+        "hyperplane": whole.mean[..., :-1],
+        "intercept": whole.mean[..., -1],
+        "log_weight": whole.log_mean_weight,
+    }
+    guide = PolytopeGuide(model, sites, facets.leaf_sums.to(data.X), covariance="expert")
+    guide.place(whole.mean, whole.factor, whole.tilt, whole.law)
+    return guide
+
+
+class _Tree:
+    """Current routing, leaves and guides of all nodes."""
+
+    def __init__(self, posterior: Posterior, data: Data) -> None:
+        self.model, self.data = posterior.model, data
+        self.prior = FacetPrior.of(self.model)
+        self.topology = self.model.topology
+        self.design = data.with_ones().X
+        self.sites = {name: site.double() for name, site in posterior.point_sites().items()}
+        scores = self.model.scores(self.sites, data.X)
+        #: log-probabilities of left and right at each node, shape (2, V, n)
+        self.branch = torch.stack(routing.branch_log_probs(scores.T, self.model.steepness))
+        self.guides: dict[int, NodeGuide] = {}
+        self.gain = np.zeros(self.topology.n_nodes)
+        self.trace: list[str] = []
+        self.statistics = self.model.leaf.statistics(data.y, data.weights)
+        self.leaf_sums = self._paths().exp().T @ self.statistics
+        self._update_leaves()
+
+    def state_dict(self) -> dict[str, Any]:
+        found = {
+            node: (tuple(guide), float(self.gain[node])) for node, guide in self.guides.items()
+        }
+        return {"found": found, "branch": self.branch, "leaf_sums": self.leaf_sums}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for node, (guide, gain) in state["found"].items():
+            self.guides[node], self.gain[node] = NodeGuide(*guide), gain
+        self.branch.copy_(state["branch"])
+        self.leaf_sums.copy_(state["leaf_sums"])
+
+    # Likelihoods of the rows by the rest of the tree.
+
+    def _paths(self) -> Tensor:
+        """log P(leaf | x), shape (n, L)."""
+        paths = routing.path_matrix(self.topology, dtype=torch.float64, device="cpu")
+        left, right = self.branch
+        return routing.leaf_log_probs(left.T, right.T, paths)
+
+    def _densities(self) -> Tensor:
+        """Expected log-density of each row in each leaf, shape (n, L)."""
+        return self.model.leaf.posterior(self.leaf_sums).expected_log_density(self.data.y)
+
+    def _update_leaves(self) -> None:
+        paths = self._paths()
+        for _ in range(LEAF_STEPS):
+            member = (paths + self._densities()).softmax(-1)
+            self.leaf_sums = member.T @ self.statistics
+
+    def _below(self, child: int, densities: Tensor) -> Tensor:
+        """Log-likelihood of each row by the subtree of a child, shape (n,)."""
+        if child < 0:
+            return densities[:, ~child]
+        left, right = self.topology.children[child].tolist()
+        return torch.logaddexp(
+            self.branch[0, child] + self._below(left, densities),
+            self.branch[1, child] + self._below(right, densities),
+        )
+
+    def _above(self, node: int, densities: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log-probability of reaching a node, and log-likelihood of the leaves elsewhere."""
+        parent = int(self.topology.node_parent[node])
+        if parent < 0:
+            return torch.zeros_like(self.data.weights), None
+        reach, elsewhere = self._above(parent, densities)
+        children = self.topology.children[parent].tolist()
+        side = children.index(node)
+        passed = reach + self.branch[1 - side, parent] + self._below(children[1 - side], densities)
+        if elsewhere is not None:
+            passed = torch.logaddexp(passed, elsewhere)
+        return reach + self.branch[side, parent], passed
+
+    # One node.
+
+    def problem(self, node: int, options: SearchOptions, generator: Generator) -> Problem:
+        """The search problem of a node, on the rows that may reach it."""
+        densities = self._densities()
+        reach, elsewhere = self._above(node, densities)
+        children = self.topology.children[node].tolist()
+        rows = NodeRows(self.design, self.data.weights, elsewhere, self.model.steepness)
+        sides: Sides
+        if max(children) < 0:
+            sides = LeafSides(self.model.leaf, self.data.y, reach)
+        else:
+            sides = FixedSides(*(reach + self._below(child, densities) for child in children))
+        share = torch.zeros_like(reach)
+        if elsewhere is not None:
+            share = reach + self._below(node, densities)
+            share = share - torch.logaddexp(share, elsewhere)
+        near = torch.maximum(reach, share).exp() >= MIN_SHARE
+        index = torch.nonzero(near & (self.data.weights > 0))[:, 0]
+        return Problem.of(rows.take(index), sides.take(index), self.prior, generator, options)
+
+    def improve(self, node: int, options: SearchOptions, generator: Generator) -> FacetSearch:
+        """Search at a node, then update routing and leaves."""
+        problem = self.problem(node, options, generator)
+        if len(problem.rows.weights) < MIN_ROWS:
+            found = _without_facets(problem)
+        elif self.gain[node] > 0:
+            found = search_facets(problem, guide=self.guides[node])
+        else:
+            present = Points(joined(self.sites)[node], self.sites["log_weight"][node])
+            found = search_facets(problem, present=present)
+        self.guides[node], self.gain[node] = found.guide, found.gain
+        draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
+        rows = NodeRows(self.design, self.data.weights, None, self.model.steepness)
+        self.branch[:, node] = mean_split(found.guide, rows, draws)
+        leaves = (~self.topology.children[node]).tolist()
+        if min(leaves) >= 0:  # recompute them from the routing: they may have been exchanged
+            self.leaf_sums[leaves] = self._paths()[:, leaves].exp().T @ self.statistics
+        self._update_leaves()
+        return found
+
+
+def _without_facets(problem: Problem) -> FacetSearch:
+    """The outcome for a node with too few rows."""
+    design = problem.rows.design
+    nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))
+    fit = problem.adopt(guide_around(nothing, problem.rows, problem.prior))
+    elbo = measure(fit, problem)
+    return FacetSearch(fit.guide, fit.sides, elbo, 0.0, ["end 0, too few rows"])
+
+
+def mean_split(guide: NodeGuide, rows: NodeRows, draws: BaseDraws) -> Tensor:
+    """Logarithms of the mean probabilities of left and right over draws, shape (2, row)."""
+    planes, log_weight = guide.realise(draws)
+    one, weight = planes.one(0), log_weight[0].exp()
+    parts = []
+    for cut in one.pieces(len(rows.weights)):
+        score = one.votes(weight, rows.design[cut]).score
+        parts.append(torch.stack([side.exp().mean(0).log() for side in rows.split(score)]))
+    return torch.cat(parts, 1)

@@ -7,13 +7,11 @@ from torch.nn.functional import softplus
 
 from bayestree.inference.bounds import evaluate_elbo
 from bayestree.inference.facets import polytope_guide
-from bayestree.inference.facets.bound import FacetPrior, bound, divergence
-from bayestree.inference.facets.draws import even_draws, fresh_draws
-from bayestree.inference.facets.fits import measure, refit
-from bayestree.inference.facets.likelihood import responsibilities
-from bayestree.inference.facets.sides import LeafSides
-from bayestree.inference.facets.starts import guide_around
-from bayestree.inference.facets.tree import TreeFacets
+from bayestree.inference.facets.bound import FacetPrior, bound, divergence, measure, refit
+from bayestree.inference.facets.guide import even_draws, fresh_draws
+from bayestree.inference.facets.likelihood import LeafSides, responsibilities
+from bayestree.inference.facets.moves import guide_around
+from bayestree.inference.facets.search import TreeFacets
 from bayestree.models import (
     Categorical,
     Gaussian,
