@@ -49,3 +49,7 @@ def __getattr__(name: str) -> Any:
     if name in ("Tao", "tao"):  # of a tree from the literature, which builds on this package
         return importlib.import_module("bayestree.estimators.registry").method(name)
     raise AttributeError(f"module 'bayestree.inference' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 import bayestree
-from bayestree import BivariateTreeClassifier, estimators
+from bayestree import BivariateTreeClassifier, estimators, inference
 from bayestree.estimators import registry
-from bayestree.estimators.registry import ESTIMATORS, TREES, estimator_class, register
+from bayestree.estimators.registry import (
+    ESTIMATORS,
+    METHODS,
+    TREES,
+    estimator_class,
+    method,
+    register,
+)
+from bayestree.inference.splitters import searches
 
 
 def test_every_estimator_is_public():
@@ -60,3 +68,13 @@ def test_names_of_the_package_cannot_be_taken():
     with pytest.raises(ValueError, match="BivariateTreeClassifier is an estimator of the package"):
         register(own)
     assert estimator_class("BivariateTreeClassifier") is BivariateTreeClassifier
+
+
+def test_methods_of_other_trees_are_public_in_inference():
+    public = (inference, searches)
+    for name in METHODS:
+        (found,) = [getattr(home, name) for home in public if hasattr(home, name)]
+        assert found is method(name)
+    for home in public:
+        with pytest.raises(AttributeError, match="other"):
+            _ = home.other
