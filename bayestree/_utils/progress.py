@@ -11,8 +11,17 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import Field
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 Item = TypeVar("Item")
 Parts = Mapping[str, Any]
@@ -91,46 +100,37 @@ class Bars:
     """The default monitor: bars on a terminal or in a notebook.
 
     Nested bars are stacked and removed when the outermost loop ends. They appear at the time
-    ``since``, as measured by ``time.monotonic``.
+    ``since``, as measured by ``time.monotonic``. On a given ``console`` they are shown in any case.
     """
 
-    def __init__(self, *, shown: bool = True, since: float = 0.0) -> None:
-        self.shown, self.since = shown, since
+    def __init__(
+        self, console: Console | None = None, *, shown: bool = True, since: float = 0.0
+    ) -> None:
+        self.console, self.shown, self.since = console, shown, since
         self._lock = threading.Lock()
         self._open = 0  # running loops
         self._timer: threading.Timer | None = None
         self.progress: Progress
 
-    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """See :class:`Monitor`."""
-        return _Bar(self, label, total) if show and self.shown and _can_show() else Watch()
+    def begin(self, label: str, total: int | None, parts: Parts | None, *, show: bool) -> Watch:
+        """See :class:`Monitor`; without a ``total`` there is a spinner in the place of the bar."""
+        visible = show and self.shown and (self.console is not None or _can_show())
+        return _Bar(self, label, total) if visible else Watch()
 
-    def open(self) -> None:
-        """Register a loop, and show the bars, possibly after a delay."""
+    def open(self) -> int:
+        """Register a loop and return how many are around it; bars may appear after a delay."""
         with self._lock:
             self._open += 1
-            if self._open > 1:
-                return
-            console = Console(stderr=True)
-            kind = _TextLine if console.is_jupyter and not find_spec("ipywidgets") else Progress
-            self.progress = kind(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=console,
-                transient=True,
-                # Output to a file or a pipe must not be redirected to the terminal.
-                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
-            )
-            wait = self.since - time.monotonic()
-            if wait <= 0:
-                self.progress.start()
-            else:
-                self._timer = threading.Timer(wait, self._appear)
-                self._timer.daemon = True
-                self._timer.start()
+            if self._open == 1:
+                self.progress = _progress(self.console or Console(stderr=True))
+                wait = self.since - time.monotonic()
+                if wait <= 0:
+                    self.progress.start()
+                else:
+                    self._timer = threading.Timer(wait, self._appear)
+                    self._timer.daemon = True
+                    self._timer.start()
+            return self._open - 1
 
     def close(self) -> None:
         """Deregister a loop."""
@@ -145,6 +145,33 @@ class Bars:
         with self._lock:
             if self._open:
                 self.progress.start()
+
+
+def _progress(console: Console) -> Progress:
+    kind = _TextLine if console.is_jupyter and not find_spec("ipywidgets") else Progress
+    return kind(
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.description}"),
+        _LoopColumn(BarColumn(bar_width=24)),
+        _LoopColumn(MofNCompleteColumn()),
+        TextColumn("[cyan]{task.fields[note]}"),
+        _LoopColumn(TimeRemainingColumn(compact=True)),
+        console=console,
+        transient=True,
+        # Output to a file or a pipe must not be redirected to the terminal.
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+    )
+
+
+class _LoopColumn(ProgressColumn):
+    """A column that is empty if the number of steps is unknown."""
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self.column = column
+
+    def render(self, task: Task) -> RenderableType:
+        return "" if task.total is None else self.column.render(task)
 
 
 class _TextLine(Progress):
@@ -164,6 +191,7 @@ class _TextLine(Progress):
             each = (
                 f"{task.description} {task.completed:g}/{task.total:g} {task.fields['note']}"
                 for task in self.tasks
+                if task.total is not None
             )
             self._write(", ".join(map(str.strip, each)))
 
@@ -181,12 +209,12 @@ class _TextLine(Progress):
 class _Bar(Watch):
     """The bar of one loop."""
 
-    def __init__(self, bars: Bars, label: str, total: int) -> None:
+    def __init__(self, bars: Bars, label: str, total: int | None) -> None:
         self.bars, self.label, self.total = bars, label, total
 
     def start(self) -> int:
-        self.bars.open()
-        self.task = self.bars.progress.add_task(self.label, total=self.total, note="")
+        name = "  " * self.bars.open() + self.label
+        self.task = self.bars.progress.add_task(name, total=self.total, note="")
         return 0
 
     def step(self, done: int) -> None:

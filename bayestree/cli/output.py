@@ -1,6 +1,7 @@
 """Output of the verbs: progress on standard error, results and tables on standard output."""
 
 import json
+import logging
 import math
 import shlex
 import sys
@@ -100,12 +101,12 @@ def display(*, quiet: bool) -> "Display":
     """Live bars on a terminal, plain lines elsewhere, and only warnings if ``quiet``."""
     from rich.console import Console
 
-    from bayestree.runs.display import Lines, Live, Silent
+    from bayestree.runs.display import Live, Log, Printed
 
     if quiet:
-        return Silent(lambda text: _print_error(f"warning: {text}"))
+        return Log(Printed(_print_error, logging.WARNING))
     console = Console(stderr=True)
-    return Live(console) if console.is_terminal else Lines(_print_error)
+    return Live(console) if console.is_terminal else Log(Printed(_print_error))
 
 
 def _print_error(text: str) -> None:

@@ -1,26 +1,19 @@
-"""Displays of a running fit: bars on a terminal, plain lines elsewhere, and the log."""
+"""Displays of a run: log records for files, pipes and applications, and bars on a terminal."""
 
+import logging
+import math
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console
 
-from bayestree._utils.progress import Parts, Watch
+from bayestree._utils.progress import Bars, Parts, Watch
 from bayestree._utils.write import naming
+
+EVERY = 10.0  # seconds between two lines about a loop
+LOGGER = logging.getLogger("bayestree.runs")
 
 
 class Display:
@@ -34,7 +27,6 @@ class Display:
 
     def warn(self, text: str) -> None:
         """Report one line that the user must not miss."""
-        self.say(f"warning: {text}")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
@@ -44,15 +36,169 @@ class Display:
         """The run has ended, successfully or not."""
 
 
-class Silent(Display):
-    """Reports warnings only, each as a line to ``warn``, or nothing if there is no ``warn``."""
+class Log(Display):
+    """Reports as records of ``logging``, with ``every`` seconds between two about the same loop.
 
-    def __init__(self, warn: Callable[[str], None] | None = None) -> None:
-        self._warn = warn
+    Warnings have the level ``WARNING``, and all others ``INFO``. With ``propagate``, the records
+    reach the logger ``bayestree.runs`` of the application, too.
+    """
+
+    def __init__(
+        self, *handlers: logging.Handler, every: float = EVERY, propagate: bool = False
+    ) -> None:
+        self.logger = logging.Logger(LOGGER.name, logging.INFO)  # of this display alone
+        self.logger.parent = LOGGER if propagate else None
+        for handler in handlers:
+            self.logger.addHandler(handler)
+        self.every, self.current_stage = every, ""
+
+    def stage(self, name: str) -> None:
+        self.current_stage = name
+        self.say(name)
+
+    def say(self, text: str) -> None:
+        self.logger.info("%s", text)
 
     def warn(self, text: str) -> None:
-        if self._warn is not None:
-            self._warn(text)
+        self.logger.warning("warning: %s", text)
+
+    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
+        return Loop(self, label, total) if show else Watch()
+
+    def close(self) -> None:
+        for handler in self.logger.handlers:
+            handler.close()
+
+    def tell_progress(self, loop: "Loop") -> None:
+        """Report a loop that is running."""
+        self.say(f"{self.current_stage}: {loop.progress()}")
+
+    def tell_result(self, loop: "Loop") -> None:
+        """Report a loop at its end, unless it was short and has no note."""
+        if loop.text or not loop.is_short:
+            self.say(f"{self.current_stage}: {loop.result()}")
+
+
+class Live(Log):
+    """A spinner for the current stage, a bar for each loop, and a line for each that has ended.
+
+    By default they are shown on standard error.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        super().__init__(Printed(self._print), every=math.inf)
+        self.bars = Bars(self.console)
+        self._stage = Watch()
+        self._started = 0.0
+
+    def stage(self, name: str) -> None:
+        self._end_stage()
+        self.current_stage, self._started = name, time.monotonic()
+        self._stage = self.bars.begin(f"[bold]{name}", None, None, show=True)
+        self._stage.start()
+
+    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
+        loop = super().begin(label, total, parts, show=show)
+        return Together([loop, self.bars.begin(label, total, parts, show=show)])
+
+    def close(self) -> None:
+        self._end_stage()
+        super().close()
+
+    def tell_result(self, loop: "Loop") -> None:
+        self.say(f"  {loop.result()}")
+
+    def _end_stage(self) -> None:
+        if self.current_stage:
+            self._stage.stop()
+            self.say(f"{self.current_stage} {clock(time.monotonic() - self._started)}")
+            self.current_stage = ""
+
+    def _print(self, text: str) -> None:
+        style = "yellow" if text.startswith("warning: ") else None
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
+
+
+class Loop(Watch):
+    """A loop in words, told to a log at intervals and at its end."""
+
+    def __init__(self, log: Log, label: str, total: int) -> None:
+        self.log, self.label, self.total = log, label, total
+        self.done, self.text, self.finished = 0, "", False
+        self.resumed_at = 0  # steps that were done before the loop was resumed
+
+    def start(self) -> int:
+        self.started = self.told = time.monotonic()
+        return 0
+
+    def step(self, done: int) -> None:
+        if self.done == 0:
+            self.resumed_at = done - 1
+        self.done = done
+        if time.monotonic() - self.told >= self.log.every:
+            self.told = time.monotonic()
+            self.log.tell_progress(self)
+
+    def note(self, text: str) -> None:
+        self.text = text
+
+    def finish(self) -> None:
+        self.finished = True
+
+    def stop(self) -> None:
+        self.log.tell_result(self)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the loop has finished before anything was told about it."""
+        return self.finished and self.told == self.started
+
+    def progress(self) -> str:
+        """Steps, latest note and time left."""
+        passed = time.monotonic() - self.started
+        left = passed / max(self.done - self.resumed_at, 1) * (self.total - self.done)
+        return self._line(f"{self.done} of {self.total}", f"{clock(left)} left")
+
+    def result(self) -> str:
+        """Steps, latest note and time taken."""
+        interrupted = not self.finished and self.done < self.total
+        steps = f"{self.done} of {self.total}" if interrupted else str(self.done)
+        return self._line(f"{steps} steps", clock(time.monotonic() - self.started))
+
+    def _line(self, steps: str, seconds: str) -> str:
+        return ", ".join(filter(None, (f"{self.label} {steps}", self.text, seconds)))
+
+
+class Printed(logging.Handler):
+    """Passes the message of each record to a function; its errors are not suppressed."""
+
+    def __init__(self, write: Callable[[str], None], level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self.write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.write(self.format(record))
+
+
+class LogFile(Printed):
+    """Appends records with their times, in UTC, to a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(self._append)
+        self.path = path
+        # Unbuffered: lines that could not be written are not retried when the file is closed.
+        self.file = path.open("ab", buffering=0)
+        self.formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S+00:00")
+        self.formatter.converter = time.gmtime
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+    def _append(self, line: str) -> None:
+        with naming(self.path):
+            self.file.write(f"{line}\n".encode())
 
 
 def _forwarded(name: str) -> Any:
@@ -74,11 +220,11 @@ class Displays(Display):
     stage, say, warn, close = map(_forwarded, ("stage", "say", "warn", "close"))
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _All([each.begin(label, total, parts, show=show) for each in self.members])
+        return Together([each.begin(label, total, parts, show=show) for each in self.members])
 
 
-class _All(Watch):
-    """A loop that several displays show."""
+class Together(Watch):
+    """Several watches of one loop."""
 
     def __init__(self, members: Sequence[Watch]) -> None:
         self.members = members
@@ -89,199 +235,8 @@ class _All(Watch):
         return max([watch.start() for watch in self.members])
 
 
-EVERY = 10.0  # seconds between two lines about a loop
-
-
-class Lines(Display):
-    """Plain lines for files and logs, with ``every`` seconds between two about the same loop."""
-
-    def __init__(self, write: Callable[[str], None], *, every: float = EVERY) -> None:
-        self.write, self.every = write, every
-        self.current_stage = ""
-
-    def stage(self, name: str) -> None:
-        self.current_stage = name
-        self.write(name)
-
-    def say(self, text: str) -> None:
-        self.write(text)
-
-    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _LoopInLines(self, label, total) if show else Watch()
-
-
-class Loop(Watch):
-    """The state of a loop, in words."""
-
-    def __init__(self, label: str, total: int) -> None:
-        self.label, self.total = label, total
-        self.done, self.text, self.finished = 0, "", False
-        self.resumed_at = 0  # steps that were done before the loop was resumed
-
-    def start(self) -> int:
-        self.started = time.monotonic()
-        return 0
-
-    def step(self, done: int) -> None:
-        if self.done == 0:
-            self.resumed_at = done - 1
-        self.done = done
-
-    def note(self, text: str) -> None:
-        self.text = text
-
-    def finish(self) -> None:
-        self.finished = True
-
-    def progress(self) -> str:
-        """Steps, latest note and time left."""
-        passed = time.monotonic() - self.started
-        left = passed / max(self.done - self.resumed_at, 1) * (self.total - self.done)
-        return self._line(f"{self.done} of {self.total}", f"{clock(left)} left")
-
-    def result(self) -> str:
-        """Steps, latest note and time taken."""
-        interrupted = not self.finished and self.done < self.total
-        steps = f"{self.done} of {self.total}" if interrupted else str(self.done)
-        return self._line(f"{steps} steps", clock(time.monotonic() - self.started))
-
-    def _line(self, steps: str, seconds: str) -> str:
-        return ", ".join(filter(None, (f"{self.label} {steps}", self.text, seconds)))
-
-
-class _LoopInLines(Loop):
-    """A loop in lines: one at intervals, and one at its end, unless it is short and has no note."""
-
-    def __init__(self, lines: Lines, label: str, total: int) -> None:
-        super().__init__(label, total)
-        self.lines = lines
-
-    def start(self) -> int:
-        done = super().start()
-        self.written = self.started
-        return done
-
-    def step(self, done: int) -> None:
-        super().step(done)
-        if time.monotonic() - self.written >= self.lines.every:
-            self.written = time.monotonic()
-            self._write(self.progress())
-
-    def stop(self) -> None:
-        short = self.finished and self.written == self.started
-        if self.text or not short:
-            self._write(self.result())
-
-    def _write(self, text: str) -> None:
-        self.lines.write(f"{self.lines.current_stage}: {text}")
-
-
-class LogFile(Lines):
-    """Lines with their times, appended to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        # Unbuffered: lines that could not be written are not retried when the file is closed.
-        self.file = path.open("ab", buffering=0)
-        super().__init__(self._log)
-
-    def close(self) -> None:
-        self.file.close()
-
-    def _log(self, line: str) -> None:
-        stamped = f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}\n"
-        with naming(self.path):
-            self.file.write(stamped.encode())
-
-
 def clock(seconds: float) -> str:
     """Seconds as ``minutes:seconds``, or ``hours:minutes:seconds``."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
-class Live(Display):
-    """The current stage, and a bar for each loop with its latest note and the time left.
-
-    By default it is shown on standard error.
-    """
-
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
-        self.progress = Progress(
-            SpinnerColumn(finished_text=" "),
-            TextColumn("{task.description}"),
-            _LoopColumn(BarColumn(bar_width=24)),
-            _LoopColumn(MofNCompleteColumn()),
-            TextColumn("[cyan]{task.fields[note]}"),
-            _LoopColumn(TimeRemainingColumn(compact=True)),
-            _LoopColumn(TextColumn("left")),
-            console=self.console,
-            transient=True,
-        )
-        self.current_stage: tuple[str, TaskID, float] | None = None  # name, task and start
-
-    def stage(self, name: str) -> None:
-        self.progress.start()
-        self._end_stage()
-        task = self.progress.add_task(f"[bold]{name}", total=None, note="")
-        self.current_stage = (name, task, time.monotonic())
-
-    def say(self, text: str) -> None:
-        self._print(text)
-
-    def warn(self, text: str) -> None:
-        self._print(f"warning: {text}", style="yellow")
-
-    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _LiveLoop(self, label, total) if show else Watch()
-
-    def close(self) -> None:
-        self._end_stage()
-        self.progress.stop()
-
-    def _print(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
-
-    def _end_stage(self) -> None:
-        if self.current_stage is not None:
-            name, task, started = self.current_stage
-            self.progress.remove_task(task)
-            self.say(f"{name} {clock(time.monotonic() - started)}")
-            self.current_stage = None
-
-
-class _LoopColumn(ProgressColumn):
-    """A column that is empty for stages, which have no number of steps."""
-
-    def __init__(self, column: ProgressColumn) -> None:
-        super().__init__()
-        self.column = column
-
-    def render(self, task: Task) -> RenderableType:
-        return "" if task.total is None else self.column.render(task)
-
-
-class _LiveLoop(Loop):
-    """A loop on a terminal: a bar while it runs, a line at its end."""
-
-    def __init__(self, live: Live, label: str, total: int) -> None:
-        super().__init__(label, total)
-        self.live = live
-
-    def start(self) -> int:
-        self.task = self.live.progress.add_task(f"  {self.label}", total=self.total, note="")
-        return super().start()
-
-    def step(self, done: int) -> None:
-        super().step(done)
-        self.live.progress.update(self.task, completed=done)
-
-    def note(self, text: str) -> None:
-        super().note(text)
-        self.live.progress.update(self.task, note=text)
-
-    def stop(self) -> None:
-        self.live.progress.remove_task(self.task)
-        self.live.say(f"  {self.result()}")

@@ -28,7 +28,7 @@ from bayestree.estimators._file_rows import fits_in_parts
 from bayestree.inference.scratch import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.display import Display, Displays, LogFile, Silent
+from bayestree.runs.display import Display, Displays, Log, LogFile
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import tree_parameters
@@ -89,7 +89,7 @@ def run(
     with target.locked(), scratch_in(target.path):
         folder = target.to_write(force=force)
         with nullcontext() if folder is target else folder.locked():
-            explicit = _run_in(folder, file, resume, force, display or Silent(), command)
+            explicit = _run_in(folder, file, resume, force, display or Display(), command)
         if folder is not target:
             explicit.write_toml(target / RUN)
             target.replace_by(folder)
@@ -123,7 +123,8 @@ def _run_in(
     else:
         folder.clear()
         manifest = new_manifest(explicit, rows, command)
-    with closing(Displays(display, LogFile(folder / LOG))) as displays:
+    log = Log(LogFile(folder / LOG), propagate=True)
+    with closing(Displays(display, log)) as displays:
         job = _Job(folder, explicit, rows, manifest, displays)
         with _recording_end(job, new=new), _warnings_to(job):
             job.go(estimator, resumed=resume)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bayestree.runs import runner
 from bayestree.runs.checkpoints import Checkpoints
-from bayestree.runs.display import Silent
+from bayestree.runs.display import Display
 from tests.runs.cases import run_file
 
 
-class Deadly(Silent):
+class Deadly(Display):
     """Kills its process at a step, which is before that step is in a checkpoint."""
 
     def __init__(self, step):

@@ -12,7 +12,7 @@ from bayestree._utils.progress import Track, watching
 from bayestree._utils.state import from_bytes
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.display import Silent
+from bayestree.runs.display import Display
 from bayestree.runs.store import RunFolder
 from bayestree.tables import InputError
 
@@ -36,7 +36,7 @@ def clock(monkeypatch):
 
 def keeping(folder, **options):
     return Checkpoints(
-        folder / "checkpoints", display=Silent(), **{"every": 0.0, "share": math.inf} | options
+        folder / "checkpoints", display=Display(), **{"every": 0.0, "share": math.inf} | options
     )
 
 

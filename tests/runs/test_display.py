@@ -1,6 +1,7 @@
-"""Displays of a run: in lines, live, several at once, and silent."""
+"""Displays of a run: log records, live, several at once, and silent."""
 
 import io
+import logging
 import re
 from contextlib import closing
 
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from bayestree._utils.progress import Track, watching
 from bayestree.runs import display
-from bayestree.runs.display import Displays, Lines, Live, LogFile, Loop, Silent, clock
+from bayestree.runs.display import Display, Displays, Live, Log, LogFile, Loop, Printed, clock
 
 
 class Clock:
@@ -43,10 +44,10 @@ def fit(display, *, show=True, until=None, inner=False):
                 break
 
 
-class TestLines:
+class TestLog:
     def test_a_line_every_so_often_and_one_at_the_end(self, seconds):
         said = []
-        display = Lines(said.append, every=6)
+        display = Log(Printed(said.append), every=6)
         display.stage("fit")
         fit(display)
         assert said[0] == "fit"
@@ -55,7 +56,7 @@ class TestLines:
 
     def test_a_loop_that_is_left_early(self):
         said = []
-        fit(Lines(said.append), until=4)
+        fit(Log(Printed(said.append)), until=4)
         assert re.fullmatch(r": svi 4 steps, ELBO 4, 0:0\d", said[-1])
 
     def test_an_interrupted_loop(self):
@@ -65,24 +66,24 @@ class TestLines:
                     raise KeyboardInterrupt
 
         said = []
-        with watching(Lines(said.append)), pytest.raises(KeyboardInterrupt):
+        with watching(Log(Printed(said.append))), pytest.raises(KeyboardInterrupt):
             interrupted()
         assert said[-1].startswith(": svi 3 of 10 steps")
 
     def test_loops_that_are_not_shown(self):
         said = []
-        fit(Lines(said.append), show=False)
+        fit(Log(Printed(said.append)), show=False)
         assert said == []
 
     def test_warnings(self):
         said = []
-        Lines(said.append).warn("steep")
+        Log(Printed(said.append)).warn("steep")
         assert said == ["warning: steep"]
 
 
 class TestLoop:
     def test_the_time_left_is_by_the_steps_that_were_done_here(self, seconds):
-        loop = Loop("svi", 100)
+        loop = Loop(Log(), "svi", 100)
         loop.start()
         loop.step(90)
         loop.step(92)
@@ -100,12 +101,21 @@ class TestLoop:
 class TestLogFile:
     def test_lines_have_times_and_are_added(self, tmp_path):
         for word in ("one", "two"):
-            log = LogFile(tmp_path / "run.log")
+            log = Log(LogFile(tmp_path / "run.log"))
             log.say(word)
             log.close()
         read = (tmp_path / "run.log").read_text().splitlines()
         assert [line.split()[1] for line in read] == ["one", "two"]
         assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00 ", line) for line in read)
+
+    def test_an_application_may_listen(self, tmp_path, monkeypatch):
+        said = []
+        monkeypatch.setattr(display.LOGGER, "handlers", [Printed(said.append, logging.WARNING)])
+        log = Log(LogFile(tmp_path / "run.log"), propagate=True)
+        log.say("one")
+        log.warn("two")
+        log.close()
+        assert said == ["warning: two"]
 
 
 class TestLive:
@@ -138,7 +148,7 @@ class TestLive:
         with watching(live):
             for step in Track(range(10), "svi", show=True):
                 if step == 5:
-                    live.progress.refresh()
+                    live.bars.progress.refresh()
         text = live.console.file.getvalue()
         assert "5/10" in text
         assert "/?" not in text
@@ -148,14 +158,14 @@ class TestLive:
         live.stage("fit")
         live.close()
         live.close()
-        assert live.progress.tasks == []
-        assert live.progress.live.is_started is False
+        assert live.bars.progress.tasks == []
+        assert live.bars.progress.live.is_started is False
 
 
 class TestBoth:
     def test_each_is_told_and_closed(self):
         said, other = [], []
-        displays = Lines(said.append), Silent(other.append)
+        displays = Log(Printed(said.append)), Log(Printed(other.append, logging.WARNING))
         closed = []
         displays[1].close = lambda: closed.append(True)
         with closing(Displays(*displays)) as both:
@@ -164,11 +174,11 @@ class TestBoth:
             both.warn("steep")
             fit(both)
         assert said[:3] == ["fit", "word", "warning: steep"]
-        assert other == ["steep"]
+        assert other == ["warning: steep"]
         assert closed == [True]
 
-    def test_silent_says_nothing(self, capsys):
-        display = Silent()
+    def test_nothing_is_said_by_default(self, capsys):
+        display = Display()
         display.stage("fit")
         display.say("word")
         display.warn("steep")

@@ -13,7 +13,7 @@ from bayestree._utils.errors import InputError
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.configuration import Metric
-from bayestree.runs.display import Display, Silent
+from bayestree.runs.display import Display
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.store import now, versions
 from bayestree.runs.sweep.file import HIGHER_IS_BETTER, SweepFile
@@ -91,7 +91,7 @@ def sweep(
     """
     folder = SweepFolder(file.sweep.folder)
     folder.check()
-    display = display or Silent()
+    display = display or Display()
     with folder.locked(), closing(display):
         display.stage("sweep")
         job = _Job(file, folder, _rows(file), display)
