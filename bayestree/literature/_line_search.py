@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.inference.splitters.cuts import GRAIN, SLACK, Classes, Cut, Quality, best_cuts
+from bayestree.inference.splitters.cuts import GRAIN, SLACK, Cut, Quality, RowClasses, best_cuts
 
 #: Screening stages of pairs: orientations, rows, and multiple of n_refined that is kept.
 SCREENS = ((2, 200, 10), (6, 1000, 1))
@@ -32,7 +32,7 @@ class Cells(NamedTuple):
     z: FloatArray  # (d, m): standardised features
     statistics: FloatArray  # (c, m)
     counts: IntArray  # (m,): number of rows in each cell
-    classes: Classes | None = None  # of rows, if these are too many to be summed one by one
+    classes: RowClasses | None = None  # of rows, if these are too many to be summed one by one
 
     @property
     def width(self) -> int:
@@ -166,7 +166,7 @@ class LineNode:
         quality: Quality,
         *,
         sparse: bool = False,
-        classes: Classes | None = None,
+        classes: RowClasses | None = None,
     ) -> None:
         self.search = search
         self.quality, self.sparse = quality, sparse

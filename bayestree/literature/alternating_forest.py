@@ -79,7 +79,7 @@ class AlternatingForest(RandomChoice, Settings):
         search = RandomAxes(n_features=self._n_features(data.X.shape[1]))
         splitter = PlaneSplitter(search, model.leaf, min_leaf=limits.min_leaf)
         with seeded(draw_seed(random_state)):
-            forest = [_Growth(GrowingTree(model, data)) for _ in range(n_trees)]
+            forest = [_WeightedGrowth(GrowingTree(model, data)) for _ in range(n_trees)]
             parts = {f"tree {t}": one for t, one in enumerate(forest)}
             track = Track(range(limits.max_depth), "alternating forest", show=progress, parts=parts)
             weights = data.weights  # of the roots
@@ -122,7 +122,7 @@ class RandomAxes(PlaneSearch):
 
 
 @dataclass
-class _Growth:
+class _WeightedGrowth:
     """A growing tree, its nodes of the greatest depth, and the node of each row so far."""
 
     tree: GrowingTree

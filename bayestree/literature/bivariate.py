@@ -18,7 +18,7 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data
-from bayestree.inference.splitters.cuts import SLACK, Classes, quality_of, statistics_of
+from bayestree.inference.splitters.cuts import SLACK, RowClasses, quality_of, statistics_of
 from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
 from bayestree.literature._line_search import FEW, Line, LineNode, LineSearch
@@ -56,7 +56,7 @@ class BivariateSplitter(NodeByNode):
             data.weights.double().numpy(force=True),
             quality_of(criterion),
             sparse=criterion.costly,
-            classes=Classes.of(statistics.numpy(force=True).T, criterion, FEW),
+            classes=RowClasses.of(statistics.numpy(force=True).T, criterion, FEW),
         )
         single = node.single()
         if single is None:

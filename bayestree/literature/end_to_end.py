@@ -99,7 +99,7 @@ class EndToEndSplitter:
         """Fit the stump of each node; None if every attempt failed."""
         found: list[FittedSplit | None] = [None] * len(rows)
         for _ in range(self.attempts):
-            # Largest nodes first, as Stumps requires.
+            # Largest nodes first, as EmStumps requires.
             waiting = [i for i, split in enumerate(found) if split is None]
             waiting.sort(key=lambda i: -len(rows[i]))
             if not waiting:
@@ -109,13 +109,13 @@ class EndToEndSplitter:
                 found[i] = self._finished(data, rows[i], stumps.node_sites(node))
         return found
 
-    def _fitted(self, data: Data, rows: list[Tensor]) -> "Stumps":
+    def _fitted(self, data: Data, rows: list[Tensor]) -> "EmStumps":
         absent = None
         if self.features is not None:
             seed = int(torch.randint(2**62, ()))  # from the global stream, seeded by the caller
             generator = torch.Generator().manual_seed(seed)
             absent = ~self.features(len(rows), data.X.shape[1], generator).to(data.X.device)
-        stumps = Stumps(self, data, rows, absent)
+        stumps = EmStumps(self, data, rows, absent)
         for epoch in range(self.epochs):
             stumps.epoch(self.steepness + epoch * self.steepness_step)
         return stumps
@@ -132,7 +132,7 @@ class EndToEndSplitter:
         return FittedSplit({name: site[0] for name, site in sites.items()}, right, gain)
 
 
-class _NodeRows(NamedTuple):
+class _StumpBatch(NamedTuple):
     """m rows of each of V nodes; smaller nodes are padded with rows of weight 0."""
 
     X: Tensor  # (V, m, d)
@@ -142,7 +142,7 @@ class _NodeRows(NamedTuple):
     share: Tensor  # (V, 1): share of each node's rows in this batch
 
 
-class Stumps:
+class EmStumps:
     """Parameters of V stumps during EM.
 
     ``rows`` are the row numbers of each node, the largest nodes first; ``absent`` (V, d) marks
@@ -181,7 +181,7 @@ class Stumps:
             sums[: len(part)] += part
         self.leaves = self._estimate(sums)
 
-    def _step(self, batch: _NodeRows, e_step: Sites | None, steepness: float) -> Tensor:
+    def _step(self, batch: _StumpBatch, e_step: Sites | None, steepness: float) -> Tensor:
         """Take a gradient step on Q for the first nodes; their leaf statistics (V, 2, c).
 
         ``e_step`` are the parameters of the E-step, None if they have not changed since.
@@ -228,7 +228,7 @@ class Stumps:
         flat = self.leaf.estimate(sums.flatten(0, 1))
         return {name: value.unflatten(0, sums.shape[:2]) for name, value in flat.items()}
 
-    def _batches(self) -> Iterator[_NodeRows]:
+    def _batches(self) -> Iterator[_StumpBatch]:
         """Yield an epoch of shuffled minibatches; later ones contain only the first nodes."""
         parts = []
         for rows in self.rows:
@@ -237,12 +237,12 @@ class Stumps:
         for step in range(len(parts[0])):
             yield self._gather([part[step] for part in parts if step < len(part)])
 
-    def _gather(self, parts: list[Tensor]) -> _NodeRows:
+    def _gather(self, parts: list[Tensor]) -> _StumpBatch:
         index, present = padded(parts)
         flat = self.data.take(index.flatten())
         weights = flat.weights.view(index.shape) * present
         total = weights.new_tensor([len(rows) for rows in self.rows[: len(parts)]])
-        return _NodeRows(
+        return _StumpBatch(
             flat.X.view(*index.shape, -1),
             flat.y.unflatten(0, index.shape),
             weights,
@@ -317,7 +317,7 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits, Depth):
             "stumps reached."
         ),
     ] = 0.03
-    batch_size: Annotated[Count, Inference("_NodeRows in a step of Adam.")] = 1000
+    batch_size: Annotated[Count, Inference("_StumpBatch in a step of Adam.")] = 1000
     learning_rate: Annotated[
         Positive,
         Inference(

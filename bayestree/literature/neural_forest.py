@@ -90,7 +90,7 @@ class NeuralTree(NeuralTraining, Stage):
         model = model.with_(topology=Topology.complete(self.max_depth))
         trace: list[float] = []
         with seeded(draw_seed(random_state)):
-            descent = _Descent(model, _start(model, data), data, self.learning_rate)
+            descent = _LeafwiseClimb(model, _start(model, data), data, self.learning_rate)
             parts = {"tree": descent, "optimiser": descent.optimiser, "trace": trace}
             track = Track(range(self.epochs), "neural tree", show=progress, parts=parts)
             for _ in track:
@@ -103,7 +103,7 @@ class NeuralTree(NeuralTraining, Stage):
         return Posterior.from_point(descent.model, descent.sites(), "neural tree", stats=stats)
 
 
-class _Descent(Climb):
+class _LeafwiseClimb(Climb):
     """Gradient steps at fixed leaves, and updates of the leaves at fixed splits."""
 
     def descend(self, batch_size: int) -> None:

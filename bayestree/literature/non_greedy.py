@@ -94,7 +94,7 @@ class NonGreedy(GradientSteps, Stage):
         start = sites_of(splits, model, data.X.shape[1])
         planes = torch.cat((start["hyperplane"][:, 0], start["intercept"]), dim=1).to(data.X)
         with seeded(draw_seed(random_state)):
-            descent = _Descent(model, data, planes, self.nu)
+            descent = _BoundDescent(model, data, planes, self.nu)
             parts = {"descent": descent}
             track = Track(range(self.epochs), "non-greedy", show=progress, parts=parts)
             for epoch in track:
@@ -148,7 +148,7 @@ def _passed(right: Tensor, topology: Topology) -> Tensor:
     return passed
 
 
-class _Descent:
+class _BoundDescent:
     """The hyperplanes (V, d + 1) of a tree, their momentum and leaves, and the best so far."""
 
     def __init__(self, model: SoftTree, data: Data, planes: Tensor, nu: float) -> None:

@@ -54,7 +54,7 @@ class OC1(PlaneSearch):
         starts = starts[np.isfinite(starts).all(axis=1)]
         if not len(starts):
             return axis
-        search = _Descent(node, starts.copy(), rng, self.sideways)
+        search = _CoordinateDescent(node, starts.copy(), rng, self.sideways)
         active = np.arange(len(starts))
         for _ in range(self.max_sweeps):
             improved = search.sweep(active)
@@ -68,7 +68,7 @@ class OC1(PlaneSearch):
         return planes[int((quality >= quality.max() - node.slack).argmax())]
 
 
-class _Descent:
+class _CoordinateDescent:
     """Hyperplanes (S, d + 1) of several starts, their qualities, and the steps that improve them.
 
     ``sideways`` is the probability of a first move that does not change the quality.

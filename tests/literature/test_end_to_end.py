@@ -12,7 +12,7 @@ import bayestree
 from bayestree import EndToEndTreeClassifier
 from bayestree.inference import Data, GrowthLimits, em, grow
 from bayestree.inference.posterior import Posterior
-from bayestree.literature.end_to_end import EndToEndSplitter, NodeAdam, Stumps
+from bayestree.literature.end_to_end import EmStumps, EndToEndSplitter, NodeAdam
 from bayestree.models import (
     Categorical,
     Flat,
@@ -40,7 +40,7 @@ def splitter(leaf=None, **changes):
 def stumps(data, rows, sites, *, priors=FLAT, batch_size=1000):
     """Stumps from given parameters."""
     settings = splitter(priors=priors, batch_size=batch_size, learning_rate=0.01)
-    made = Stumps(settings, data, rows)
+    made = EmStumps(settings, data, rows)
     for name, value in sites.items():
         made.sites[name].copy_(value)
     return made
@@ -209,7 +209,7 @@ def test_a_split_keeps_to_its_features():
 
 
 def test_the_narrowed_start_is_on_the_sphere():
-    made = Stumps(
+    made = EmStumps(
         splitter(batch_size=10),
         quadrants(20),
         [torch.arange(20)] * 2,

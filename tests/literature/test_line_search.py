@@ -195,7 +195,7 @@ def test_sums_by_the_class_of_each_row_find_the_same_lines(criterion, min_leaf):
     search = LineSearch(n_orientations=6, min_leaf=min_leaf, budget=100.0)  # screens the pairs
     each = [
         LineNode(search, X, statistics, weights, cuts.quality_of(criterion), classes=classes)
-        for classes in (None, cuts.Classes.of(statistics.T, criterion, 20))
+        for classes in (None, cuts.RowClasses.of(statistics.T, criterion, 20))
     ]
     for find in ("single", "pair"):
         summed, by_row = (getattr(node, find)() for node in each)

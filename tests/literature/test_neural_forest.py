@@ -8,7 +8,7 @@ from sklearn.datasets import load_diabetes, load_iris
 import bayestree
 from bayestree import NeuralDecisionForestClassifier, NeuralDecisionForestRegressor
 from bayestree.inference import Data, Posterior
-from bayestree.literature.neural_forest import NeuralTree, _Descent
+from bayestree.literature.neural_forest import NeuralTree, _LeafwiseClimb
 from bayestree.models import Categorical, named
 from bayestree.topology import Topology
 
@@ -24,7 +24,11 @@ def stump(rows, labels, leaves, intercept=0.0):
         "intercept": torch.full((1, 1), intercept, dtype=torch.float64),
         "leaf_probs": torch.tensor(leaves, dtype=torch.float64),
     }
-    return model, data, _Descent(model, Posterior.from_point(model, sites, "start"), data, 0.1)
+    return (
+        model,
+        data,
+        _LeafwiseClimb(model, Posterior.from_point(model, sites, "start"), data, 0.1),
+    )
 
 
 def test_an_update_of_the_leaves_by_hand():

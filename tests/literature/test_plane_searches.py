@@ -326,7 +326,7 @@ class TestDescent:
         # with probabilities of 1, .9, .8, .7, .6, ...
         rows = node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])
         taken = []
-        found = oc1._Descent(rows, np.array([[1.0, -1.5]]), FixedDraw(0.55), 1.0)
+        found = oc1._CoordinateDescent(rows, np.array([[1.0, -1.5]]), FixedDraw(0.55), 1.0)
         monkeypatch.setattr(found, "_move", lambda to, planes, quality: taken.extend(to))
         for _ in range(5):  # of two steps
             assert not found.sweep(np.array([0])).any()
@@ -334,7 +334,7 @@ class TestDescent:
 
     def test_oc1_moves_sideways_again_after_an_improvement(self):
         rows = node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])
-        found = oc1._Descent(rows, np.array([[1.0, -2.5]]), FixedDraw(0.55), 1.0)
+        found = oc1._CoordinateDescent(rows, np.array([[1.0, -2.5]]), FixedDraw(0.55), 1.0)
         found.chance[:] = 0.3
         assert found.sweep(np.array([0])).all()
         assert found.chance == [0.9]  # the second step was sideways

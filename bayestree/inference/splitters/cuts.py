@@ -53,7 +53,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Classes:
+class RowClasses:
     """The class of each row (m,), from 0, its weight, and the criterion that compares cuts.
 
     A row that changes sides changes one term on each, so that all cuts of P orders of the rows
@@ -65,7 +65,7 @@ class Classes:
     criterion: CountCriterion
 
     @classmethod
-    def of(cls, statistics: FloatArray, criterion: Criterion, few: int) -> "Classes | None":
+    def of(cls, statistics: FloatArray, criterion: Criterion, few: int) -> "RowClasses | None":
         """Return the classes of rows with counts (c, m) of more than ``few`` classes, else None."""
         if not isinstance(criterion, CountCriterion) or len(statistics) <= few:
             return None
@@ -74,7 +74,7 @@ class Classes:
         label = statistics.argmax(axis=0).astype(np.uint16)
         return cls(label, statistics.sum(axis=0), criterion)
 
-    def take(self, rows: IntArray) -> "Classes":
+    def take(self, rows: IntArray) -> "RowClasses":
         return replace(self, label=self.label[rows], weight=self.weight[rows])
 
     def qualities(
@@ -116,7 +116,7 @@ def best_cuts(
     counts: IntArray,
     min_leaf: int = 1,
     mirrored: AnyArray | None = None,
-    classes: Classes | None = None,
+    classes: RowClasses | None = None,
     sparse: bool = False,
 ) -> Cut:
     """Find the best threshold t of each row of values (P, m); ties are resolved by the widest gap.
@@ -137,7 +137,7 @@ def best_cuts(
         side.
     mirrored : array of bool, shape (P, m), optional
         These rows are on the left if their value is > t.
-    classes : Classes, optional
+    classes : RowClasses, optional
         Of rows that count for one class each, for faster sums.
     sparse : bool
         Compare a few cuts, and all near the best of these, instead of all.

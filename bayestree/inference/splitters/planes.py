@@ -21,9 +21,9 @@ from bayestree.inference.splitters.cuts import (
     GRAIN,
     NUMBERS,
     SLACK,
-    Classes,
     Cut,
     Quality,
+    RowClasses,
     best_cuts,
     quality_of,
     statistics_of,
@@ -56,9 +56,9 @@ class NodeRows:
         return quality_of(self.criterion)
 
     @cached_property
-    def classes(self) -> Classes | None:
+    def classes(self) -> RowClasses | None:
         """The classes of the rows, if sums over few of them are not as fast."""
-        return Classes.of(self.statistics, self.criterion, FEW)
+        return RowClasses.of(self.statistics, self.criterion, FEW)
 
     @property
     def n_features(self) -> int:

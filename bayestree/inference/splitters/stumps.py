@@ -28,7 +28,7 @@ BETAS, EPS = (0.9, 0.99), 1e-8  # of Adam
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 
-class Batch(NamedTuple):
+class _StumpRows(NamedTuple):
     """m rows of each of V nodes; smaller nodes are padded with rows of weight 0.
 
     ``share`` (V,) is the share of each node's rows in the batch.
@@ -55,7 +55,7 @@ class Stumps(NamedTuple):
         return scores.T.reshape(n_nodes, n_restarts, -1)
 
 
-class Climb(NamedTuple):
+class _StumpClimb(NamedTuple):
     """Stumps of V nodes under Adam, and how far each node has come; changed in place."""
 
     values: Tensor  # (V, R, K, d + 2), as in ``Stumps``
@@ -66,18 +66,18 @@ class Climb(NamedTuple):
     value: Tensor  # (V,), sum of the log-likelihoods of the last window
 
     @classmethod
-    def of(cls, stumps: Stumps, steps: int) -> "Climb":
+    def of(cls, stumps: Stumps, steps: int) -> "_StumpClimb":
         """The start, before ``steps`` at a falling rate."""
         values = stumps.values.clone()
         node = torch.arange(len(values), device=values.device)
         left, value = (torch.full_like(stumps.size, start) for start in (steps, math.inf))
         return cls(values, torch.zeros_like(values), torch.zeros_like(values), node, left, value)
 
-    def take(self, nodes: Tensor) -> "Climb":
+    def take(self, nodes: Tensor) -> "_StumpClimb":
         """The selected nodes."""
-        return Climb(*(part[nodes] for part in self))
+        return _StumpClimb(*(part[nodes] for part in self))
 
-    def keep_best(self, nats: Tensor, n_kept: int) -> "Climb":
+    def keep_best(self, nats: Tensor, n_kept: int) -> "_StumpClimb":
         """The restarts of largest log-likelihood (V, R)."""
         best = nats.topk(n_kept, dim=1).indices[:, :, None, None]
         values, mean, square = (part.take_along_dim(best, 1) for part in self[:3])
@@ -138,7 +138,7 @@ class StumpFitter:
             return [max(pair, key=_gain) for pair in zip(*both, strict=True)]
 
     def _fitted(
-        self, data: Data, rows: list[Tensor], batch: Batch, signs: Tensor | None
+        self, data: Data, rows: list[Tensor], batch: _StumpRows, signs: Tensor | None
     ) -> list[FittedSplit | None]:
         """The best split of each node whose coefficients have the given signs (d,), if any."""
         stumps = self._climb(data, rows, batch, self._start(batch, signs), signs)
@@ -155,7 +155,7 @@ class StumpFitter:
 
         return fits
 
-    def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
+    def _draw(self, data: Data, rows: list[Tensor]) -> _StumpRows:
         limit = self.rows_per_node
         drawn = [
             members[torch.randint(len(members), (limit,), device=members.device)]
@@ -167,14 +167,14 @@ class StumpFitter:
         present = used.to(data.X)
         flat = index.flatten()
         statistics = self.leaf.statistics(data.y[flat], data.weights[flat])
-        return Batch(
+        return _StumpRows(
             pad(data.X[flat], (0, 1), value=1.0).view(*index.shape, -1),
             statistics.view(*index.shape, -1) * present.unsqueeze(-1),
             present,
             present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
 
-    def _start(self, batch: Batch, signs: Tensor | None = None) -> Stumps:
+    def _start(self, batch: _StumpRows, signs: Tensor | None = None) -> Stumps:
         """Uniformly random directions, each cutting off an outer part of the rows.
 
         The weights are chosen such that half of the rows go right.
@@ -213,7 +213,7 @@ class StumpFitter:
         self,
         data: Data,
         rows: list[Tensor],
-        batch: Batch,
+        batch: _StumpRows,
         stumps: Stumps,
         signs: Tensor | None = None,
     ) -> Stumps:
@@ -222,7 +222,7 @@ class StumpFitter:
         The rate is constant until ``SCREEN``, and then falls as a cosine over ``steps``. A node
         whose log-likelihood stalls skips to the end of the cosine, and then leaves the batch.
         """
-        climb, found = Climb.of(stumps, self.steps), torch.empty_like(stumps.values[:, :1])
+        climb, found = _StumpClimb.of(stumps, self.steps), torch.empty_like(stumps.values[:, :1])
         larger = max(len(r) for r in rows) > self.rows_per_node
         minus = batch.X * -stumps.size.view(-1, 1, 1)
         value = torch.zeros_like(climb.value)
@@ -233,7 +233,7 @@ class StumpFitter:
                 if not going.all():
                     found[climb.node] = climb.values
                     climb, value = climb.take(going), value[going]
-                    batch, minus = Batch(*(part[going] for part in batch)), minus[going]
+                    batch, minus = _StumpRows(*(part[going] for part in batch)), minus[going]
                     if not len(value):
                         break
             if larger and step and step % WINDOW == 0:
@@ -255,7 +255,7 @@ class StumpFitter:
         """Factor of the learning rate: a cosine from 1 to nearly 0 over the last ``steps``."""
         return 0.02 + 0.49 * (1 - torch.cos(math.pi * left / self.steps))
 
-    def _ascent(self, batch: Batch, minus: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _ascent(self, batch: _StumpRows, minus: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Log-likelihoods of soft splits (V, R), and the gradient with the prior's added.
 
         ``minus`` (V, m, d + 1) are the negative rows in the units of ``values``. With

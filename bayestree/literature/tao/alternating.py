@@ -130,7 +130,7 @@ class Tao(Sweeps, Stage):
         data = data.for_leaf(model.leaf)
         tree = _start(model, data, init, self.leaf_ridge)
         solver = solver or solver_for(model, self.ridge)
-        descent = _Descent(tree, solver, self.strict)
+        descent = _TreeDescent(tree, solver, self.strict)
         with threadpool_limits(1, user_api="blas"):  # the same summation order for any n_jobs
             trace = descent.run(self.sweeps, self.patience, self.n_jobs, progress=progress)
         best = descent.best
@@ -161,7 +161,7 @@ def _leaf_sites(
     return model.leaf.estimate(sums.index_add_(0, place, statistics))
 
 
-class Reach(NamedTuple):
+class RowRouting(NamedTuple):
     """Routing of all rows (the reduced sets)."""
 
     rows: list[IntArray]  # rows that reach each node
@@ -195,7 +195,7 @@ class Alternation:
             return part.goes_right(self.X[rows[:, None], used])
         return split.goes_right(self.X if len(rows) == len(self.X) else self.X[rows])
 
-    def reach(self) -> Reach:
+    def reach(self) -> RowRouting:
         """Route all rows through the tree."""
         n_nodes = self.topology.n_nodes
         none = np.empty(0, dtype=np.int64)
@@ -213,7 +213,7 @@ class Alternation:
                     rows[child] = rows[node][taken]
                 else:
                     leaf[rows[node][taken]] = ~child
-        return Reach(rows, right, leaf)
+        return RowRouting(rows, right, leaf)
 
     def leaves_below(self, child: int, rows: IntArray) -> IntArray:
         """Return the leaf that each of ``rows`` reaches from a child, a node or ``~leaf``."""
@@ -234,7 +234,7 @@ class Alternation:
         return self.rule.loss(self.values, leaf, rows)
 
 
-def redundant_nodes(topology: Topology, reach: Reach, values: AnyArray) -> IntArray:
+def redundant_nodes(topology: Topology, reach: RowRouting, values: AnyArray) -> IntArray:
     """Return the side that replaces each redundant node, or -1 if the node is needed, shape (V,).
 
     A node whose training rows all go one way is replaced by that child, and one whose children
@@ -273,7 +273,9 @@ class ReducedProblem(NamedTuple):
         return self.left != self.right
 
 
-def reduced_problem(tree: Alternation, reach: Reach, cost: FloatArray, node: int) -> ReducedProblem:
+def reduced_problem(
+    tree: Alternation, reach: RowRouting, cost: FloatArray, node: int
+) -> ReducedProblem:
     """Return the reduced problem of a node, given the current subtrees below it.
 
     ``cost`` is the loss of each row below the child it currently goes to.
@@ -290,7 +292,7 @@ def reduced_problem(tree: Alternation, reach: Reach, cost: FloatArray, node: int
 
 def sweep(
     tree: Alternation,
-    reach: Reach,
+    reach: RowRouting,
     solver: ReducedSolver,
     *,
     strict: bool = False,
@@ -358,14 +360,14 @@ def solve(
     return split
 
 
-class _Best(NamedTuple):
+class _BestTree(NamedTuple):
     objective: float
     splits: list[NodeSplit]
     values: NDArray[Any]
-    reach: Reach
+    reach: RowRouting
 
 
-class _Descent:
+class _TreeDescent:
     """Sweeps over one tree, remembering the best tree seen."""
 
     def __init__(self, tree: Alternation, solver: ReducedSolver, strict: bool) -> None:
@@ -388,7 +390,7 @@ class _Descent:
         self.trace, self.since = state["trace"], state["since"]
         objective, splits, values = state["best"]
         tree.splits, tree.values = [NodeSplit(*split) for split in splits], values
-        self.best = _Best(objective, list(tree.splits), values, tree.reach())
+        self.best = _BestTree(objective, list(tree.splits), values, tree.reach())
         tree.splits = [NodeSplit(*split) for split in state["splits"]]
         tree.values = state["values"]
         self.reach = tree.reach()
@@ -401,7 +403,7 @@ class _Descent:
         loss, objective = self._refit()
         penalised = any(solver.penalty(split) > 0 for split in tree.splits)
         first = math.inf if penalised and not self.strict else objective
-        self.best = _Best(first, list(tree.splits), tree.values, self.reach)
+        self.best = _BestTree(first, list(tree.splits), tree.values, self.reach)
         self.trace.append((loss, objective))
         track = Track(range(sweeps), "tao", show=progress, parts={"descent": self})
         # Always threads: updates of nodes are too short for processes or a cluster.
@@ -414,7 +416,7 @@ class _Descent:
                 track.note(f"loss {loss:.6g}")
                 self.since += 1
                 if objective < self.best.objective:
-                    self.best = _Best(objective, list(tree.splits), tree.values, self.reach)
+                    self.best = _BestTree(objective, list(tree.splits), tree.values, self.reach)
                     self.since = 0
                 if not changed or self.since >= patience:
                     track.finish()

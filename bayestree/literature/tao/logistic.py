@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     value: float
 
 
-class _Problem(NamedTuple):
+class _LogisticProblem(NamedTuple):
     X: AnyArray
     sign: FloatArray
     weight: FloatArray
@@ -111,12 +111,14 @@ def fit_logistic(
         # w = Q v and X w = R' v, so the problem has m coordinates v.
         basis, rows = np.linalg.qr(X.T)
         first = None if start is None else (basis.T @ start[0], start[1])
-        fit = _solve(_Problem(rows.T, sign, weight, 0.0, l2), first, tolerance)
+        fit = _solve(_LogisticProblem(rows.T, sign, weight, 0.0, l2), first, tolerance)
         return fit._replace(coefficients=basis @ fit.coefficients)
-    return _solve(_Problem(X, sign, weight, l1, l2), start, tolerance)
+    return _solve(_LogisticProblem(X, sign, weight, l1, l2), start, tolerance)
 
 
-def _solve(problem: _Problem, start: tuple[FloatArray, float] | None, tolerance: float) -> Fit:
+def _solve(
+    problem: _LogisticProblem, start: tuple[FloatArray, float] | None, tolerance: float
+) -> Fit:
     w, b, margin, value = _best_start(problem, start)
     for _ in range(STEPS):
         first, second = problem.slopes(margin)
@@ -143,7 +145,7 @@ def _solve(problem: _Problem, start: tuple[FloatArray, float] | None, tolerance:
 
 
 def _best_start(
-    problem: _Problem, start: tuple[FloatArray, float] | None
+    problem: _LogisticProblem, start: tuple[FloatArray, float] | None
 ) -> tuple[FloatArray, float, FloatArray, float]:
     """Find the warm start, or w = 0 with the log-odds of the classes if that is better."""
     m, d = problem.X.shape
@@ -161,7 +163,7 @@ def _best_start(
     return w, b, margin, value
 
 
-def _working_set(problem: _Problem, w: FloatArray, gradient: FloatArray) -> IntArray:
+def _working_set(problem: _LogisticProblem, w: FloatArray, gradient: FloatArray) -> IntArray:
     """Return features that a step may change: all of them without l1."""
     if problem.l1 == 0:
         return np.arange(len(w))
@@ -175,7 +177,7 @@ def _working_set(problem: _Problem, w: FloatArray, gradient: FloatArray) -> IntA
 
 
 def _direction(
-    problem: _Problem,
+    problem: _LogisticProblem,
     w: FloatArray,
     gradient: FloatArray,
     total: float,

@@ -125,7 +125,7 @@ def test_a_stump_that_has_converged_leaves_the_batch(monkeypatch):
 def test_the_last_steps_follow_when_the_log_likelihood_stalls():
     flat = torch.tensor([5.0, 5.0, 5.0], dtype=torch.float64) * stumps.WINDOW
     start = stumps.Stumps(torch.zeros(3, 1, 1, 3, dtype=torch.float64), torch.ones(3).double())
-    climb = stumps.Climb.of(start, 100)
+    climb = stumps._StumpClimb.of(start, 100)
     assert climb.end_soon(flat).all()
     assert climb.left.tolist() == [100] * 3
     change = torch.tensor([0.5, 1.5, -1.5]) * stumps.STALLED * stumps.WINDOW

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from bayestree.literature.tao.alternating import Reach, redundant_nodes
+from bayestree.literature.tao.alternating import RowRouting, redundant_nodes
 from bayestree.literature.tao.solvers import AxisSolver, PolytopeSolver, best_cut, log_loss
 from bayestree.literature.tao.splits import NodeSplit, reduced_loss
 from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule, ridge_fit
@@ -175,7 +175,7 @@ def test_linear_leaves_are_ridge_regressions(shape):
 
 def reach_of(right):
     rows = [np.arange(len(side)) for side in right]
-    return Reach(rows, [np.array(side, dtype=bool) for side in right], np.zeros(4, dtype=int))
+    return RowRouting(rows, [np.array(side, dtype=bool) for side in right], np.zeros(4, dtype=int))
 
 
 def test_pruning_worked_by_hand():
