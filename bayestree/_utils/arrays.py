@@ -52,7 +52,7 @@ Fold = tuple[IntArray, IntArray]
 
 
 def split_rows(n_rows: int, labels: ArrayLike | None, n_folds: int, seed: int) -> list[Fold]:
-    """Training and scored rows of each fold, stratified if all classes have enough rows.
+    """Return the training and scored rows of each fold, stratified if all classes have enough rows.
 
     ``labels`` (n,) are the classes of the rows, None if y is not a class.
     """
@@ -65,6 +65,6 @@ def split_rows(n_rows: int, labels: ArrayLike | None, n_folds: int, seed: int) -
 
 
 def smallest_class(labels: ArrayLike) -> tuple[Any, int]:
-    """The class with the fewest rows, and their number."""
+    """Return the class with the fewest rows, and their number."""
     values, counts = np.unique(np.asarray(labels), return_counts=True)
     return values.tolist()[counts.argmin()], int(counts.min())

@@ -35,7 +35,7 @@ def arviz() -> Any:
 
 
 def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
-    """An InferenceData (ArviZ 0.x) or DataTree (1.x) of named groups.
+    """Return an InferenceData (ArviZ 0.x) or DataTree (1.x) of named groups.
 
     ``attrs`` are strings and numbers, as required by netCDF.
     """
@@ -49,7 +49,7 @@ def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any
 
 
 def names(container: Any) -> list[str]:
-    """Names of the groups of an InferenceData or a DataTree."""
+    """Return the names of the groups of an InferenceData or a DataTree."""
     if callable(container.groups):  # a property of a DataTree
         return [*container.groups()]
     return [str(name) for name in container.children]
@@ -67,7 +67,7 @@ def group(container: Any, name: str) -> xr.Dataset:
 
 
 def netcdf(container: Any) -> memoryview:
-    """The bytes of a netCDF file, like those of ``to_netcdf``.
+    """Return the bytes of a netCDF file, as ``to_netcdf`` writes it.
 
     They are created in memory because HDF5 kills the process if it cannot write to a file.
     """
@@ -107,7 +107,7 @@ def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> Fl
 
 
 def bfmi(energy: ArrayLike, change: ArrayLike | None = None) -> FloatArray:
-    """Estimated Bayesian fraction of missing information by chain (Betancourt 2016).
+    """Return the estimated Bayesian fraction of missing information by chain (Betancourt 2016).
 
     ``change`` are changes of the energy from transition to transition where draws were thinned.
     """
@@ -138,7 +138,7 @@ def _checked(values: ArrayLike) -> FloatArray:
 
 
 def _statistics() -> Any:
-    """The module or object with ``rhat`` and ``ess`` of arrays (chain, draw)."""
+    """Return the module or object with ``rhat`` and ``ess`` of arrays (chain, draw)."""
     if major_version() > 0:
         from arviz_stats.base import array_stats  # noqa: PLC0415 - takes a second to import
 
@@ -152,7 +152,7 @@ MIN_DRAWS = 30  # draws, a fifth of which form the tail
 
 
 def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
-    """Smoothed importance weights and the shape of their tail.
+    """Return the smoothed importance weights and the shape of their tail.
 
     Vehtari et al., "Pareto smoothed importance sampling", JMLR 25 (2024). A large log ratio is a
     large weight; a heavy right tail has a large positive k. ArviZ 0.x uses this sign and ArviZ 1.x
@@ -198,7 +198,7 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
 
 
 def pareto_k(log_ratios: ArrayLike, reff: float = 1.0) -> float:
-    """Shape of the tail of importance ratios (see :func:`psis`)."""
+    """Return the shape of the tail of importance ratios (see :func:`psis`)."""
     return psis(log_ratios, reff)[1]
 
 

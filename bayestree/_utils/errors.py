@@ -22,5 +22,5 @@ class CellError(InputError):
         super().__init__(self.located_at(f"row {row + 1}"))
 
     def located_at(self, place: str) -> str:
-        """The message with another name for the row, such as its line in a file."""
+        """Return the message with another name for the row, such as its line in a file."""
         return f"{self.before} {place}{self.after}"

@@ -19,7 +19,7 @@ def inequality(
     decimals: int | None = 3,
     separator: str = " ",
 ) -> tuple[str, int]:
-    """The left side and relation of normal . x <= limit, divided by the first coefficient.
+    """Return the left side and relation of normal . x <= limit, divided by the first coefficient.
 
     For example ``"age - 4 height + … 2 more >="``, with the number of the first feature, by whose
     coefficient the limit must be divided as well. Terms are in decreasing order of ``strength``,
@@ -50,17 +50,17 @@ def weighted_sum(
 
 
 def signed(value: float, decimals: int | None, name: str = "") -> str:
-    """A signed term of a sum, such as ``"- 4 height"``."""
+    """Return a signed term of a sum, such as ``"- 4 height"``."""
     return f"{'-' if value < 0 else '+'} {plain(abs(value), decimals)} {name}".rstrip()
 
 
 def leading(terms: str) -> str:
-    """A sum of signed terms without a leading plus or a space after a leading minus."""
+    """Return a sum of signed terms without a leading plus or a space after a leading minus."""
     return f"-{terms[2:]}" if terms.startswith("- ") else terms.removeprefix("+ ")
 
 
 def _by_strength(strength: FloatArray) -> NDArray[np.intp]:
-    """Features with a coefficient, the strongest first."""
+    """Return the features with a coefficient, the strongest first."""
     return np.argsort(-np.abs(strength), kind="stable")[: np.count_nonzero(strength)]
 
 
@@ -78,7 +78,7 @@ def plain(value: float, decimals: int | None) -> str:
 
 
 def limit(value: float, spread: float, decimals: int | None = 3) -> str:
-    """A limit to some significant digits of the spread of its feature, or in full."""
+    """Return a limit to some significant digits of the spread of its feature, or in full."""
     if decimals is None:
         return plain(value, None)
     places = decimals - 1 - math.floor(math.log10(spread))

@@ -154,7 +154,7 @@ class Parameter:
             raise ParameterError(f"{self.name} must be {expected}, got {value!r}.") from None
 
     def from_file(self, value: Any) -> Any:
-        """The value of a valid entry of a file."""
+        """Return the value of a valid entry of a file."""
         if value == NONE and NoneType in _members(self.annotation):
             return None
         if self.named and isinstance(value, Mapping):
@@ -164,7 +164,7 @@ class Parameter:
         return tuple(value) if isinstance(value, list) else value
 
     def to_file(self, value: Any) -> Any:
-        """The inverse of :meth:`from_file`."""
+        """Return the inverse of :meth:`from_file`."""
         if value is None:
             return NONE
         for name, kind in self.named.items():
@@ -219,7 +219,7 @@ def takes(*groups: type) -> Callable[[Class], Class]:
 
 
 def parameters_of(cls: type) -> dict[str, Parameter]:
-    """The parameters of a declared class by name, in the order of its signature."""
+    """Return the parameters of a declared class by name, in the order of its signature."""
     return _parameters_of(cls)
 
 
@@ -240,7 +240,7 @@ def document(cls: type) -> None:
 
     ``{parameters}`` is replaced by the "Parameters" section, and ``{attributes}`` by the heading
     "Attributes" and the entries of that section of the base classes. Entries that follow
-    ``{attributes}`` are added to these, or replace those of the same name.
+    ``{attributes}`` are added to these, or replace entries of the same name.
     """
     if cls.__doc__ and PLACEHOLDER in cls.__doc__:
         section = f"Parameters\n----------\n{entries(cls)}"
@@ -257,7 +257,7 @@ def document(cls: type) -> None:
 
 
 def _parted(text: str, heading: str) -> tuple[str, str, str]:
-    """The text before a heading, the paragraph below it, and what follows."""
+    """Return the text before a heading, the paragraph below it, and what follows."""
     before, _, rest = text.partition(heading)
     own, gap, after = rest.partition("\n\n")
     return before, own.strip(), gap + after
@@ -270,7 +270,7 @@ def _by_name(section: str) -> dict[str, str]:
 
 
 def entries(cls: type) -> str:
-    """The entries of the "Parameters" section of a NumPy-style docstring."""
+    """Return the entries of the "Parameters" section of a NumPy-style docstring."""
     found = []
     for name, one in parameters_of(cls).items():
         text = textwrap.fill(one.description, WIDTH - 4, break_on_hyphens=False)
@@ -279,7 +279,7 @@ def entries(cls: type) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value with Python numbers instead of NumPy's, and tuples instead of lists."""
+    """Return the value with Python numbers instead of NumPy's, and tuples instead of lists."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -305,14 +305,14 @@ def _parameter(one: "DataclassField[Any]") -> Parameter:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, including nested ones, or the type itself."""
+    """Return the members of a union, including nested ones, or the type itself."""
     if get_origin(annotation) not in (Union, UnionType):
         return (annotation,)
     return tuple(m for member in get_args(annotation) for m in _members(member))
 
 
 def _base(member: Any) -> tuple[Any, dict[str, float]]:
-    """The type without annotations, and the bounds of its values."""
+    """Return the type without annotations, and the bounds of its values."""
     if get_origin(member) is not Annotated:
         return member, {}
     base, *metadata = get_args(member)
@@ -334,7 +334,7 @@ def _by_name_of(member: Any) -> Mapping[str, type]:
 
 
 def _in_file(member: Any) -> bool:
-    """Whether a file can contain such a value."""
+    """Return whether a file can contain such a value."""
     base, _ = _base(member)
     return (
         bool(_by_name_of(member))
@@ -415,7 +415,7 @@ def _file_type(member: Any) -> Any:
 
 
 def _table_type(name: str, kind: type) -> Any:
-    """The type of the table of an object with parameters."""
+    """Return the type of the table of an object with parameters."""
     fields: dict[str, Any] = {
         n: (one.file_type, Field(one.to_file(one.default), description=one.description))
         for n, one in parameters_of(kind).items()

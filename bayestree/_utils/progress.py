@@ -229,14 +229,14 @@ class _Bar(Watch):
 
 
 def _can_show() -> bool:
-    """Whether standard error is a terminal or is shown in a notebook."""
+    """Return whether standard error is a terminal or is shown in a notebook."""
     console = Console(stderr=True)
     terminal = sys.stderr is not None and sys.stderr.isatty()
     return console.is_jupyter or (terminal and not console.is_dumb_terminal)
 
 
 def _in_charge() -> bool:
-    """Whether this is the main thread of the main process."""
+    """Return whether this is the main thread of the main process."""
     main = threading.current_thread() is threading.main_thread()
     return main and multiprocessing.current_process().name == "MainProcess"
 
@@ -268,7 +268,7 @@ def fitting(verbose: Verbose) -> Iterator[None]:
 
 @contextmanager
 def watching(monitor: Monitor) -> Iterator[None]:
-    """Let a monitor watch all loops of the block, except those in other processes."""
+    """Let a monitor watch all loops of the block, except loops in other processes."""
     token = _monitor.set(monitor)
     try:
         yield

@@ -14,14 +14,14 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 def draw_seed(random_state: RandomState) -> int:
-    """A seed drawn from a ``random_state`` as in scikit-learn, or a NumPy Generator."""
+    """Return a seed drawn from a ``random_state`` as in scikit-learn, or a NumPy Generator."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def generator_state(device: torch.device) -> torch.Tensor:
-    """State of torch's default generator of a device."""
+    """Return the state of torch's default generator of a device."""
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
 
 

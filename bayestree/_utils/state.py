@@ -17,7 +17,7 @@ KEY = "state"
 
 
 def capture(parts: Parts) -> dict[str, Any]:
-    """The current state of each part; TypeError for a part without a state.
+    """Return the current state of each part; TypeError for a part without a state.
 
     Tensors may be shared with the parts: write the state before the loop continues.
     """
@@ -65,7 +65,7 @@ def _restore(part: Any, state: Any) -> None:
 
 
 def to_bytes(state: Any) -> bytes:
-    """A state as a safetensors file: arrays, and everything else as JSON in the header.
+    """Return a state as a safetensors file: arrays, and everything else as JSON in the header.
 
     The state is a nested dict, list or tuple of tensors, arrays, numbers, strings, bool and None;
     TypeError for anything else.
@@ -76,7 +76,7 @@ def to_bytes(state: Any) -> bytes:
 
 
 def from_bytes(raw: bytes) -> Any:
-    """The inverse of :func:`to_bytes`; ValueError for invalid files. Nothing is executed."""
+    """Return the inverse of :func:`to_bytes`; ValueError for invalid files. Nothing is executed."""
     try:
         arrays = load(raw)
         length = int.from_bytes(raw[:HEADER], "little")
@@ -87,7 +87,7 @@ def from_bytes(raw: bytes) -> Any:
 
 
 def _plain(value: Any, arrays: dict[str, AnyArray]) -> Any:
-    """A value as JSON, with tags for other types; arrays are moved to ``arrays``."""
+    """Return a value as JSON, with tags for other types; arrays are moved to ``arrays``."""
     if value is None or isinstance(value, bool | int | float | str):
         return value if not isinstance(value, np.generic) else _stored("scalar", value, arrays)
     if isinstance(value, list):
@@ -113,7 +113,7 @@ def _stored(tag: str, value: Any, arrays: dict[str, AnyArray]) -> dict[str, Any]
 
 
 def _axes(array: AnyArray) -> list[int]:
-    """The axes in memory order, which determines the order of summation."""
+    """Return the axes in memory order, which determines the order of summation."""
     axes = list(range(array.ndim))
     if 0 in array.strides:  # broadcast
         return axes

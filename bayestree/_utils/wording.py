@@ -8,17 +8,17 @@ from collections.abc import Collection
 
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
-#: Packages whose frames are skipped: this one, and those that call ``fit`` for the user.
+#: Packages whose frames are skipped: this one, and packages that call ``fit`` for the user.
 INTERNAL = {"bayestree", "sklearn", "joblib"}
 
 
 def one_line(name: str) -> str:
-    """A name on one line: line breaks, tabs and control characters become spaces."""
+    """Return a name on one line: line breaks, tabs and control characters become spaces."""
     return " ".join("".join(c if c.isprintable() else " " for c in name).split())
 
 
 def isolated(name: str) -> str:
-    """A name on one line that does not reorder the text around it.
+    """Return a name on one line that does not reorder the text around it.
 
     Without isolation, an Arabic or Hebrew name would reverse the order of ``name <= 5``.
     """
@@ -29,12 +29,12 @@ def isolated(name: str) -> str:
 
 
 def quantity(number: float) -> str:
-    """A number of rows: without decimals if it is whole, otherwise with one."""
+    """Return a number of rows: without decimals if it is whole, otherwise with one."""
     return f"{round(number, 1):,.10g}"
 
 
 def counted(number: float, noun: str) -> str:
-    """A number with its noun, such as ``"2 leaves"`` and ``"1,234.5 rows"``."""
+    """Return a number with its noun, such as ``"2 leaves"`` and ``"1,234.5 rows"``."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{quantity(number)} {noun if number == 1 else plural}"
 

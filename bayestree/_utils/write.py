@@ -18,7 +18,7 @@ class NoRoomForFileError(OSError):
     """A file does not fit on the disk or exceeds a limit."""
 
     def __str__(self) -> str:
-        """The file, the reason and a remedy."""
+        """Return the file, the reason and a remedy."""
         remedy = REMEDIES[self.errno or errno.ENOSPC]
         return f"{self.filename!r} cannot be written: {self.strerror}; {remedy}."
 

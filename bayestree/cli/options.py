@@ -28,7 +28,7 @@ Root = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder that n
 
 
 def tree_names(incomplete: str) -> list[str]:
-    """Names of the trees that start with the typed text."""
+    """Return the names of the trees that start with the typed text."""
     return [name for name in TREES if name.startswith(incomplete)]
 
 
@@ -43,8 +43,8 @@ def card_names(incomplete: str) -> list[str]:
 def sets(key: str, **shown: Any) -> Any:
     """Return an option that sets a key of a run file, such as ``"data.target"``.
 
-    Its description, bounds and default are those of the key, unless the key is a parameter of a
-    tree; what is ``shown`` instead are arguments of ``typer.Option``.
+    It has the description, bounds and default of the key, unless the key is a parameter of a
+    tree. Arguments of ``typer.Option`` in ``shown`` replace them.
     """
     table, _, name = key.rpartition(".")
     if table in SECTIONS:
@@ -55,7 +55,7 @@ def sets(key: str, **shown: Any) -> Any:
 
 
 def _described(field: FieldInfo) -> dict[str, Any]:
-    """The description of a key, the bounds of its values and its default."""
+    """Return the description of a key, the bounds of its values and its default."""
     found = {"help": field.description, "show_default": False}
     for constraint in field.metadata:
         found |= {"min": constraint.ge} if hasattr(constraint, "ge") else {}

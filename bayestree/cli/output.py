@@ -57,7 +57,7 @@ def write_table(table: "pd.DataFrame", out: Path) -> None:
 
 
 def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()) -> Iterator[str]:
-    """Columns of text as lines, the first of which is the header; ``right`` are right-aligned."""
+    """Yield the columns of text as lines, the header first; ``right`` are right-aligned."""
     cells = [[name, *values] for name, values in columns.items()]
     widths = [max(map(len, values)) for values in cells]
     for line in zip(*cells, strict=True):
@@ -82,13 +82,13 @@ MAX_PRINTED = 60  # leaves of the largest tree that is printed
 
 
 def resume_hint(*, force: bool) -> str:
-    """The message printed when a run is interrupted."""
+    """Return the message printed when a run is interrupted."""
     place = " instead of --force" if force else ""
     return f"interrupted; repeat the command with --resume{place} to continue"
 
 
 def command_line() -> str:
-    """The command as it was typed."""
+    """Return the command as it was typed."""
     return shlex.join(["bayestree", *sys.argv[1:]])
 
 
@@ -155,7 +155,7 @@ def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
 
 
 def relative(path: Path) -> Path:
-    """A path relative to the current folder, if it is inside."""
+    """Return a path relative to the current folder, if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -174,7 +174,7 @@ def _print_tree(run: "Run") -> None:
 
 
 def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """The scores of a run, those of a linear model, and the evidence, each on a line."""
+    """Yield the scores of a run and of a linear model, and the evidence, each on a line."""
     from bayestree.report.baseline import training_rows_phrase
     from bayestree.runs.outputs import format_scores
 
@@ -192,7 +192,7 @@ def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _evidence_line(found: Mapping[str, Any]) -> str:
-    """The evidence of a run, and the probabilities of its numbers of leaves and depths."""
+    """Return the evidence of a run, and the probabilities of its numbers of leaves and depths."""
     leaves, depth = (
         ", ".join(f"{size} ({share:.2f})" for size, share in found[name].items())
         for name in ("leaves", "depth")
@@ -206,7 +206,7 @@ def _evidence_line(found: Mapping[str, Any]) -> str:
 
 
 def facet_columns(table: "pd.DataFrame") -> dict[str, list[str]]:
-    """Numbers of facets in the point estimate and, if there is one, the posterior."""
+    """Return the numbers of facets in the point estimate and, if there is one, the posterior."""
     columns = {"point estimate": [str(number) for number in table["facets_point"]]}
     if "facets_low" in table:
         spans = zip(*(table[f"facets_{end}"] for end in ("median", "low", "high")), strict=True)

@@ -54,7 +54,7 @@ def predict(
 
 
 def _rows_label(n_rows: int, n_seen: int | None) -> str:
-    """Name of the scored rows, if the model was fitted to some of them."""
+    """Return the name of the scored rows, if the model was fitted to some of them."""
     if not n_seen:
         return ""
     if n_seen == n_rows:
@@ -139,7 +139,7 @@ def _draw(found: "Explanation", plot: Path) -> None:
 
 
 def _content(found: "Explanation") -> dict[str, Any]:
-    """The explanation as plain JSON."""
+    """Return the explanation as plain JSON."""
     change = found.change
     return {
         "prediction": _plain(found.prediction),

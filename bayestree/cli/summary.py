@@ -106,7 +106,7 @@ def summary(
 
 
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
-    """The table; if the rows have changed, without the columns that need them."""
+    """Return the table; if the rows have changed, without the columns that need them."""
     from bayestree.runs.results import summary as table_of
 
     if not rows:
@@ -137,7 +137,7 @@ def _facets(run: "Run", node: str) -> Any:
 
 
 def _point_facets(run: "Run", node: str) -> list[str]:
-    """The facets of a node in the point estimate, in words."""
+    """Return the facets of a node in the point estimate, in words."""
     from bayestree.description import TreeDescription
 
     tree = run.estimator.tree_
@@ -146,7 +146,7 @@ def _point_facets(run: "Run", node: str) -> list[str]:
 
 
 def _rule(facets: list[str]) -> str:
-    """How the facets of a node decide."""
+    """Return how the facets of a node decide."""
     from bayestree.description import POLYTOPE_RULE
 
     if len(facets) == 1:
@@ -173,7 +173,7 @@ def _head(run: "Run") -> Iterator[str]:
 
 
 def _printed(table: "pd.DataFrame") -> Iterator[str]:
-    """The table as lines, with rounded numbers."""
+    """Yield the table as lines, with rounded numbers."""
     if table.empty:
         yield "a tree without a split"
         return
@@ -202,7 +202,7 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
 def _legend(
     columns: Collection[str], attrs: Mapping[Any, Any], *, polytopes: bool
 ) -> Iterator[str]:
-    """Explanation of the columns and of the rows they were measured on."""
+    """Yield the explanation of the columns and of the rows they were measured on."""
     from bayestree.description import POLYTOPE_RULE
     from bayestree.report.splits import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 
@@ -231,12 +231,12 @@ def _legend(
 
 
 def _percent(share: float) -> str:
-    """A share; a dash if no row reaches the node."""
+    """Return a share; a dash if no row reaches the node."""
     return "\N{EN DASH}" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _first(names: Sequence[str]) -> str:
-    """The first few names, and the number of others."""
+    """Return the first few names, and the number of others."""
     shown = " \N{MIDDLE DOT} ".join(map(one_line, names[:MAX_FEATURES]))
     hidden = len(names) - MAX_FEATURES
     return shown if hidden <= 0 else f"{shown} + {hidden} more"

@@ -23,8 +23,8 @@ FOLDERS: dict[Kind, str] = {"model": "models", "inference": "inference"}
 class Card:
     """Values for the parameters of an estimator, read from a TOML file but not checked.
 
-    The name is that of a card of the package, or the path of another. A model card may name its
-    tree. Values of a task in ``by_task`` replace those in ``values`` for this task.
+    The name is a name in the package, or the path of another card. A model card may name its
+    tree. Values of a task in ``by_task`` replace the same keys of ``values`` for this task.
     """
 
     name: str

@@ -162,7 +162,7 @@ class _Loop(Watch):
 
 
 def _generators() -> dict[str, Any]:
-    """States of torch's global generators."""
+    """Return the states of torch's global generators."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 

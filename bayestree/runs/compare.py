@@ -51,7 +51,7 @@ class HeldOutScores(NamedTuple):
 def held_out_scores(
     estimators: Mapping[str, Any], prepared: Mapping[str, Prepared]
 ) -> HeldOutScores | None:
-    """Log scores of the held-out rows, or squared errors if a run has no density of y.
+    """Return the log scores of the held-out rows, or squared errors if a run has no density of y.
 
     None if no rows were held out, or for rates without densities.
     """
@@ -71,7 +71,7 @@ def held_out_scores(
 
 
 def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
-    """The weighted log p(y) of each held-out row, given the training rows."""
+    """Return the weighted log p(y) of each held-out row, given the training rows."""
     if hasattr(estimator, "classes_"):
         _, probability = predict_rows(estimator, rows.X_held, rows.y_held)
         return _row_weights(rows) * np.log(np.maximum(probability, TINY))
@@ -92,7 +92,7 @@ def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
 
 
 def _row_weights(rows: Prepared) -> FloatArray:
-    """Weights of the held-out rows; 1 if all are zero."""
+    """Return the weights of the held-out rows; 1 if all are zero."""
     weights = rows.weights_held
     return weights if weights.any() else np.ones_like(weights)
 
@@ -239,7 +239,7 @@ def _evidence(named: Mapping[str, Run]) -> pd.DataFrame:
 
 
 def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
-    """Conclusions from the Bayes factors of the first run against the others."""
+    """Yield conclusions from the Bayes factors of the first run against the others."""
     certain = evidence["log_evidence_se"] <= EVIDENCE_LIMITS[0]
     for name, error in evidence["log_evidence_se"][~certain].items():  # of a single run NaN
         single = "it comes from a single run"
@@ -261,7 +261,7 @@ def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
 
 
 def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOutScores | None) -> Iterator[str]:
-    """The reasons why the runs are compared on this basis."""
+    """Yield reasons why the runs are compared on this basis."""
     if basis == EVIDENCE:
         yield (
             "The runs are compared by their evidence, the density of the training y under each "
@@ -284,7 +284,7 @@ def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOutScores | None) 
 
 
 def _named(runs: Sequence[Run]) -> dict[str, Run]:
-    """Runs by the shortest ends of their paths that differ."""
+    """Return the runs by the shortest ends of their paths that differ."""
     places = [run.folder for run in runs]
     if len(set(places)) < len(places):
         raise InputError("a run is compared with itself; specify each folder once.")
@@ -298,7 +298,7 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
-    """The rows of each run, provided that they are the same."""
+    """Return the rows of each run, provided that they are the same."""
 
     def refuse(name: str, reason: str) -> InputError:
         return InputError(
@@ -322,7 +322,7 @@ def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
 
 
 def _table_difference(one: Run, other: Run) -> str:
-    """Description of how the tables of two runs differ; empty if they do not."""
+    """Return the description of how the tables of two runs differ; empty if they do not."""
     digests = [
         {name: table["sha256"] for name, table in run.manifest["data"].items()}
         for run in (one, other)
@@ -337,7 +337,7 @@ def _table_difference(one: Run, other: Run) -> str:
 
 
 def _loo(run: Run, rows: Prepared) -> Loo | str:
-    """The leave-one-out score of a run, or why there is none."""
+    """Return the leave-one-out score of a run, or why there is none."""
     estimator = run.estimator
     if not (has_draws(estimator) and hasattr(estimator, "loo")):
         return "a point estimate has no posterior."
@@ -356,7 +356,7 @@ def _loo(run: Run, rows: Prepared) -> Loo | str:
 
 
 def _weights(scores: Mapping[str, Loo]) -> dict[str, float]:
-    """Stacking weights of the runs that have leave-one-out scores."""
+    """Return the stacking weights of the runs that have leave-one-out scores."""
     found = stacking_weights(np.stack([one.elpd_row for one in scores.values()], axis=1))
     return dict(zip(scores, found.tolist(), strict=True))
 

@@ -20,7 +20,7 @@ class Display:
     """Receives the reports of a run and monitors its loops; by default it ignores them."""
 
     def stage(self, name: str) -> None:
-        """A stage begins."""
+        """Report that a stage begins."""
 
     def say(self, text: str) -> None:
         """Report one line."""
@@ -29,11 +29,11 @@ class Display:
         """Report one line that the user must not miss."""
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
+        """Watch a loop that is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
         return Watch()
 
     def close(self) -> None:
-        """The run has ended, successfully or not."""
+        """Release what the display holds: the run has ended, successfully or not."""
 
 
 class Log(Display):
@@ -202,7 +202,7 @@ class LogFile(Printed):
 
 
 def _forwarded(name: str) -> Any:
-    """A method that calls the method of this name of all members."""
+    """Return a method that calls the method of this name of all members."""
 
     def call(self: Any, *values: Any) -> None:
         for member in self.members:
@@ -236,7 +236,7 @@ class Together(Watch):
 
 
 def clock(seconds: float) -> str:
-    """Seconds as ``minutes:seconds``, or ``hours:minutes:seconds``."""
+    """Return the seconds as ``minutes:seconds``, or ``hours:minutes:seconds``."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

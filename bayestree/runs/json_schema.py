@@ -79,7 +79,7 @@ def _schema(kind: type[BaseModel]) -> Json:
 
 
 def _inlined(value: Any, definitions: Json) -> Any:
-    """The schema with its references replaced by what they refer to."""
+    """Return the schema with its references replaced by what they refer to."""
     if isinstance(value, list):
         return [_inlined(each, definitions) for each in value]
     if not isinstance(value, dict):

@@ -69,7 +69,7 @@ def scores_of(
     weights: FloatArray | None,
     targets: Sequence[str] = (),
 ) -> dict[str, float]:
-    """The scores of rows y, given the results of :func:`predict_rows`."""
+    """Return the scores of rows y, given the results of :func:`predict_rows`."""
     if weights is None or not weights.any():
         weights = np.ones(len(y))
     if len(targets) > 1:
@@ -90,7 +90,7 @@ def scores_of(
 
 
 def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray, ...]:
-    """Predictions of rows and, for classes, the probability of each row's true class."""
+    """Return the predictions of rows and, for classes, the probability of each row's true class."""
     if not hasattr(estimator, "classes_"):
         return (np.concatenate([estimator.predict(X.iloc[part]) for part in parts_of(X)]),)
     predicted, true_class = [], []
@@ -153,7 +153,7 @@ def predictions(
 
 
 def format_scores(scores: dict[str, float]) -> str:
-    """Scores on one line."""
+    """Return the scores on one line."""
     return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
 
 
@@ -280,7 +280,7 @@ def report_of(
     *,
     metrics: Mapping[str, Any],
 ) -> str:
-    """The HTML report; without rows it has no figures of them."""
+    """Return the HTML report; without rows it has no figures of them."""
     from bayestree.report.html import html_report  # noqa: PLC0415 - importing it takes seconds
 
     names: tuple[str, ...] = ()
@@ -304,13 +304,13 @@ def report_of(
 
 
 def repeat_command(folder: RunFolder) -> str:
-    """The command that, in the folder of a run, repeats it in a neighbouring folder."""
+    """Return the command that, in the folder of a run, repeats it in a neighbouring folder."""
     again = Path("..", f"{folder.path.name}-again")
     return f"bayestree run {RUN} --out {shlex.quote(str(again))}"
 
 
 def strip_folders(run_file: str) -> str:
-    """A run file to share, whose paths are reduced to the names of files."""
+    """Return a run file to share, whose paths are reduced to the names of files."""
     content = tomllib.loads(run_file)
     for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):
         if key in content[table]:
@@ -319,7 +319,7 @@ def strip_folders(run_file: str) -> str:
 
 
 def text_of(estimator: Any) -> str:
-    """The tree as text, or all trees of a forest."""
+    """Return the tree as text, or all trees of a forest."""
     if not hasattr(estimator, "estimators_"):
         return export_text(estimator)
     return "\n".join(
@@ -329,7 +329,7 @@ def text_of(estimator: Any) -> str:
 
 
 def sizes_of(estimator: Any) -> Any:
-    """Posterior number of facets of each node; None without several draws."""
+    """Return the posterior number of facets of each node; None without several draws."""
     if not (hasattr(estimator, "polytope_size") and has_draws(estimator)):
         return None
     if estimator not in _SIZES:

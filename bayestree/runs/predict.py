@@ -41,7 +41,7 @@ class Predicted(NamedTuple):
 def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     """Predict the rows of a table with the model of a folder, and write the predictions.
 
-    The folder is that of a run, or of a model with its ``columns.json``. ``out`` ends in .csv or
+    The folder belongs to a run, or holds a model with its ``columns.json``. ``out`` ends in .csv or
     .parquet, and is written completely or not at all.
     """
     estimator, columns = read_model(folder)
@@ -63,7 +63,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
 
 
 def _count_training_rows(folder: Path, data: Path) -> int | None:
-    """The number of training rows, if the table is the one that the run was fitted to."""
+    """Return the number of training rows, if the table is the one that the run was fitted to."""
     try:
         run = open_run(folder)
         same = sha256(data) == run.manifest["data"]["data"]["sha256"]
@@ -135,7 +135,7 @@ def explain_row(
 
 
 def _row(path: Path, columns: Columns, number: int | None) -> pd.DataFrame:
-    """The row of a table with a number, or its only row."""
+    """Return the row of a table with a number, or its only row."""
     n_rows, found = 0, None
     known = columns.encoding
     for frame in tables.open_table(path, known.text, codes=lambda _: known.codes).chunks():

@@ -43,7 +43,7 @@ SIZES = ("facets_median", "facets_low", "facets_high", "prior_mean", "box_mean")
 
 
 def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
-    """The nodes of a run's tree: their splits, numbers of facets, and uncertainty.
+    """Return the nodes of a run's tree: their splits, numbers of facets, and uncertainty.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
           (``facets_low``, ``facets_high``), and the prior mean (``prior_mean``); without a
           posterior the same as ``facets_point``;
         - ``box_mean``: the posterior mean of the number of all facets in the box of the node's
-          rows. Runs of earlier versions lack it: their ``facets`` are those in the box.
+          rows. Runs of earlier versions lack it: their ``facets`` are counted in the box.
           ``attrs["counted"]`` of the table says which are counted;
         - ``unsure``: share of the rows reaching the node for which the posterior probability of
           the side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of
@@ -79,7 +79,7 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
           several facets the one nearest to the mean of the data, which is necessary for the left
           side, but not sufficient.
 
-        The columns of the posterior are absent without a posterior, and those of features and
+        The columns of the posterior are absent without a posterior, and the columns of features and
         uncertainty with ``rows=False``.
     """
     estimator = run.estimator
@@ -98,7 +98,7 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
 
 
 def _evaluation_rows(run: Run) -> Rows | None:
-    """The rows on which features and uncertainty are measured."""
+    """Return the rows on which features and uncertainty are measured."""
     rows = run.rows().thinned()
     train, held = (
         rows_of(run.estimator, X, held_out=held_out)
@@ -108,7 +108,7 @@ def _evaluation_rows(run: Run) -> Rows | None:
 
 
 def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
-    """The nodes of one tree, with its posterior if it has one."""
+    """Return the nodes of one tree, with its posterior if it has one."""
     estimator = run.estimator
     table = _point_estimate(estimator.tree_, run.encoding, evaluated)
     if not has_draws(estimator) or (sizes := _sizes(run)) is None:
@@ -125,7 +125,7 @@ def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
 
 
 def _point_estimate(tree: RoutedTree, encoding: Encoding, evaluated: Rows | None) -> pd.DataFrame:
-    """The columns of the point estimate."""
+    """Return the columns of the point estimate."""
     described = TreeDescription(tree, TERMS, DIGITS)
     columns: dict[str, Any] = {"rows": described.node_rows}
     if isinstance(tree, Tree):
@@ -194,7 +194,7 @@ def diagnose(run: Run) -> Diagnosis:
 
 
 def _held_out(run: Run) -> HeldOut | None:
-    """Calibration of the predictions of held-out rows; None if there are none."""
+    """Return the calibration of the predictions of held-out rows; None if there are none."""
     path = run.folder / PREDICTIONS
     if not path.is_file() or not (run.folder / METRICS).is_file():
         return None
@@ -225,7 +225,7 @@ def _held_out(run: Run) -> HeldOut | None:
 
 
 def _inference(run: Run) -> str:
-    """The tree, its inference and number of draws, in words."""
+    """Return the tree, its inference and number of draws, in words."""
     posterior: Any = getattr(run.estimator, "posterior_", None)
     if posterior is None:
         return f"{run.file.tree}: a forest of {len(run.estimator.estimators_)} trees"
@@ -261,7 +261,7 @@ class Checked(NamedTuple):
 
 
 def format_of(name: str | None, out: Path | None) -> str:
-    """The format of an export: the given one, else by the name of the file, else text."""
+    """Return the format of an export: the given one, else by the name of the file, else text."""
     if name is not None:
         return name
     if out is None:
@@ -308,7 +308,7 @@ def checked(content: bytes, folder: Path, estimator: Any, *, columns: bool = Fal
 
 
 def _table_rows(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
-    """The first rows of the table of a run."""
+    """Return the first rows of the table of a run."""
     if not (folder / MANIFEST).is_file():
         raise InputError("the model does not belong to a run, whose rows are needed.")
     path = open_run(folder).file.data.path

@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
     order: tuple[str, ...] | None = None
 
     def thinned(self) -> "Prepared":
-        """The rows or, for large files, as many evenly spaced ones as can be drawn."""
+        """Return the rows or, for large files, as many evenly spaced ones as can be drawn."""
         kept, held = _spaced(self.X), _spaced(self.X_held)
         return self._replace(
             X=self.X.iloc[kept],
@@ -139,7 +139,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
 class _Scan:
     """Results of a first pass over a table.
 
-    ``kinds`` are those of the feature columns. ``dtype`` is the type of features on
+    ``kinds`` belong to the feature columns. ``dtype`` is the type of features on
     disk, single precision if it represents all numbers exactly; None for features in memory.
     """
 
@@ -205,12 +205,12 @@ class _Scan:
         )
 
     def fingerprint(self) -> dict[str, Any]:
-        """The file's SHA-256, and its numbers of rows and columns."""
+        """Return the file's SHA-256, and its numbers of rows and columns."""
         path, shape = self.table.path, (len(self.target), len(self.table.columns))
         return {"path": str(path), "sha256": sha256(path), "rows": shape[0], "columns": shape[1]}
 
     def learned(self, rows: IntArray, targets: Mapping[str, FloatArray]) -> Learned:
-        """The encoding of columns as features, from these rows and their targets."""
+        """Return the encoding of columns as features, from these rows and their targets."""
         learner = Learner(self.kinds, [*targets], self.formats, self.codes)
         values = np.column_stack([*targets.values()])
         with located(self.table.path):
@@ -258,7 +258,7 @@ class _Scan:
 
 
 def _read_targets(targets: pd.DataFrame, task: str) -> tuple[Any, AnyArray]:
-    """The task, and the target (n,), or several (n, q), which are numbers."""
+    """Return the task, and the target (n,), or several (n, q), which are numbers."""
     if targets.shape[1] == 1:
         return read_target(targets.iloc[:, 0], task)
     if task not in ("auto", "regression"):
@@ -276,7 +276,7 @@ def _response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
 
 
 def _order(targets: pd.DataFrame, y: AnyArray) -> tuple[str, ...] | None:
-    """The classes of a target of text that holds ordered categories, in their order."""
+    """Return the classes of a target of text that holds ordered categories, in their order."""
     dtype = targets.iloc[:, 0].dtype
     if y.dtype.kind == "U" and isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
         return tuple(map(str, dtype.categories))
@@ -305,14 +305,14 @@ def _check_extra(data: DataTable, task: str) -> None:
 
 
 def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
-    """The part of the sorted ``rows`` that a chunk holds, and these rows."""
+    """Return the part of the sorted ``rows`` that a chunk holds, and these rows."""
     start = frame.index[0]
     part = slice(*np.searchsorted(rows, [start, start + len(frame)]))
     return part, frame.iloc[rows[part] - start]
 
 
 def _is_single(dtype: Any) -> bool:
-    """Whether single precision represents all numbers; categories become 0 and 1."""
+    """Return whether single precision represents all numbers; categories become 0 and 1."""
     if not pd.api.types.is_numeric_dtype(dtype):
         return not pd.api.types.is_timedelta64_dtype(dtype)
     return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
@@ -379,6 +379,6 @@ def split_rows(
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()

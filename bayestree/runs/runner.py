@@ -62,9 +62,9 @@ def run(
     ----------
     file : RunFile
     resume : bool
-        Resume an interrupted run in the folder from its last checkpoint; the numbers are those of
-        an uninterrupted run. A finished run gets its missing outputs, and an empty folder a new
-        run.
+        Resume an interrupted run in the folder from its last checkpoint; the numbers are the same
+        as without the interruption. A finished run gets its missing outputs, and an empty folder a
+        new run.
     force : bool
         Replace another run in the folder; files that do not belong to a run stay. A fitted run is
         replaced once the new one is done, and stays if that fails; until then the new one is in the
@@ -267,7 +267,7 @@ def _recording_end(job: _Job, *, new: bool) -> Iterator[None]:
 
 
 def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
-    """Whether there is a run to resume; refuse to overwrite anything else."""
+    """Return whether there is a run to resume; refuse to overwrite anything else."""
     if folder.is_new() or force:
         return False
     if not folder.is_run():
@@ -321,7 +321,7 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
 
 
 def _resumed_manifest(folder: RunFolder, file: RunFile) -> dict[str, Any]:
-    """The manifest of a resumed run; a report with another title or question is repeated."""
+    """Return the manifest of a resumed run; a report with another title or question is repeated."""
     folder.remove_drafts()
     manifest = folder.read_manifest()
     if (folder / RUN).read_text(encoding="utf-8") != file.to_toml(folder.path):
@@ -330,7 +330,7 @@ def _resumed_manifest(folder: RunFolder, file: RunFile) -> dict[str, Any]:
 
 
 def _essential(content: dict[str, Any]) -> list[str]:
-    """A line for each value that affects the numbers of a run, in any order of the file."""
+    """Return a line for each value that affects the numbers of a run, in any order of the file."""
     found = {("", "seed"): content.get("seed", 0)}
     for table in ("data", "model", "inference"):
         found |= {(table, key): value for key, value in content[table].items()}

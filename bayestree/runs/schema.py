@@ -43,7 +43,7 @@ DEFAULT_TREE = "cpt"
 class RunFile(Head):
     """A run whose values have all been checked.
 
-    ``settings`` are those of ``[model]`` and ``[inference]``; later ones win.
+    ``settings`` belong to ``[model]`` and ``[inference]``; later ones win.
     """
 
     data: DataTable
@@ -70,7 +70,7 @@ class RunFile(Head):
         where : path
             Path of the file, which need not exist. Messages name it, and paths are relative to it.
         sets : iterable of (str, value)
-            Values that replace those of the file, by ``"table.key"`` or ``"key"``.
+            Values that replace values of the file, by ``"table.key"`` or ``"key"``.
         source : str
             Origin of ``sets``, for messages.
         root : path, optional
@@ -91,10 +91,10 @@ class RunFile(Head):
         cards: Sequence[Card] = (),
         root: str | Path | None = None,
     ) -> Self:
-        """Create a run from single settings, of which later ones win.
+        """Create a run from single settings; later ones win.
 
-        The cards of the settings, and any further ``cards``, come before all settings; ``where``
-        and ``root`` are those of :meth:`from_parts`.
+        The cards of the settings, and other ``cards``, come before all settings; ``where`` and
+        ``root`` are arguments of :meth:`from_parts`.
         """
         last = {(one.table, one.key): one for one in settings}
         parameters = [one for card in cards for one in card_settings(card)]
@@ -226,9 +226,9 @@ def read_run(
     ----------
     path : path of a TOML file
     sets : iterable of str
-        ``"table.key=value"`` or ``"key=value"``, values that replace those of the file.
+        ``"table.key=value"`` or ``"key=value"``, values that replace values of the file.
     root : path, optional
-        Folder that no path of the run may leave, including that of the file.
+        Folder that no path of the run may leave, including the path of the file.
 
     Raises
     ------

@@ -82,7 +82,7 @@ def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
 
 
 def _only(parameter: Parameter, value: Any) -> Any:
-    """The type of a parameter of which a tree fixes the value, or the name of a table."""
+    """Return the type of a parameter whose value a tree fixes, or the name of a table."""
     kind = parameter.named.get(value)
     if kind is None:
         return Literal[value]
@@ -270,7 +270,7 @@ def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[
 
 
 def _wrong_setting(settings: Iterable[Setting], tree: str, task: str) -> Setting | None:
-    """The first setting that a tree cannot take."""
+    """Return the first setting that a tree cannot take."""
     given = {(one.table, one.key): one for one in settings if one.task in (None, task)}
     for table in CARD_KEYS:
         content = {key: one.value for (place, key), one in given.items() if place == table}
@@ -314,7 +314,7 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
 
 
 def _wrong_part(parameter: Parameter, value: Any) -> str:
-    """What is wrong with a table of settings, if its name is right; else empty."""
+    """Return what is wrong with a table of settings, if its name is right; else empty."""
     kind = parameter.named.get(str(value.get("name"))) if isinstance(value, Mapping) else None
     if kind is None:
         return ""

@@ -98,7 +98,7 @@ class RunFolder:
             _remove_empty(created)
 
     def is_new(self) -> bool:
-        """Whether there are no files except what a run killed at its start may leave."""
+        """Return whether there are no files except what a run killed at its start may leave."""
         return not self.path.is_dir() or all(map(self._is_ignorable, self.path.iterdir()))
 
     def is_run(self) -> bool:
@@ -166,16 +166,16 @@ class RunFolder:
         write_whole(self / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _is_ignorable(self, path: Path) -> bool:
-        """Whether a file may exist in a new folder."""
+        """Return whether a file may exist in a new folder."""
         return path.name in (LOCK, LOG) or self._is_draft(path)
 
     def _is_draft(self, path: Path) -> bool:
-        """Whether a file is the unfinished draft of one of the folder's files."""
+        """Return whether a file is the unfinished draft of one of the folder's files."""
         return any(path.name.startswith(f".{name}.") for name in self.file_names)
 
 
 def missing(path: Path) -> str:
-    """The message that a file of a run does not exist, for what was given as its folder."""
+    """Return the message that a file of a run does not exist, for what was given as its folder."""
     folder = path.parent
     if not folder.exists():
         return f"the folder {str(folder)!r} does not exist; specify the folder of a run."
@@ -209,7 +209,7 @@ PACKAGES = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "pandas", "ar
 
 
 def new_manifest(file: RunFile, rows: Prepared, command: str | None) -> dict[str, Any]:
-    """The manifest of a new run, as plain JSON.
+    """Return the manifest of a new run, as plain JSON.
 
     ``status`` is ``"running"`` until the run is ``"done"``, ``"interrupted"`` or ``"failed"``. If
     it is ``"running"`` and no process writes to the folder, the run was killed.
@@ -235,7 +235,7 @@ def new_manifest(file: RunFile, rows: Prepared, command: str | None) -> dict[str
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, of this package and of those that affect its numbers."""
+    """Return the versions of Python, of this package and of all that affect its numbers."""
     packages = {name: version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "bayestree": __version__, **packages}
 
@@ -250,7 +250,7 @@ def version_changes(before: Mapping[str, str]) -> str:
 
 
 def now() -> str:
-    """The time, in UTC, to the second."""
+    """Return the time, in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -286,7 +286,7 @@ class Columns(NamedTuple):
             )
 
     def extra_of(self, frame: pd.DataFrame) -> FloatArray | None:
-        """The exposure or event of each row (n,), if the table has it."""
+        """Return the exposure or event of each row (n,), if the table has it."""
         if self.extra is None or self.extra not in frame:
             return None
         check_complete(frame[[self.extra]])
@@ -369,7 +369,7 @@ def open_run(folder: str | Path) -> Run:
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:
-    """The estimator of a folder and its columns; the folder need not have a manifest.
+    """Return the estimator of a folder and its columns; the folder need not have a manifest.
 
     Models of earlier versions take features; they get the encoding of the columns.
     """

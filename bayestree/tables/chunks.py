@@ -70,7 +70,7 @@ def open_table(
     """Open a CSV or Parquet file, or a NumPy array.
 
     Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars, whatever
-    the file is called; those in ``text`` are read as text even if they look like numbers. The
+    the file is called; columns in ``text`` are read as text even if they look like numbers. The
     columns of an array are ``x0``, ``x1``, ..., unless its fields have names. Columns in ``levels``
     become ordered categories, and may have no others. In a CSV file, the ``codes`` for missing
     values, a function of the names of all columns, do not make text of a column.

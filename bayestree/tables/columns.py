@@ -17,7 +17,7 @@ Codes = tuple[Code, ...]
 
 
 def codes_by_column(missing_values: Any, names: Sequence[str]) -> dict[str, Codes]:
-    """The codes of each column, given those of all columns or by their names."""
+    """Return the codes of each column, given for all columns or by their names."""
     if missing_values is None:
         return {}
     if not isinstance(missing_values, Mapping):
@@ -30,7 +30,7 @@ def codes_by_column(missing_values: Any, names: Sequence[str]) -> dict[str, Code
 
 
 def without_codes(values: pd.Series, codes: Codes) -> pd.Series:
-    """The values, with missing ones in the place of codes; text and numbers are the same."""
+    """Return the values, with missing ones in the place of codes; text and numbers are the same."""
     if not codes:
         return values
     if isinstance(values.dtype, pd.CategoricalDtype):
@@ -47,7 +47,7 @@ def _are_codes(values: pd.Series, codes: Codes) -> pd.Series:
 
 
 def text_of(value: Any) -> str:
-    """A value as text; 2.0, a number in a column of floats, is 2."""
+    """Return a value as text; 2.0, a number in a column of floats, is 2."""
     whole = isinstance(value, float | np.floating) and float(value).is_integer()
     return str(int(value)) if whole else str(value)
 
@@ -68,7 +68,7 @@ PLAIN = "write numbers with a decimal point and without other marks"
 
 
 def dates_remedy(name: str) -> str:
-    """The remedy for a column of dates."""
+    """Return the remedy for a column of dates."""
     return (
         f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
         "drop the column."
@@ -221,7 +221,7 @@ def read_numbers(column: pd.Series) -> pd.Series:
 
 
 def kind_of(column: pd.Series) -> Kind:
-    """The kind of a column by the type of its values; empty ones are taken for numbers.
+    """Return the kind of a column by the type of its values; empty ones are taken for numbers.
 
     Values of other types are refused.
     """
@@ -240,7 +240,7 @@ def kind_of(column: pd.Series) -> Kind:
 
 
 def is_text(column: pd.Series) -> bool:
-    """Whether a target holds text; dates are refused."""
+    """Return whether a target holds text; dates are refused."""
     kind = kind_of(column)
     if kind == "dates":
         raise _dates_refused(column)
@@ -289,7 +289,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
 
 
 def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
-    """Read the target of other rows in the same way as that of the training rows, ``y``."""
+    """Read the target of other rows in the same way as the training rows' target ``y``."""
     if y.dtype.kind == "U":
         return column.astype(str).to_numpy(dtype=str)
     values = numbers(column).to_numpy()
@@ -300,7 +300,7 @@ def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
 
 
 def read_weights(column: pd.Series) -> FloatArray:
-    """Weights of the rows (n,): none negative, and not all zero."""
+    """Return the weights of the rows (n,): none negative, and not all zero."""
     values = numbers(column).to_numpy()
     if (values < 0).any() or not values.any():
         raise InputError(

@@ -61,7 +61,7 @@ class Clocks(NamedTuple):
 
     @classmethod
     def of(cls, column: pd.Series, text_format: str | None) -> "Clocks":
-        """Read dates of any type; text has the date of ``text_format``, or that of ISO 8601."""
+        """Read dates of any type; text has the format ``text_format`` or ISO 8601."""
         is_given = column.notna().to_numpy()
         given = column[is_given]
         kind = pd.api.types.infer_dtype(given)
@@ -100,7 +100,7 @@ class Clocks(NamedTuple):
 
 
 def _spread(values: Any, dtype: str, column: pd.Series, places: BoolArray) -> pd.Series:
-    """A column with the given values at some places, and NaT at others."""
+    """Return a column with the given values at some places, and NaT at others."""
     found = np.full(len(column), "NaT", dtype=dtype)
     found[places] = np.asarray(values, dtype=dtype)
     return pd.Series(found, column.index, name=column.name)
@@ -143,13 +143,13 @@ class Parts(NamedTuple):
         )
 
     def read(self, text_format: str | None) -> pd.Series:
-        """The times; NaT if they are none."""
+        """Return the times; NaT if they are none."""
         days = _read_days(self.day.unique(), text_format)
         return days.reindex(self.day).set_axis(self.day.index) + self.time
 
 
 def _split(text: str) -> tuple[str, int | None, str | None]:
-    """The date, the microseconds since midnight, and the zone."""
+    """Return the date, the microseconds since midnight, and the zone."""
     found = TIME.search(text)
     if found is None:
         return text.strip(), 0, None
@@ -164,23 +164,22 @@ def _split(text: str) -> tuple[str, int | None, str | None]:
 
 
 def _read_days(days: Iterable[str], text_format: str | None) -> pd.Series:
-    """The dates of different texts, by text; NaT if they are none."""
+    """Return the dates of different texts, by text; NaT if they are none."""
     texts = pd.Series([*days], [*days], dtype=object).map(_plain)
     iso = texts.where(texts.str.match(r"\d{4}\D"))
     found = pd.to_datetime(iso, errors="coerce", format="ISO8601").astype(UNIT)
     if text_format is None:
         return found
-    form = re.split("[T ,:]*%[HI]", text_format)[0]  # earlier versions stated the time as well
-    return pd.to_datetime(texts, errors="coerce", format=form).astype(UNIT).fillna(found)
+    return pd.to_datetime(texts, errors="coerce", format=text_format).astype(UNIT).fillna(found)
 
 
 def _plain(day: str) -> str:
-    """A date without its weekday, and with short names of months."""
+    """Return a date without its weekday, and with short names of months."""
     return MONTH.sub(lambda name: name[1], EXCESS.sub("", " ".join(day.split())))
 
 
 def _shape(day: str) -> str:
-    """A date with letters for its numbers and for the name of its month."""
+    """Return a date with letters for its numbers and for the name of its month."""
     numbers = {1: "0", 2: "0", 4: "Y", 8: "Y00"}
     day = MONTH.sub("b", _plain(day))
     return re.sub(r"\d+", lambda found: numbers.get(len(found[0]), "?"), day)
@@ -196,7 +195,7 @@ def _formats_by_shape() -> dict[str, list[str]]:
 
 
 def _readings(days: Iterable[str]) -> dict[str, pd.Series]:
-    """What different texts are by each format that some of them may have."""
+    """Return what different texts are by each format that some of them may have."""
     shapes = set(map(_shape, days))
     formats = {one for shape in shapes for one in _formats_by_shape().get(shape, [])}
     return {one: _read_days(days, one) for one in FORMATS if one in formats}
@@ -224,7 +223,7 @@ class DateTexts:
             self.first_other = int(labels.index[labels == other][0]), other
 
     def _examine(self, texts: pd.Series) -> BoolArray:
-        """Which texts are dates; these are kept."""
+        """Return which texts are dates; these are kept."""
         parts = Parts.of(texts)
         days = parts.day.unique()
         known = pd.DataFrame(_readings(days), index=days).notna().any(axis=1)
@@ -233,7 +232,7 @@ class DateTexts:
         return is_date.to_numpy(dtype=bool)
 
     def check(self, *, typed: bool) -> bool:
-        """Whether all texts are dates; if nearly all are, the others are refused in files.
+        """Return whether all texts are dates; if nearly all are, the others are refused in files.
 
         ``typed`` tables were not read from a file.
         """
@@ -251,7 +250,7 @@ class DateTexts:
         )
 
     def warnings(self) -> list[str]:
-        """A warning about dates that are treated as categories."""
+        """Return a warning about dates that are treated as categories."""
         if self.first_other is None or len(self.days) <= FEW or 2 * self.n_dates < self.n_rows:
             return []
         row, value = self.first_other
@@ -264,7 +263,7 @@ class DateTexts:
         return f"column {self.name!r} holds dates in {self.n_dates} of {self.n_rows} rows"
 
     def choose(self) -> tuple[str, list[str]]:
-        """The format of the dates, and a warning if they could have another one.
+        """Return the format of the dates, and a warning if they could have another one.
 
         Of several formats that fit all dates, it is the one with the most different months, then
         with the fewest different years: many dates are the first days of months.
@@ -294,7 +293,7 @@ class DateTexts:
 
 
 def _order(when: pd.Series) -> tuple[int, int]:
-    """How plausible it is that days, months and years are in this order."""
+    """Return how plausible it is that days, months and years are in this order."""
     return when.dt.month.nunique(), -when.dt.year.nunique()
 
 

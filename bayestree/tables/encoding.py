@@ -35,7 +35,7 @@ class Features(pd.DataFrame):
 
     @classmethod
     def of(cls, values: AnyArray, encoding: "Encoding") -> "Features":
-        """Values (n, features), which are not copied."""
+        """Return the values (n, features), which are not copied."""
         found = cls(values, columns=encoding.feature_names, copy=False)
         found.encoding = encoding
         return found
@@ -86,7 +86,7 @@ class Encoding:
         return tuple(column.name for column in self.columns)
 
     def number(self, key: str | int) -> int:
-        """The number of a column that is given by its name or number."""
+        """Return the number of a column that is given by its name or number."""
         if isinstance(key, str):
             if key not in self.names:
                 end = nearest_match(key, self.names)
@@ -97,7 +97,7 @@ class Encoding:
         return int(key)
 
     def among(self, features: BoolArray) -> "Encoding":
-        """The encoding of the columns that have some of these features."""
+        """Return the encoding of the columns that have some of these features."""
         pairs = zip(self.columns, self.places, strict=True)
         return Encoding(tuple(column for column, own in pairs if features[own].any()))
 
@@ -131,7 +131,7 @@ class Encoding:
         }
 
     def shown(self, X: Any) -> list[list[Any]]:
-        """The values of each column: numbers, text, or times."""
+        """Return the values of each column: numbers, text, or times."""
         table = self.named(X)
         return [
             column.shown(without_codes(table.iloc[:, j], column.codes))
@@ -157,7 +157,7 @@ class Encoding:
         """Encode rows as floats, shape (n, features).
 
         Columns may be in any order, and others are ignored. All features of an unknown category
-        are 0, or those of the mean (see :meth:`warn_unknown`).
+        are 0, or features of the mean (see :meth:`warn_unknown`).
         """
         return X if isinstance(X, Features) else pd.DataFrame(self.features(self.named(X)))
 
@@ -182,7 +182,7 @@ class Encoding:
         return pd.DataFrame(X, columns=names).infer_objects()
 
     def filled(self, rows: FloatArray) -> FloatArray:
-        """Rows (n, d) of a plain encoding, with means in the place of missing values."""
+        """Return the rows (n, d) of a plain encoding, with means in the place of missing values."""
         missing = np.isnan(rows)
         gaps = missing.any(axis=0)
         if not gaps.any():
@@ -203,7 +203,7 @@ class Encoding:
             )
 
     def describe_unknown(self, counts: Mapping[str, Counter[str]]) -> list[str]:
-        """A remark for each column about the counts of its unknown categories."""
+        """Return a remark for each column about the counts of its unknown categories."""
         numbers = {name: found.total() for name, found in counts.items()}
         return [
             f"column {column.name!r}: {numbers[column.name]} "
@@ -230,7 +230,7 @@ class Encoding:
 
 
 def _column(entry: dict[str, Any]) -> Column:
-    """A column from its entry in JSON; those of earlier versions have no kind."""
+    """Return a column from its entry in JSON, which version 0.1.0 wrote without a kind."""
     if "kind" not in entry:
         found = entry["categories"]
         return (

@@ -45,7 +45,7 @@ class Dialect(NamedTuple):
 
 
 def records(source: Path, separator: str) -> Iterator[Record]:
-    """The records of a file except blank lines: number of the first line, and fields.
+    """Yield the records of a file except blank lines: number of the first line, and fields.
 
     Raises csv.Error, UnicodeDecodeError or OSError if the file is not UTF-8 text, or a quote is
     not closed.
@@ -123,7 +123,7 @@ def _regularity(sample: Sequence[list[str]]) -> tuple[float, int]:
 
 
 def _explain_encoding(source: Path) -> str | None:
-    """The first byte that is not UTF-8, if there is one."""
+    """Return the first byte that is not UTF-8, if there is one."""
     remedy = "save it as UTF-8 (in Excel: CSV UTF-8)."
     with _open_text(source, "rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -164,7 +164,7 @@ def check_file(source: Path) -> tuple[str, ...]:
 
 
 def table_format(source: Path) -> tuple[str, ...]:
-    """The kind of table that the name of a file indicates; empty if it is not a table."""
+    """Return the kind of table that the name of a file indicates; empty if it is not a table."""
     return next((each for each in KINDS if source.name.lower().endswith(each)), ())
 
 
@@ -192,7 +192,7 @@ def reading(source: Path) -> Iterator[None]:
 
 
 def frame_of(array: AnyArray) -> pd.DataFrame:
-    """An array as a table, with the columns of :func:`column_names`."""
+    """Return an array as a table, with the columns of :func:`column_names`."""
     names = column_names(array)
     if array.dtype.names is None:
         return pd.DataFrame(array, columns=names)
@@ -200,7 +200,7 @@ def frame_of(array: AnyArray) -> pd.DataFrame:
 
 
 def column_names(array: AnyArray) -> list[str]:
-    """Columns of an array: ``x0``, ``x1``, ..., or the names of its fields."""
+    """Return the columns of an array: ``x0``, ``x1``, ..., or the names of its fields."""
     fields = array.dtype.names
     if array.ndim != (2 if fields is None else 1):
         raise InputError(
@@ -211,7 +211,7 @@ def column_names(array: AnyArray) -> list[str]:
 
 
 def read_header(source: Path) -> Dialect:
-    """The dialect of a CSV file whose header has been checked."""
+    """Return the dialect of a CSV file whose header has been checked."""
     dialect = sniff(source)
     line, header = next(records(source, dialect.separator), (0, []))
     if header and re.fullmatch("sep=.?", header[0]):

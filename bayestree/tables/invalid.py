@@ -84,13 +84,13 @@ def check_finite(frame: pd.DataFrame) -> None:
 
 
 def quote_columns(names: Iterable[Any]) -> str:
-    """The first few names in quotation marks, after ``column`` or ``columns``."""
+    """Return the first few names in quotation marks, after ``column`` or ``columns``."""
     quoted = [repr(str(name)) for name in names]
     return f"{'column' if len(quoted) == 1 else 'columns'} {abbreviate(quoted)}"
 
 
 def abbreviate(items: Iterable[str], limit: int = 8) -> str:
-    """The first few items of a list."""
+    """Return the first few items of a list."""
     every = list(items)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more

@@ -24,7 +24,7 @@ DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 
 @dataclass(frozen=True)
 class Column:
-    """A column and its features; those of one kind are defined by ``labels`` and ``raw``.
+    """A column and its features; a kind defines ``labels`` and ``raw``.
 
     ``fill`` (k,) replaces missing values; None if these are refused. With ``gaps``, another feature
     is 1 where the value is missing. Values in ``codes`` stand for missing ones.
@@ -45,11 +45,11 @@ class Column:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the features other than that of missing values."""
+        """Names of the features, except the feature of missing values."""
         return (self.name,)
 
     def raw(self, values: pd.Series) -> FloatArray:
-        """The features (n, k) other than that of missing values; NaN for missing ones."""
+        """The features (n, k), except the feature of missing values; NaN for missing ones."""
         return finite_numbers(values)
 
     @property
@@ -63,15 +63,15 @@ class Column:
         return self.levels
 
     def steps(self, value: Any, levels: Sequence[Any]) -> list[float]:
-        """How far each of some options is from a value."""
+        """Return how far each of some options is from a value."""
         return [float(level != value) for level in levels]
 
     def shown(self, values: pd.Series) -> list[Any]:
-        """The values as numbers, text or times; NaN, None or NaT for missing ones."""
+        """Return the values as numbers, text or times; NaN, None or NaT for missing ones."""
         return self.raw(values)[:, 0].tolist()
 
     def portable(self, values: pd.Series) -> AnyArray:
-        """The values (n,) without pandas' types: numbers, days since 1970, or text."""
+        """Return the values (n,) without pandas' types: numbers, days since 1970, or text."""
         return self.raw(values)[:, 0]
 
     def unknown(self, values: pd.Series) -> BoolArray:
@@ -84,7 +84,7 @@ class Column:
         return self.labels + (f"{self.name} missing",) * self.gaps
 
     def encode(self, values: pd.Series) -> FloatArray:
-        """The features of some rows, shape (n, features)."""
+        """Return the features of some rows, shape (n, features)."""
         found = self.raw(values)
         missing = np.isnan(found)
         if missing.any():
@@ -137,8 +137,8 @@ class Booleans(Numbers):
 class Dates(Column):
     """Dates and times: a feature for each of the ``parts`` that vary.
 
-    Times are those of the clocks in ``zone``, if there is one. Dates that are stated as text have
-    ``text_format`` or that of ISO 8601; values that are no dates count as missing.
+    Times are shown by clocks in ``zone``, if there is one. Dates that are stated as text have the
+    format ``text_format`` or ISO 8601; values that are no dates count as missing.
     """
 
     parts: tuple[str, ...] = DATE_PARTS
@@ -155,7 +155,7 @@ class Dates(Column):
         return tuple(f"{self.name} ({part})" for part in self.parts)
 
     def times(self, values: pd.Series) -> pd.Series:
-        """The times without a zone; NaT if they are missing or cannot be read."""
+        """Return the times without a zone; NaT if they are missing or cannot be read."""
         return Clocks.of(values, self.text_format).in_zone(self.zone)
 
     def encode(self, values: pd.Series) -> FloatArray:
@@ -199,7 +199,7 @@ class Categories(Column):
         return [None if pd.isna(one) else one for one in texts(values)]
 
     def places(self, values: pd.Series) -> IntArray:
-        """The number of each category (n,); -1 for unknown and for missing ones."""
+        """Return the number of each category (n,); -1 for unknown and for missing ones."""
         return pd.Index(self.categories, dtype=object).get_indexer(pd.Index(texts(values)))
 
     def raw(self, values: pd.Series) -> FloatArray:
@@ -257,8 +257,8 @@ class Statistics(Categories):
     """Many categories: the mean of y in each, shrunken to the mean of all rows.
 
     ``means`` has a row for each category, and a column for each of the ``targets``, such as
-    ``"mean of price"``; ``fill`` is that of all rows, for unknown categories as well. Micci-Barreca
-    (2001), eq. 4, with a constant number of prior rows.
+    ``"mean of price"``; ``fill`` is the mean of all rows, for unknown categories as well.
+    Micci-Barreca (2001), eq. 4, with a constant number of prior rows.
     """
 
     targets: tuple[str, ...] = ()
@@ -298,7 +298,7 @@ def texts(values: pd.Series) -> pd.Series:
 
 
 def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
-    """Values as ordered categories; those that are not among the levels are refused."""
+    """Return the values as ordered categories; values that are not among the levels are refused."""
     labels = texts(values)
     odd = (labels.notna() & ~labels.isin(levels)).to_numpy()
     if odd.any():
@@ -320,7 +320,7 @@ def finite_numbers(values: pd.Series) -> FloatArray:
 
 
 def date_parts(times: pd.Series) -> FloatArray:
-    """The ``DATE_PARTS`` of times without a zone, shape (n, 5); NaN for missing ones."""
+    """Return the ``DATE_PARTS`` of times without a zone, shape (n, 5); NaN for missing ones."""
     when = times.dt
     hour = when.hour + when.minute / 60 + when.second / 3600
     days = (when.normalize() - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1) + hour / 24

@@ -29,11 +29,11 @@ from bayestree.tables.kinds import (
 
 MAX_ONE_HOT = 30  # columns with more categories become statistics of y
 PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category
-FOLDS = 5  # the statistic of a training row is that of rows in other folds, without its own y
+FOLDS = 5  # the statistic of a training row comes from rows in other folds, without its own y
 
 
 def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
-    """The quantities whose means describe a category: y, or indicators of its classes."""
+    """Return the quantities whose means describe a category: y, or indicators of its classes."""
     if y.ndim == 2:
         return {f"mean of {name}{number}": column for number, column in enumerate(y.T)}
     if y.dtype.kind == "f":
@@ -46,7 +46,7 @@ def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
 class Learner:
     """Collects what the encoding of columns of these kinds needs from the training rows.
 
-    ``formats`` are those of dates that are stated as text, and ``codes`` stand for missing values.
+    ``formats`` belong to dates that are stated as text, and ``codes`` stand for missing values.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Learner:
             part.add(values, weights[used], targets[used], folds[used])
 
     def learned(self) -> "Learned":
-        """The encodings of new rows and of the training rows."""
+        """Return the encodings of new rows and of the training rows."""
         encoding = self._without(None)
         if not any(isinstance(column, Statistics) for column in encoding.columns):
             return Learned(encoding, ())
@@ -105,13 +105,13 @@ class Observed:
 
 
 class Learned(NamedTuple):
-    """The encoding of new rows, and those of the training rows of each fold if they differ."""
+    """The encoding of new rows and, if they differ, of the training rows of each fold."""
 
     encoding: Encoding
     by_fold: tuple[Encoding, ...]
 
     def encode_training(self, frame: pd.DataFrame, first: int = 0) -> FloatArray:
-        """Features of training rows, of which the first has the number ``first``."""
+        """Return the features of training rows, numbered from ``first``."""
         if not self.by_fold:
             return self.encoding.features(frame).to_numpy()
         folds = _folds(first, len(frame))
@@ -122,7 +122,7 @@ class Learned(NamedTuple):
 
 
 def _folds(first: int, n_rows: int) -> IntArray:
-    """The fold of each of some consecutive rows, by a hash of its number (SplitMix64).
+    """Return the fold of each of some consecutive rows, by a hash of its number (SplitMix64).
 
     Remainders of the numbers would put all rows of a category into one fold where rows are sorted
     and categories recur with a period.

@@ -53,7 +53,7 @@ def count_rows(values: pd.Series) -> bool:
     return bool(dense or (steps > 0).all() or (steps < 0).all())
 
 
-KEPT = 3  # different values at each end, apart from those that look like codes
+KEPT = 3  # different values at each end, apart from values that look like codes
 MIN_ROWS = 20
 FAR = 10.0  # distance of any number from the others, relative to their range, to be reported
 MAX_SHARE = 0.05  # of the rows: more common numbers are levels, such as doses
@@ -83,7 +83,7 @@ class Sentinels:
         self._ends = Counter({value: self._ends[value] for value in kept})
 
     def found(self) -> list[tuple[float, int]]:
-        """The values that may be codes, with their numbers of rows."""
+        """Return the values that may be codes, with their numbers of rows."""
         plain = sorted(value for value in self._ends if not _is_code(value))
         if self.n_rows < MIN_ROWS or len(plain) < KEPT:
             return []
@@ -107,7 +107,7 @@ class Sentinels:
 
 
 def _ends(values: FloatArray) -> dict[float, int]:
-    """The outermost values at both ends, with their numbers."""
+    """Return the outermost values at both ends, with their numbers."""
     found = {}
     for sign in (1.0, -1.0):
         rest, plain = values, 0
@@ -121,7 +121,7 @@ def _ends(values: FloatArray) -> dict[float, int]:
 
 
 def _is_code(value: float) -> bool:
-    """Whether a number is a usual code: -9, 77, 999, -99.9, 1e20 or a limit of integers."""
+    """Return whether a number is a usual code: -9, 77, 999, -99.9, 1e20 or a limit of integers."""
     size = abs(value)
     digits = f"{size:.15g}"
     if "." in digits and value > 0:  # a price
@@ -146,7 +146,7 @@ class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
     ``features`` are the columns to predict from; only their values may be missing, or be one of the
-    ``codes`` for missing values. Columns in ``keep`` are never ignored. ``kinds`` are those of the
+    ``codes`` for missing values. Columns in ``keep`` are never ignored. ``kinds`` belong to the
     features; ``formats``, of dates that are stated as text, ``ignored``, the messages about ignored
     columns by name, and ``doubts``, the other warnings, are set by :meth:`check`.
     """
@@ -222,7 +222,7 @@ class Survey:
         return [*self.ignored.values(), *self.doubts]
 
     def _identifiers(self) -> dict[str, str]:
-        """Why columns that tell rows apart are ignored; those that may matter become doubts."""
+        """Why columns that tell rows apart are ignored; columns that may matter become doubts."""
         reasons = {}
         for name, kind in self.kinds.items():
             values = self._distinct[name].all

@@ -10,7 +10,6 @@ import pytest
 
 from bayestree import AlternatingTreeClassifier, UnknownCategoryWarning, UnusedColumnsWarning
 from bayestree.runs.rows import read_rows
-from bayestree.tables import Encoding
 from tests.runs.cases import run_file
 
 WHEN = pd.Series(pd.date_range("2021-01-30 22:04:05.25", periods=60, freq="593h7min"))
@@ -339,11 +338,3 @@ def test_new_rows_that_hold_no_date(encoded, value):
     assert found[:, -1].tolist() == [1, 0, 1]
     portable = encoding.portable(new)["day"]
     assert np.isnan(portable).tolist() == [True, False, True]
-
-
-def test_formats_of_earlier_versions():
-    """They state the time that follows."""
-    stored = {"kind": "dates", "name": "day", "fill": [0.0], "parts": ["days"], "zone": ""}
-    encoding = Encoding.from_json([stored | {"text_format": "%d/%m/%Y %H:%M:%S%z"}])
-    new = pd.DataFrame({"day": ["02/01/1970 12:00:00+01:00", "1970-01-03T12:00", "03/01/1970"]})
-    assert encoding.encode(new)["day (days)"].tolist() == [1.5, 2.5, 2.0]

@@ -108,7 +108,7 @@ def sweep(
 
 
 def _rows(file: SweepFile) -> dict[int, Prepared]:
-    """The rows for each seed, which selects the held-out ones."""
+    """Return the rows for each seed, which selects the held-out ones."""
     first = file.files[0]
     fixed = first.data.test is not None or first.data.test_fraction == 0
     if first.data.storage == "disk":
@@ -161,7 +161,7 @@ class _Job:
             self._fit_all(remaining, n_jobs)
 
     def result(self) -> Sweep:
-        """The results; writes a run file of the best setting."""
+        """Return the results; writes a run file of the best setting."""
         table = table_of(self.points, self.outcomes)
         ranked = ranking(table, self.metric, len(self.points) // len(self.file.settings))
         best = None

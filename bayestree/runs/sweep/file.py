@@ -40,7 +40,7 @@ Combination = dict[str, Any]
 
 
 def grid(vary: Vary, where: str) -> list[Combination]:
-    """Return all combinations of the values; those of the last name change fastest.
+    """Return all combinations of the values; the values of the last name change fastest.
 
     ``vary`` maps names, such as ``"model.max_depth"``, to values. Messages name the file ``where``.
     """

@@ -38,7 +38,7 @@ LOCK = threading.Lock()
 class Outcome:
     """The result of a point.
 
-    For a forest, ``leaves`` counts those of all trees, and ``depth`` is that of the deepest.
+    For a forest, ``leaves`` counts the leaves of all trees, and ``depth`` is the greatest.
     ``seconds`` is the time of the fit, ``warnings`` are distinct, ``error`` is the reason of a
     failure in one line, and ``worker`` names the host and process that fitted the point.
     """
@@ -110,7 +110,7 @@ class Point:
     """One fit of a sweep.
 
     ``key`` is a digest of everything that affects its numbers: data, parameters, seed, fold, and
-    versions of packages. ``number`` is that of its setting, from 0; ``file`` has the point's seed.
+    versions of packages. ``number`` counts the settings, from 0; ``file`` has the point's seed.
     ``fold`` counts from 0; None if the held-out rows of the run are scored.
     """
 
@@ -122,7 +122,7 @@ class Point:
 
 
 def points_of(sweep: SweepFile, rows: Mapping[int, Prepared]) -> list[Point]:
-    """All points, setting by setting; ``rows`` holds the rows of a run for each seed."""
+    """Return all points, setting by setting; ``rows`` holds the rows of a run for each seed."""
     n_folds = sweep.sweep.folds
     folds: list[int | None] = list(range(n_folds)) if n_folds else [None]
     points = []
@@ -215,7 +215,7 @@ class SweepFolder(RunFolder):
 
 
 def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
-    """A row for each point that has an outcome, in the order of the points."""
+    """Return a row for each point that has an outcome, in the order of the points."""
     found = [(point, outcomes[point.key]) for point in points if point.key in outcomes]
     settings = [point.setting for point, _ in found]
     scores = dict.fromkeys(name for _, one in found for name in one.scores)
@@ -239,7 +239,7 @@ def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.Dat
 
 
 def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
-    """The settings, the best first: the mean of the metric over seeds and folds.
+    """Return the settings, the best first: the mean of the metric over seeds and folds.
 
     ``n_fits`` is the number of fits of each setting. Settings with unfinished fits have no
     comparable mean; they come last.
