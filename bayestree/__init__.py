@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bayestree.export.onnx import export_onnx as export_onnx
     from bayestree.export.rules import export_rules as export_rules
     from bayestree.export.text import export_text as export_text
-    from bayestree.inference.unsplit import SingleLeafWarning as SingleLeafWarning
+    from bayestree.inference.single_leaf import SingleLeafWarning as SingleLeafWarning
     from bayestree.literature.alternating_forest import (
         AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
     )
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "DoubtfulColumnsWarning": "bayestree.tables.survey",
-    "SingleLeafWarning": "bayestree.inference.unsplit",
+    "SingleLeafWarning": "bayestree.inference.single_leaf",
     "UnconvergedWarning": "bayestree.estimators._checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.survey",

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from statsmodels import datasets
 
 from bayestree import ConvexPolytopeTreeRegressor
-from bayestree.inference.by_row import log_likelihood
+from bayestree.inference.pointwise import log_likelihood
 
 SETS = ("randhie", "star98", "abalone", "planted")
 MODELS = ("tree", "regression", "forest", "boosting", "constant")

@@ -24,16 +24,16 @@ from sklearn.preprocessing import scale
 
 from bayestree._utils.seed import seeded
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, Posterior, adam, grow, svi, training
+from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
 from bayestree.inference import map as fit_map
-from bayestree.inference.bounds import evaluate_elbo
+from bayestree.inference.elbo import evaluate_elbo
 from bayestree.models import Categorical, Gaussian, named
 
 FEW = 5.0
 N_DRAWS = 256
 SEED = 100  # of the first start
 MODULE = importlib.import_module("bayestree.inference.svi")  # the function has the same name
-CLIMB, GAIN, STEP = MODULE._climb, MODULE.polytope_gain, adam.Adam.step
+CLIMB, GAIN, STEP = MODULE._climb, MODULE.polytope_gain, training.Adam.step
 
 #: Ways to spoil a fit: by settings (epochs as a share of the default), ...
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -110,13 +110,13 @@ def spoiled(way: str) -> Iterator[None]:
                 return CLIMB(guide, *args, **others)
         n_steps = 0
 
-        def step(optimiser: adam.Adam) -> None:
+        def step(optimiser: training.Adam) -> None:
             nonlocal n_steps
             n_steps += 1
             if n_steps <= 30 or way != "steps stop early":
                 STEP(optimiser)
 
-        with patch.object(adam.Adam, "step", step):
+        with patch.object(training.Adam, "step", step):
             return CLIMB(guide, *args, **others)
 
     with patch.object(MODULE, "_climb", climb):

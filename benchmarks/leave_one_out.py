@@ -25,7 +25,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.diagnostics import Loo, loo
-from bayestree.inference import by_row
+from bayestree.inference import pointwise
 
 NUMBERS = (*REGRESSION, "diabetes")
 
@@ -40,7 +40,7 @@ def rows_of(name: str, most: int) -> tuple[np.ndarray, np.ndarray]:
 def densities(fit: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Log p(y | x) under each draw, shape (draws, n), in the units of y."""
     data = fit.training_data(X, y)
-    terms = by_row.log_likelihood(fit.posterior_.model, fit.posterior_.each(), data)
+    terms = pointwise.log_likelihood(fit.posterior_.model, fit.posterior_.each(), data)
     return terms - np.log(fit._units.y_scale)
 
 

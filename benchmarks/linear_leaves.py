@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold
 
 from bayestree import ConvexPolytopeTreeRegressor
-from bayestree.inference.by_row import log_likelihood
+from bayestree.inference.pointwise import log_likelihood
 
 SETS = ("curve", "engel", "star98", "diabetes", "concrete", "airfoil", "abalone")
 

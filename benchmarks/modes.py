@@ -23,7 +23,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.diagnostics import loo, stacking_weights
-from bayestree.inference import by_row
+from bayestree.inference import pointwise
 
 NUMBERS = (*REGRESSION, "diabetes")
 LARGE = 2000
@@ -51,7 +51,7 @@ def parts(name: str, folds: int, *, test: bool) -> Iterator[tuple[Any, ...]]:
 def densities(mode: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Log p(y | x) under each draw, shape (draws, n), in the units of y."""
     data = mode.training_data(X, y)
-    terms = by_row.log_likelihood(mode.posterior_.model, mode.posterior_.each(), data)
+    terms = pointwise.log_likelihood(mode.posterior_.model, mode.posterior_.each(), data)
     return terms - np.log(mode._units.y_scale)
 
 

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bayestree.inference import bounds
+from bayestree.inference import elbo
 
 
 @contextmanager
@@ -15,6 +15,6 @@ def short_checks():
     tests/inference/test_svi.py.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounds, "MIN_FURTHER", 6)
-        patch.setattr(bounds, "ELBO_DRAWS", (6, 6))
+        patch.setattr(elbo, "MIN_FURTHER", 6)
+        patch.setattr(elbo, "ELBO_DRAWS", (6, 6))
         yield

@@ -22,7 +22,7 @@ from bayestree.estimators._shown import Shown
 from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.data import UNUSED
-from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
+from bayestree.inference.single_leaf import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import Frame, RoutedTree, weight_unit

@@ -8,7 +8,7 @@ import numpy as np
 
 from bayestree import models
 from bayestree.inference import GrowthLimits
-from bayestree.inference.settings import Settings
+from bayestree.inference.stage import Settings
 from bayestree.models import SoftTree
 from bayestree.models.likelihoods import LIKELIHOODS
 from bayestree.models.priors import FAMILIES

@@ -14,8 +14,8 @@ from sklearn.utils import _safe_indexing
 from bayestree._utils.arrays import FloatArray, IntArray, smallest_class, split_rows
 from bayestree._utils.progress import Track, fitting
 from bayestree.diagnostics.loo import Loo
-from bayestree.inference import by_row
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference import pointwise
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.protocols import Mode, modes_of
 from bayestree.tables.files import as_pandas
 
@@ -64,7 +64,7 @@ def log_scores(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     data = data._replace(weights=torch.ones_like(data.weights))
     modes = modes_of(estimator) or [Mode(0, 1.0, estimator)]
     posteriors = [mode.estimator.posterior_ for mode in modes]
-    each = [by_row.log_density(one.model, one.each(), data) for one in posteriors]
+    each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
     density: FloatArray = logsumexp(each, axis=0, b=[[mode.weight] for mode in modes])
     return density - np.log(estimator._units.y_scale).sum()
 

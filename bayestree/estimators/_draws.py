@@ -15,7 +15,7 @@ from bayestree._utils.seed import RandomState
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._mixed_draws import spread_draws
 from bayestree.estimators._numbers import fitted_rows, validated
-from bayestree.inference import Data, by_row
+from bayestree.inference import Data, pointwise
 
 
 class TreeDraws(FittedTree):
@@ -156,7 +156,7 @@ class TreeDraws(FittedTree):
         each = (posterior.sites(*divmod(pick, posterior.n_draws)) for pick in picked)
         also = None if known is None else torch.as_tensor(known)
         standard = self._standardise(rows)
-        values = by_row.sample_y(posterior.model, each, standard, random_state, also)
+        values = pointwise.sample_y(posterior.model, each, standard, random_state, also)
         return self._decode(values)
 
     def training_data(

@@ -27,7 +27,7 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import NumberRegressor
 from bayestree.estimators._shown import Shown
 from bayestree.inference import Data, Posterior
-from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
+from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree

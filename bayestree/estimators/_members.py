@@ -12,7 +12,7 @@ from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._checks import UnconvergedWarning
 from bayestree.estimators._contents import Arrays, build, describe, group
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
 Member = TypeVar("Member", bound=BaseTree)

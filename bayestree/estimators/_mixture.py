@@ -26,7 +26,7 @@ from bayestree.estimators._mixed_draws import MIXED_GROUPS, MixedContainer, mode
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._stages import StagedTree
 from bayestree.inference import Data
-from bayestree.inference.attributes import attributes_of
+from bayestree.inference.arviz_groups import attributes_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -218,9 +218,9 @@ class Mixture(StagedTree):
         """The groups to create: those that all modes have, or the given ones."""
         point = max(mode.posterior_.n_chains * mode.posterior_.n_draws for mode in self.modes_) == 1
         if groups is None:
-            from bayestree.inference import conversion  # noqa: PLC0415 - imports xarray
+            from bayestree.inference import arviz_groups  # noqa: PLC0415 - imports xarray
 
-            each = [conversion.available(mode.posterior_, data) for mode in self.modes_]
+            each = [arviz_groups.available(mode.posterior_, data) for mode in self.modes_]
             known = [name for name in MIXED_GROUPS if all(name in one for one in each)]
             return [name for name in known if not (point and name == "log_likelihood")]
         wanted = [groups] if isinstance(groups, str) else [*groups]

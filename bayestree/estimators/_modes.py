@@ -23,8 +23,8 @@ from bayestree.estimators._contents import Arrays, describe
 from bayestree.estimators._distil import distil, mean_predictions
 from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
 from bayestree.estimators._mixture import Mixture
-from bayestree.inference import Data, Stage, Svi, by_row
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference import Data, Stage, Svi, pointwise
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 
@@ -220,9 +220,9 @@ class Modes(Mixture):
         for mode in modes:
             posterior = mode.posterior_
             if held_out:
-                columns.append(by_row.log_density(posterior.model, posterior.each(), each))
+                columns.append(pointwise.log_density(posterior.model, posterior.each(), each))
             else:  # all copies of a row are left out together: the score of each of them
-                terms = by_row.log_likelihood(posterior.model, posterior.each(), each)
+                terms = pointwise.log_likelihood(posterior.model, posterior.each(), each)
                 columns.append(loo(terms[None]).elpd_row / rows)
         scores = np.stack(columns, axis=1)
         return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)

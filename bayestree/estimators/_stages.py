@@ -19,8 +19,8 @@ from bayestree.estimators._prior_size import PriorPredictive
 from bayestree.estimators._warm import KEPT_LEAF, fitted_start
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
-from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree

@@ -22,7 +22,7 @@ from bayestree.estimators._diagnostics import measure_nodes
 from bayestree.estimators._modes import Modes
 from bayestree.inference import Data, Map, Posterior, Svi
 from bayestree.inference.harden import harden_sums
-from bayestree.inference.memory import Memory
+from bayestree.inference.warm_start import Memory
 from bayestree.models.leaves import Leaf
 
 SAMPLE = 2_000  # rows of the stream that are kept for the diagnostics
@@ -43,7 +43,7 @@ class Streaming(Modes):
     """A convex polytope tree that is updated with further rows.
 
     The first batch grows the tree. A later one moves its splits and leaves: the posterior given the
-    rows so far is the prior (see ``bayestree.inference.memory``), and the memory does not grow.
+    rows so far is the prior (see ``bayestree.inference.warm_start``), and the memory does not grow.
     """
 
     refine: Any

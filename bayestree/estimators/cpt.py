@@ -49,7 +49,7 @@ from bayestree.inference import (
     fits_worse_than_tree,
 )
 from bayestree.inference.nuts.method import Chains
-from bayestree.inference.settings import Minibatches
+from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.models import (
     Flat,

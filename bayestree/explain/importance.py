@@ -21,7 +21,7 @@ from bayestree.diagnostics.draws import (
     tails,
 )
 from bayestree.explain.counterfactual import Expect
-from bayestree.inference import Data, Posterior, by_row
+from bayestree.inference import Data, Posterior, pointwise
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
@@ -297,7 +297,7 @@ def _log_scores(
     found = []
     for part, some in zip(parts, picks, strict=True):
         sites = (part.posterior.sites(*one) for one in some)
-        found.append(by_row.log_likelihood(part.posterior.model, sites, data))
+        found.append(pointwise.log_likelihood(part.posterior.model, sites, data))
     return np.asarray(logsumexp(np.concatenate(found), axis=0, b=weights[:, None]))
 
 

@@ -11,9 +11,9 @@ from bayestree.inference.harden import harden
 from bayestree.inference.map import Map, map  # noqa: A004 - the name of the method
 from bayestree.inference.nuts.method import Nuts, nuts
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.settings import Stage
 from bayestree.inference.single_leaf import single_leaf
 from bayestree.inference.smc import Smc, smc
+from bayestree.inference.stage import Stage
 from bayestree.inference.svi import Svi, svi
 from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
 

@@ -14,9 +14,9 @@ from pyro.infer import Trace_ELBO, autoguide
 from torch import Tensor
 
 from bayestree._utils.progress import Track
-from bayestree.inference.bounds import FURTHER_RATE, elbo_gain, further_steps
 from bayestree.inference.data import Data
-from bayestree.inference.improper import coefficient_balance
+from bayestree.inference.elbo import FURTHER_RATE, elbo_gain, further_steps
+from bayestree.inference.identifiability import coefficient_balance
 from bayestree.inference.posterior import Posterior
 from bayestree.models.soft_tree import SoftTree
 

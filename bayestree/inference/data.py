@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayestree.inference import scratch
+from bayestree.inference import memory_mapped
 from bayestree.models.leaves import Leaf
 
 PART = 512  # rows scored at a time, so that temporaries fit in a cache
@@ -74,14 +74,14 @@ class Data(NamedTuple):
     @property
     def mapped(self) -> bool:
         """Whether X is mapped to a file because it is too large for memory."""
-        return scratch.is_mapped(self.X)
+        return memory_mapped.is_mapped(self.X)
 
     def subset(self, rows: Tensor) -> "Data":
         """Select rows; the result is mapped if ``self`` is."""
         if not self.mapped:
             return self.take(rows)
-        X = scratch.mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
-        size = max(1, scratch.HELD // self.X.shape[1])
+        X = memory_mapped.mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
+        size = max(1, memory_mapped.HELD // self.X.shape[1])
         for into, part in zip(X.split(size), rows.split(size), strict=True):
             into.copy_(self.X[part])
         return Data(X, self.y[rows], self.weights[rows])
@@ -91,7 +91,7 @@ class Data(NamedTuple):
 
         The sample has one row from each of many stretches of equal length; weights are unchanged.
         """
-        n, most = len(self.X), max(1, scratch.HELD // self.X.shape[1])
+        n, most = len(self.X), max(1, memory_mapped.HELD // self.X.shape[1])
         if not self.mapped or n <= most:
             return self
         place = torch.arange(most, dtype=torch.float64) + torch.rand(most, dtype=torch.float64)
@@ -127,7 +127,7 @@ class Data(NamedTuple):
     def _shuffled(self, size: int) -> Iterator["Data"]:
         n, width = self.X.shape
         block = max(1, BLOCK // (width * self.X.element_size()))
-        load = max(1, scratch.HELD // 8 // (width * block))  # blocks at a time
+        load = max(1, memory_mapped.HELD // 8 // (width * block))  # blocks at a time
         waiting = self.take(torch.arange(0))
         for starts in (torch.randperm(-(-n // block)) * block).split(load):
             # read in the order of the file, shuffle afterwards

@@ -16,15 +16,14 @@ from torch import Tensor
 from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
-from bayestree.inference.expectation import Membership, expectation, slope
-from bayestree.inference.improper import check_differentiable
+from bayestree.inference.identifiability import check_differentiable
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.settings import Stage, as_function
-from bayestree.inference.training import at_prior_mean, check_topology, summed
+from bayestree.inference.stage import Stage, as_function
+from bayestree.inference.training import Adam, at_prior_mean, check_topology, summed
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
+from bayestree.routing import Membership, expectation, expected_slope
 
 
 @declare
@@ -179,7 +178,7 @@ class Climb:
         odds = steepness * split.log_odds(self.splits, batch.X, here.T).T
         self.optimiser.zero_grad()
         per_row = batch.weights / (share * self.total)
-        odds.backward(-slope(odds.detach(), member) * per_row)
+        odds.backward(-expected_slope(odds.detach(), member) * per_row)
         prior = self._log_prior()
         if prior.requires_grad:
             (-prior / self.total).backward()

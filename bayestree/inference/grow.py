@@ -15,11 +15,11 @@ from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.settings import Stage, as_function
+from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
 from bayestree.inference.splitters.protocol import FittedSplit, Splitter
 from bayestree.inference.splitters.stumps import StumpFitter
+from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import HARD, check_linear, recalibrated
-from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models.soft_tree import SoftTree
 
 Pruning = Callable[[GrowingTree, set[int]], set[int]]

@@ -16,11 +16,10 @@ from bayestree import routing
 from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import PART, Data
-from bayestree.inference.memory import Memory
-from bayestree.inference.pairs import Evaluation, Experts
-from bayestree.inference.paths import memberships
-from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
-from bayestree.inference.training import expert_size, scale_factors
+from bayestree.inference.pointwise import EXACT, ROWS
+from bayestree.inference.sparse_routing import Evaluation, Experts, memberships
+from bayestree.inference.training import RoutedModule, expert_size, scale_factors
+from bayestree.inference.warm_start import Memory
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.monotone import Monotone
 from bayestree.models.priors import (

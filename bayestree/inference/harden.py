@@ -14,10 +14,10 @@ from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
-from bayestree.inference.unsplit import ONE_WAY, too_small, warn_single_leaf
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 

@@ -13,15 +13,14 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
-from bayestree.inference.improper import check_differentiable
-from bayestree.inference.memory import Memory
-from bayestree.inference.pairs import Experts
+from bayestree.inference.identifiability import check_differentiable
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.settings import Minibatches, Stage, as_function
-from bayestree.inference.sparse import RoutedModule
+from bayestree.inference.sparse_routing import Experts
+from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.training import (
     RAMPS,
     Ascent,
+    RoutedModule,
     RunningSums,
     Schedule,
     at_prior_mean,
@@ -32,6 +31,7 @@ from bayestree.inference.training import (
     expert_size,
     leaf_sums,
 )
+from bayestree.inference.warm_start import Memory
 from bayestree.models import splits
 from bayestree.models.monotone import Monotone
 from bayestree.models.soft_tree import SoftTree

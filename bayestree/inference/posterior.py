@@ -12,7 +12,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units
 from bayestree.inference.draws import Arrays, Draws
-from bayestree.inference.sparse import ROWS, leaf_probs
+from bayestree.inference.pointwise import ROWS, leaf_probs
 from bayestree.models.sites import Sites
 from bayestree.routing import tree_log_probs
 
@@ -195,12 +195,12 @@ class Posterior(Draws):
             If an attribute is neither a string nor a number.
         """
         # xarray is slow to import, and most fits do not need it
-        from bayestree.inference import conversion, labels  # noqa: PLC0415
+        from bayestree.inference import arviz_groups  # noqa: PLC0415
 
-        named = labels.Labels.of(self, feature_names, class_names, row_labels)
+        named = arviz_groups.Labels.of(self, feature_names, class_names, row_labels)
         seed = draw_seed(random_state)
-        source = conversion.Conversion(self, named, data, units, n_prior, seed)
-        return conversion.to_arviz(source, groups, attributes or {})
+        source = arviz_groups.Conversion(self, named, data, units, n_prior, seed)
+        return arviz_groups.to_arviz(source, groups, attributes or {})
 
 
 def mixture_quantiles(

@@ -1,14 +1,82 @@
-"""The posterior of a tree without a split: the conjugate posterior of its leaf."""
+"""Trees with a single leaf: why a fit has no split, and the posterior of the leaf."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
+from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import check_counts, leaf_sums
+from bayestree.models.leaves import Leaf
+
+ONE_WAY = (
+    "after the refinement no split leaves min_leaf rows on both sides (nor in most draws, if there "
+    "are some); try another random_state, or a lower min_leaf"
+)
+
+
+class SingleLeafWarning(UserWarning):
+    """The fitted tree has a single leaf, although y varies and splits were allowed."""
+
+
+def warn_single_leaf(y: Tensor, leaf: Leaf, limits: GrowthLimits, reason: str) -> None:
+    """Warn of a tree without splits, with the reason, if y varies and splits were allowed.
+
+    A leaf that regresses on the features predicts well without splits.
+    """
+    may_split = limits.max_depth > 0 and limits.max_leaves != 1 and not leaf.regresses
+    if may_split and bool((y != y[0]).any()):
+        warn(
+            f"the tree has a single leaf: {reason}.",
+            SingleLeafWarning,
+        )
+
+
+def too_small(gain: float, limits: GrowthLimits) -> str:
+    """Reason that the best split has too small a gain."""
+    return (
+        f"no split gains enough to rule out noise (the best gains {gain:.3g} nats of "
+        f"log-likelihood, less than min_gain={limits.min_gain:g}); lower min_gain to accept it"
+    )
+
+
+def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
+    """Reason why growth did not split the root, and remedy; ``best`` is the largest gain found."""
+    n_rows, weight = len(data.X), float(data.weights.sum())
+    needs = {}
+    if n_rows < 2 * limits.min_leaf:
+        needs["min_leaf"] = (
+            f"a split needs at least min_leaf={limits.min_leaf} rows on each side, but there are "
+            f"{n_rows} rows"
+        )
+    if weight < limits.min_rows:
+        needs["min_rows"] = (
+            f"a split needs a total weight of at least min_rows={limits.min_rows:g}, but the "
+            f"{n_rows} rows weigh {weight:g}"
+        )
+    if needs:
+        return f"{', and '.join(needs.values())}; lower {' and '.join(needs)}"
+    reason = "no split was found that separates the rows"
+    if best < limits.min_gain:
+        reason = too_small(best, limits)
+    elif limits.min_leaf > 1:
+        reason = (
+            f"no split was found with min_leaf={limits.min_leaf} of the {n_rows} rows on each "
+            "side; lower min_leaf"
+        )
+    return why_not_parted(data, reason)
+
+
+def why_not_parted(data: Data, reason: str) -> str:
+    """The reason, unless no split of any kind can part the rows."""
+    same = bool((data.X[0] == data.X).all())
+    return "all rows have the same features" if same else reason
 
 
 def single_leaf(

@@ -22,20 +22,19 @@ from bayestree.inference.autoguides import (
     on_device,
     variational_posterior,
 )
-from bayestree.inference.bounds import evaluate_elbo, polytope_gain
-from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
+from bayestree.inference.elbo import evaluate_elbo, polytope_gain
 from bayestree.inference.facets import improve_facets, polytope_guide, without_unneeded
 from bayestree.inference.guides import PolytopeGuide
-from bayestree.inference.improper import (
+from bayestree.inference.identifiability import (
     check_soft,
     guide_balance,
     warn_of_undetermined,
 )
-from bayestree.inference.memory import Memory
+from bayestree.inference.idle_experts import Rival
+from bayestree.inference.pointwise import log_joint
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.resets import Rival
-from bayestree.inference.settings import Minibatches, Stage, as_function
+from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.training import (
     RAMPS,
     Ascent,
@@ -45,6 +44,7 @@ from bayestree.inference.training import (
     default_epochs,
     leaf_sums,
 )
+from bayestree.inference.warm_start import Memory
 from bayestree.models.priors import HyperPriors, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 

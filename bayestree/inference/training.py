@@ -2,18 +2,28 @@
 
 import copy
 import math
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.adam import adam as fused_adam
 
-from bayestree.inference import scratch
-from bayestree.inference.adam import Adam
+from bayestree.inference import memory_mapped
 from bayestree.inference.data import Data
+from bayestree.inference.pointwise import ROWS, leaf_probs, pays
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.sparse import ROWS, leaf_probs
+from bayestree.inference.sparse_routing import (
+    DensityTable,
+    Evaluation,
+    Experts,
+    Paths,
+    path_log_likelihood,
+    route,
+    summed_by_leaf,
+)
 from bayestree.models.priors import HyperplanePrior, ScaleFactors
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
@@ -22,7 +32,6 @@ HARD = 1e3  # a steepness at which routing is practically deterministic
 JUDGED = 4_000  # rows on which predictions are compared
 CHOICE_STEPS = 50  # minimum number of steps between choices of the routing, which cost a step
 START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
-
 #: Gains of the weight of the prior, each with the shares of the steps at which it begins and ends.
 Ramps = tuple[tuple[float, float, float], ...]
 RAMPS: dict[str, Ramps] = {
@@ -117,6 +126,75 @@ class RunningSums:
         self.sums.lerp_(sums / share, self.rate)
 
 
+class RoutedModule(nn.Module, ABC):
+    """Splits and leaves during a fit, evaluated at all nodes or only where they matter."""
+
+    model: SoftTree
+    tolerance: float
+    sparse = False  # whether steps evaluate only the pairs that matter
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The choice of the routing, which is part of the state of a fit."""
+        return {"sparse": self.sparse}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.sparse = state["sparse"]
+
+    @abstractmethod
+    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-likelihood of a batch, penalty, and sums (L, c) of the leaves' statistics.
+
+        ``batch`` has a column of ones.
+        """
+
+    @abstractmethod
+    def experts(self) -> Experts:
+        """The experts with gradients, drawn where they are uncertain."""
+
+    @abstractmethod
+    def log_density(self, y: Tensor) -> Tensor:
+        """log p(y_n | leaf), or its expectation, shape (n, L)."""
+
+    def noise(self, like: Tensor) -> Tensor:
+        """Standard normals of the shape of a tensor, for experts that have variances."""
+        return torch.randn_like(like)
+
+    def choose_routing(self, batch: Data, steepness: float) -> None:
+        """Use sparse routing from now on if it is expected to save time on such batches."""
+        n_rows, width = batch.X.shape
+        possible = self.tolerance > 0 and self.model.likelihood.additive
+        possible = possible and math.isfinite(steepness)
+        sparse = possible and pays(self.model, n_rows, width)
+        if sparse:
+            with torch.no_grad():
+                experts = self.experts()
+            evaluation = Evaluation(experts, batch.X, steepness, self.noise, keep=False)
+            paths, _ = self.explore(batch, evaluation, self.log_density, self.tolerance)
+            share = len(paths.node) / (n_rows * self.model.topology.n_nodes)
+            sparse = pays(self.model, n_rows, width, share)
+        self.sparse = sparse
+
+    def explore(
+        self,
+        batch: Data,
+        evaluation: Evaluation,
+        log_density: Callable[[Tensor], Tensor],
+        tolerance: float,
+    ) -> tuple[Paths, DensityTable]:
+        """Find the pairs that matter, given the log-densities (n, L) of values of y."""
+        table = DensityTable.of(log_density, batch.y, self.model, batch.X)
+        return route(evaluation, table, self.model.topology, tolerance), table
+
+    def sparse_fit(self, batch: Data, steepness: float, experts: Experts) -> tuple[Tensor, Tensor]:
+        """Log-likelihood of a batch, with gradients, and sums (L, c)."""
+        evaluation = Evaluation(experts, batch.X, steepness, self.noise)
+        paths, table = self.explore(batch, evaluation, self.log_density, self.tolerance)
+        scores = evaluation.scores(paths.slot)
+        value, member = path_log_likelihood(scores, paths, table, batch.weights, steepness)
+        statistics = self.model.leaf.statistics(batch.y, batch.weights)
+        return value, summed_by_leaf(paths, member, statistics, self.model.topology)
+
+
 class Ascent:
     """Epochs of Adam that raise the log-likelihood of a module less its penalty.
 
@@ -201,7 +279,7 @@ def summed(terms: Iterable[Tensor]) -> Tensor:
     waiting: list[Tensor] = []
     for term in terms:
         waiting.append(term)
-        if len(waiting) * term.numel() >= scratch.HELD:
+        if len(waiting) * term.numel() >= memory_mapped.HELD:
             waiting = [torch.stack(waiting).sum(0)]
     return torch.stack(waiting).sum(0)
 
@@ -280,3 +358,76 @@ def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
             )
     assert scales is not None
     return scales
+
+
+class Adam:
+    """Minimise a function of tensors by their gradients ``grad``; set ``rate`` before any step.
+
+    A short memory of squared gradients, ``betas[1]``, suits objectives that change during a fit.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        rate: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.99),
+    ) -> None:
+        self.parameters = list(parameters)
+        self.rate, self.betas = rate, betas
+        # of the memory layout of the parameters, as the fused kernel requires
+        self.means = [torch.zeros_like(value) for value in self.parameters]
+        self.squares = [torch.zeros_like(value) for value in self.parameters]
+        self.counts = [
+            torch.zeros((), dtype=torch.float32, device=value.device) for value in self.parameters
+        ]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for value in self.parameters:
+            value.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters that have a gradient."""
+        found = [
+            (value, value.grad, *state)
+            for value, *state in zip(
+                self.parameters, self.means, self.squares, self.counts, strict=True
+            )
+            if value.grad is not None
+        ]
+        if not found:
+            return
+        values, slopes, means, squares, counts = (
+            list(column) for column in zip(*found, strict=True)
+        )
+        fused_adam(
+            values,
+            slopes,
+            means,
+            squares,
+            [],
+            counts,
+            fused=True,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=self.rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+    def forget(self, places: Tensor) -> None:
+        """Start afresh at these places, a mask of the leading dimensions of all parameters."""
+        for moments in (*self.means, *self.squares):
+            moments[places] = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"means": self.means, "squares": self.squares, "counts": self.counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore in place, which preserves the memory layouts."""
+        for name, values in state.items():
+            for own, value in zip(getattr(self, name), values, strict=True):
+                own.copy_(value)

@@ -15,7 +15,7 @@ from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.estimators._units import UnitRule
 from bayestree.estimators._warm import KEPT_LEAF
 from bayestree.inference import Data, Posterior, grow
-from bayestree.inference.unsplit import why_not_grown
+from bayestree.inference.single_leaf import why_not_grown
 from bayestree.literature._line_search import LineSearch
 from bayestree.literature.bivariate import BivariateSplitter
 from bayestree.models import SoftTree, named

@@ -3,7 +3,7 @@
 from typing import Any, TypeVar
 
 from bayestree._utils.parameters import parameters_of
-from bayestree.inference.settings import Settings
+from bayestree.inference.stage import Settings
 
 Method = TypeVar("Method", bound=Settings)
 

@@ -30,8 +30,8 @@ from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomR
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.grow import fitted_splits
 from bayestree.inference.growing import GrowingTree
-from bayestree.inference.settings import Settings
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
+from bayestree.inference.stage import Settings
 from bayestree.literature._feature_subsets import RandomFeatures, subset_rule
 from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree

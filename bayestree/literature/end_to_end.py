@@ -47,7 +47,6 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Em, Growth, Posterior, Stage, Svi
-from bayestree.inference.expectation import right_given_y
 from bayestree.inference.splitters.protocol import FittedSplit, padded
 from bayestree.inference.training import at_prior_mean, check_counts
 from bayestree.literature._feature_subsets import RandomFeatures, RandomPatch, subset_rule
@@ -56,6 +55,7 @@ from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, HyperplanePrior, Priors
 from bayestree.models.sites import Sites
 from bayestree.models.splits import StumpSplit
+from bayestree.routing import right_given_y
 
 DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # Adam's settings in the paper
 

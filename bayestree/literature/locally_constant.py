@@ -26,8 +26,8 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.growing import GrowingTree
+from bayestree.inference.single_leaf import why_not_parted
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.inference.unsplit import why_not_parted
 from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree
 

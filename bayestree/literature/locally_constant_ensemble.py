@@ -28,8 +28,8 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import NumberRegressor, TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growing import GrowingTree
-from bayestree.inference.settings import Settings
-from bayestree.inference.unsplit import why_not_parted
+from bayestree.inference.single_leaf import why_not_parted
+from bayestree.inference.stage import Settings
 from bayestree.literature._settings import method_of
 from bayestree.literature.locally_constant import (
     MAX_NEURONS,

@@ -24,8 +24,8 @@ from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
+from bayestree.inference.single_leaf import ONE_WAY, why_not_parted
 from bayestree.inference.training import leaf_sums, recalibrated, summed
-from bayestree.inference.unsplit import ONE_WAY, why_not_parted
 from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf

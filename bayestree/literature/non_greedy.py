@@ -30,12 +30,12 @@ from bayestree.estimators._parameters import Precision
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.data import PART
-from bayestree.inference.expectation import levels
 from bayestree.inference.training import RunningSums
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._settings import method_of
 from bayestree.literature.tao.splits import sites_of, splits_of
 from bayestree.models import SoftTree
+from bayestree.routing import levels
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 

@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators._file_rows import PARTS, large_file
-from bayestree.inference import scratch
+from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile
 from bayestree.tables import (
@@ -82,7 +82,9 @@ class Prepared(NamedTuple):
 
 
 def _spaced(X: pd.DataFrame) -> slice:
-    return slice(0, len(X), 1 if large_file(X) is None else -(-X.size * PARTS // scratch.HELD))
+    return slice(
+        0, len(X), 1 if large_file(X) is None else -(-X.size * PARTS // memory_mapped.HELD)
+    )
 
 
 def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
@@ -252,8 +254,8 @@ class _Scan:
             for one in encoding.columns
         )
         try:
-            return scratch.mapped_array(shape, self.dtype if exact else np.float64)
-        except scratch.NoRoomError as error:
+            return memory_mapped.mapped_array(shape, self.dtype if exact else np.float64)
+        except memory_mapped.NoRoomError as error:
             raise InputError(str(error)) from error
 
 

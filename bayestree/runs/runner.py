@@ -25,7 +25,7 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.errors import InputError
 from bayestree._utils.progress import watching
 from bayestree.estimators._file_rows import fits_in_parts
-from bayestree.inference.scratch import NoRoomError, scratch_in
+from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.display import Display, Displays, Log, LogFile

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayestree._utils.state import capture, from_bytes, restore, to_bytes
-from bayestree.inference.adam import Adam
+from bayestree.inference.training import Adam
 
 DTYPES = st.sampled_from([np.bool_, np.int8, np.int64, np.uint32, np.float32, np.float64])
 LEAVES = (

@@ -23,7 +23,7 @@ from bayestree import (
 )
 from bayestree.baselines import random_oblique
 from bayestree.estimators._columns import columns_in_use
-from bayestree.inference import scratch
+from bayestree.inference import memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 
@@ -250,7 +250,7 @@ def test_rows_in_a_file(tmp_path, monkeypatch):
     mapped = np.memmap(tmp_path / "X", dtype=np.float64, mode="w+", shape=X.shape)
     mapped[:] = X
     estimator = EndToEndTreeClassifier(max_depth=1, epochs=5, learning_rate=0.05, random_state=0)
-    monkeypatch.setattr(scratch, "HELD", 1000)
+    monkeypatch.setattr(memory_mapped, "HELD", 1000)
     fitted, told = quietly_fitted(estimator, mapped, y)
     assert "2 constant columns (x0, x5)" in str(told[0].message)
     assert fitted.get_n_leaves() == 2

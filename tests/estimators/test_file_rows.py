@@ -17,7 +17,7 @@ from bayestree import (
 )
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._units import units
-from bayestree.inference import Data, scratch
+from bayestree.inference import Data, memory_mapped
 
 N, WIDTH = 12_000, 4
 QUICK = {"max_depth": 2, "epochs": 4, "dtype": "float32", "random_state": 0}
@@ -27,7 +27,7 @@ POLYTOPE = {"n_modes": 1, "n_experts": 3, "n_draws": 4} | QUICK
 @pytest.fixture
 def small(monkeypatch):
     """At most 2,000 mapped rows are in memory at a time."""
-    monkeypatch.setattr(scratch, "HELD", 2000 * WIDTH)
+    monkeypatch.setattr(memory_mapped, "HELD", 2000 * WIDTH)
 
 
 # A column of the table is constant.
@@ -129,7 +129,7 @@ class TestLargeFiles:
     def test_files_are_gone(self, tmp_path):
         (tmp_path / "scratch").mkdir()
         X, y = table()
-        with scratch.scratch_in(tmp_path / "scratch"):
+        with memory_mapped.scratch_in(tmp_path / "scratch"):
             ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE).fit(in_file(X, tmp_path), y)
         assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -229,7 +229,7 @@ def test_file_larger_than_the_memory_of_the_process(tmp_path):
 
 
 def test_rows_held_out_of_a_file_stay_in_files():
-    X = scratch.mapped_tensor((50, 2), torch.float64)
+    X = memory_mapped.mapped_tensor((50, 2), torch.float64)
     data = Data(X, torch.arange(50) % 2, torch.ones(50, dtype=torch.float64))
     estimator = ConvexPolytopeTreeClassifier(validation_fraction=0.2)
     training, validation = estimator._hold_out(data, np.random.RandomState(0))

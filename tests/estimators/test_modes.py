@@ -17,7 +17,7 @@ from bayestree._utils.arrays import split_rows
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
 from bayestree.estimators import _mixed_draws, _modes
-from bayestree.inference import Map, Nuts, Svi, by_row
+from bayestree.inference import Map, Nuts, Svi, pointwise
 
 QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 40, "random_state": 0}
 
@@ -205,7 +205,7 @@ def test_stacking_prefers_the_modes_that_predict_rows_left_out(iris, several):
     columns = []
     for mode in several.modes_:
         posterior, data = mode.posterior_, mode.training_data(X, y)
-        terms = by_row.log_likelihood(posterior.model, posterior.each(), data)
+        terms = pointwise.log_likelihood(posterior.model, posterior.each(), data)
         columns.append(bayestree.diagnostics.loo(terms[None]).elpd_row)
     expected = bayestree.diagnostics.stacking_weights(np.stack(columns, axis=1), prior_rows=5.0)
     np.testing.assert_allclose(several.mode_weights_, expected)
@@ -222,7 +222,9 @@ def test_rows_held_out_decide_where_there_are_some(iris):
     assert held[0].X.equal(held[1].X)
     assert len(held[0].X) == 45
     scores = [
-        logsumexp(by_row.log_likelihood(m.posterior_.model, m.posterior_.each(), held[0]), axis=0)
+        logsumexp(
+            pointwise.log_likelihood(m.posterior_.model, m.posterior_.each(), held[0]), axis=0
+        )
         for m in found.modes_
     ]
     expected = bayestree.diagnostics.stacking_weights(np.stack(scores, axis=1), prior_rows=5.0)

@@ -14,7 +14,7 @@ from bayestree import (
     load,
 )
 from bayestree._utils.arviz_compat import group
-from bayestree.inference.by_row import log_joint
+from bayestree.inference.pointwise import log_joint
 
 SHORT = {
     "inference": "nuts",

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from bayestree import ConvexPolytopeTreeClassifier, export_text, load, plots
 from bayestree.diagnostics import ranked_probability
-from bayestree.inference.by_row import log_likelihood
+from bayestree.inference.pointwise import log_likelihood
 
 GRADES = ("poor", "fair", "good", "very good", "excellent")
 CUTS = norm.ppf([0.2, 0.4, 0.6, 0.8])

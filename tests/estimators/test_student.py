@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from bayestree import ConvexPolytopeTreeRegressor, export_text, load
-from bayestree.inference.by_row import log_likelihood
+from bayestree.inference.pointwise import log_likelihood
 
 
 def planted(n, seed, share=0.05):

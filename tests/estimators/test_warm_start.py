@@ -17,7 +17,7 @@ from bayestree import (
     UnusedColumnsWarning,
     load,
 )
-from bayestree.inference import Map, scratch
+from bayestree.inference import Map, memory_mapped
 from bayestree.models import Network
 
 QUICK = {
@@ -286,5 +286,5 @@ def test_rows_in_a_file(tmp_path, monkeypatch):
     mapped[:] = X
     clf = classifier().fit(X, y)
     before = deepcopy(clf)
-    monkeypatch.setattr(scratch, "HELD", 100)
+    monkeypatch.setattr(memory_mapped, "HELD", 100)
     assert_same_splits(clf.set_params(**STILL).fit(mapped, y), before)

@@ -7,7 +7,6 @@ import torch
 from bayestree import routing
 from bayestree.inference import Data, GrowthLimits, em, grow
 from bayestree.inference.em import Climb
-from bayestree.inference.expectation import expectation, slope
 from bayestree.inference.posterior import Posterior
 from bayestree.models import (
     Categorical,
@@ -19,6 +18,7 @@ from bayestree.models import (
     Priors,
     SoftTree,
 )
+from bayestree.routing import expectation, expected_slope
 from bayestree.topology import Topology
 from tests.inference.problems import normal, quadrants, step
 
@@ -76,7 +76,7 @@ def test_e_and_m_step_by_hand():
     np.testing.assert_allclose(member.mass[1], [0.75, 0.1], rtol=1e-12)
     np.testing.assert_allclose(member.log_likelihood.exp(), [0.5, 0.625], rtol=1e-12)
     # eq. 14: dQ/df = h_right - sigma(f)
-    np.testing.assert_allclose(slope(odds, member), [[0.25 - 0.5, 0.9 - 0.75]], rtol=1e-12)
+    np.testing.assert_allclose(expected_slope(odds, member), [[0.25 - 0.5, 0.9 - 0.75]], rtol=1e-12)
     found = em(model, data, init=init, epochs=1, learning_rate=1e-3, random_state=0)
     # eq. 13: left has 0.75 of class 0 and 0.1 of class 1, right 0.25 and 0.9
     expected = [[0.75 / 0.85, 0.1 / 0.85], [0.25 / 1.15, 0.9 / 1.15]]
@@ -112,7 +112,7 @@ def test_certain_splits_leave_no_nan_and_no_loss(side):
     member = expectation(odds, density, Topology.stump())
     reached = density[1] if side > 0 else density[0]
     torch.testing.assert_close(member.log_likelihood, reached)
-    assert torch.isfinite(slope(odds, member)).all()
+    assert torch.isfinite(expected_slope(odds, member)).all()
 
 
 def test_gradient_of_q_against_finite_differences():
@@ -124,7 +124,7 @@ def test_gradient_of_q_against_finite_differences():
     _, member = member_of(held, data, 2.0)
     climbing = {k: v.clone().requires_grad_() for k, v in sites.items() if k != "leaf_probs"}
     odds = 2.0 * model.split.log_odds(climbing, data.X).T
-    odds.backward(slope(odds.detach(), member) * data.weights)
+    odds.backward(expected_slope(odds.detach(), member) * data.weights)
 
     def q(changed):
         return float(data.weights @ (h * model.leaf_log_probs(sites | changed, data.X)).sum(-1))

@@ -13,8 +13,8 @@ from torch import distributions as dist
 
 from bayestree import ConvexPolytopeTreeClassifier, load
 from bayestree.distributions import LogGamma
-from bayestree.inference import by_row
-from bayestree.inference.bounds import evaluate_elbo
+from bayestree.inference import pointwise
+from bayestree.inference.elbo import evaluate_elbo
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.training import RAMPS, Ascent, Schedule, leaf_sums
 from bayestree.models import (
@@ -139,7 +139,7 @@ def test_densities_of_draws_are_those_with_the_scales_integrated_out(parts):
     sites, log_q = traced(guide, data)
     with torch.no_grad():
         stated = float(explicit(guide.model).log_joint(sites, *data)) - log_q
-        ours = by_row.log_joint(guide.model, sites, data) - float(guide.log_prob(sites))
+        ours = pointwise.log_joint(guide.model, sites, data) - float(guide.log_prob(sites))
     assert ours == pytest.approx(stated, rel=1e-10)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from bayestree import inference
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, bounds, by_row, grow, nuts, svi
+from bayestree.inference import Data, GrowthLimits, elbo, grow, nuts, pointwise, svi
 from bayestree.models import (
     Categorical,
     Flat,
@@ -133,7 +133,7 @@ def test_the_check_of_the_bound_tells_a_finished_fit_from_others(leaf):
 def test_large_data_are_compared_on_samples_of_rows(monkeypatch):
     init, data = problem(n=400)
     whole = fit(init, data, epochs=10, batch_size=400).stats
-    monkeypatch.setattr(bounds, "ELBO_ROWS", 3200)  # 16 draws of 200 rows
+    monkeypatch.setattr(elbo, "ELBO_ROWS", 3200)  # 16 draws of 200 rows
     parts = fit(init, data, epochs=10, batch_size=400).stats
     error = np.hypot(whole["elbo_gain_error"], parts["elbo_gain_error"])
     assert parts["elbo_gain_error"] > whole["elbo_gain_error"]
@@ -227,7 +227,7 @@ def test_hyperparameters_stay_unless_they_are_to_be_learned(guide):
     assert learned.settings["hyperparameters"] == values
     given = init.model.priors.learned_values
     assert all(np.isfinite(value) and value != given[name] for name, value in values.items())
-    log_p = by_row.log_joint(learned.model_of_draws, learned.sites(0, 0), data)
+    log_p = pointwise.log_joint(learned.model_of_draws, learned.sites(0, 0), data)
     assert learned.stats["log_p"][0, 0] == pytest.approx(log_p)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bayestree.estimators._file_rows import large_file
-from bayestree.inference import scratch
+from bayestree.inference import memory_mapped
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
@@ -22,7 +22,7 @@ def small_chunks(monkeypatch):
 
 @pytest.fixture
 def small_memory(monkeypatch):
-    monkeypatch.setattr(scratch, "HELD", 1000)
+    monkeypatch.setattr(memory_mapped, "HELD", 1000)
 
 
 def rows_table(n: int = 90) -> pd.DataFrame:
@@ -168,7 +168,7 @@ def test_a_run_that_never_holds_its_rows(target, inference, tmp_path):
     assert (found.folder / "report.html").is_file() == output["report"]
     assert not [path.name for path in found.folder.iterdir() if path.name.startswith(".rows")]
     some = rows.thinned()
-    assert 0 < some.X.size <= scratch.HELD
+    assert 0 < some.X.size <= memory_mapped.HELD
     assert len(some.X) == len(some.y) == len(some.weights)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayestree.inference.facets.guide import BaseDraws, NodeGuide, even_draws, fresh_draws
+from bayestree.inference.facets.lbfgs import minimise
 from bayestree.inference.facets.likelihood import (
     NodeRows,
     Planes,
@@ -20,7 +21,6 @@ from bayestree.inference.facets.likelihood import (
     responsibilities,
 )
 from bayestree.inference.guides import divergence_from_flat
-from bayestree.inference.lbfgs import minimise
 from bayestree.models.priors import GammaProcess, InverseGammaScale, WeightPrior
 from bayestree.models.soft_tree import SoftTree
 

@@ -15,8 +15,8 @@ from torch.nn.functional import normalize, softplus
 from bayestree.distributions import EULER
 from bayestree.inference.facets.bound import FacetPrior, Fits, Problem, drop_negligible, join, refit
 from bayestree.inference.facets.guide import WEIBULL_SD, NodeGuide
+from bayestree.inference.facets.lbfgs import minimise
 from bayestree.inference.facets.likelihood import NodeRows, Planes, SideState, log_likelihood, votes
-from bayestree.inference.lbfgs import minimise
 
 LOG2 = math.log(2)
 CUT_OFF = (0.05, 0.4)  # range of the share of rows that an initial half-space sends right

@@ -22,8 +22,12 @@ from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.growing import GrowthLimits
-from bayestree.inference.idle import without_idle
-from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
+from bayestree.inference.identifiability import (
+    check_soft,
+    coefficient_balance,
+    warn_of_undetermined,
+)
+from bayestree.inference.idle_experts import without_idle
 from bayestree.inference.nuts.chain import Chain, RunningChains, starts
 from bayestree.inference.nuts.density import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.nuts.expert_moves import ExpertMoves
@@ -38,7 +42,7 @@ from bayestree.inference.nuts.hamiltonian import (
     transition,
 )
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.settings import Stage, as_function
+from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.inference.data import Data
-from bayestree.inference.settings import Settings
 from bayestree.inference.splitters.cuts import (
     GRAIN,
     NUMBERS,
@@ -29,6 +28,7 @@ from bayestree.inference.splitters.cuts import (
     statistics_of,
 )
 from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
+from bayestree.inference.stage import Settings
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 

@@ -16,7 +16,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree.inference import Data, Posterior
-from bayestree.inference.settings import Stage, as_function
+from bayestree.inference.stage import Stage, as_function
 from bayestree.literature.tao.solvers import solver_for
 from bayestree.literature.tao.splits import (
     NodeSplit,

@@ -24,7 +24,7 @@ from bayestree.estimators._leaf_families import ShareLeaves
 from bayestree.estimators._parameters import Precision, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._settings import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from bayestree.inference.bounds import evaluate_elbo
+from bayestree.inference.elbo import evaluate_elbo
 from bayestree.inference.facets import polytope_guide
 from bayestree.inference.facets.bound import FacetPrior, bound, divergence, measure, refit
 from bayestree.inference.facets.guide import even_draws, fresh_draws

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi
-from bayestree.inference.bounds import evaluate_elbo
+from bayestree.inference.elbo import evaluate_elbo
 from bayestree.inference.facets import SearchOptions, improve_facets, polytope_guide
 from bayestree.inference.facets.bound import FacetPrior, Problem, divergence, join, refit
 from bayestree.inference.facets.likelihood import FixedSides, NodeRows

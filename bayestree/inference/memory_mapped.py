@@ -18,7 +18,6 @@ from bayestree._utils.arrays import AnyArray
 #: Numbers of memory-mapped rows that are in memory at a time: 256 MiB in double precision.
 HELD = 2**25
 PREFIX = ".rows."  # of temporary files, until they are unlinked
-
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 

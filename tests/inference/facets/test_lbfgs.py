@@ -1,9 +1,11 @@
+""""""
+
 import numpy as np
 import pytest
 import torch
 from scipy import optimize
 
-from bayestree.inference.lbfgs import minimise
+from bayestree.inference.facets.lbfgs import minimise
 from tests.inference.problems import normal
 
 

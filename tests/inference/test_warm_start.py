@@ -5,7 +5,7 @@ import torch
 
 from bayestree.distributions import LogWeibull
 from bayestree.inference import Data
-from bayestree.inference.memory import N_SIGNS, Memory, information
+from bayestree.inference.warm_start import N_SIGNS, Memory, information
 from bayestree.models import Categorical, Polytope, Priors, SoftTree
 from bayestree.models.priors.base import Moments
 from bayestree.topology import Topology

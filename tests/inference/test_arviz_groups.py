@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 
 from bayestree._utils import arviz_compat
-from bayestree.inference import Data, Posterior, Units, by_row
+from bayestree.inference import Data, Posterior, Units, pointwise
 from bayestree.inference.data import PART
 from bayestree.models import (
     Categorical,
@@ -99,10 +99,10 @@ def test_more_rows_than_are_scored_at_a_time(fitted):
     many = Data(*(torch.cat([column] * 30) for column in data))
     assert len(many.X) > PART
     one, all_of_them = (
-        by_row.log_likelihood(posterior.model, posterior.each(), rows) for rows in (data, many)
+        pointwise.log_likelihood(posterior.model, posterior.each(), rows) for rows in (data, many)
     )
     np.testing.assert_allclose(all_of_them, np.tile(one, 30), rtol=1e-10, atol=1e-12)
-    drawn = by_row.sample_y(posterior.model, posterior.each(), many.X.numpy(), 0)
+    drawn = pointwise.sample_y(posterior.model, posterior.each(), many.X.numpy(), 0)
     assert drawn.shape == (S, 30 * N)
 
 
@@ -163,7 +163,7 @@ def test_y_and_x_are_in_their_units(fitted):
 def test_predictive_draws_have_the_moments_of_the_posterior():
     init, data = problem(n=N)
     posterior = fit(init, data, epochs=5, n_draws=400)
-    drawn = by_row.sample_y(posterior.model, posterior.each(), data.X.numpy(), 0)
+    drawn = pointwise.sample_y(posterior.model, posterior.each(), data.X.numpy(), 0)
     mean = posterior.predictive(data.X.numpy())[0][:, 1]
     error = np.sqrt(mean * (1 - mean) / 400)
     assert (np.abs(drawn.mean(0) - mean) < 5 * error + 1e-9).all()
@@ -172,7 +172,7 @@ def test_predictive_draws_have_the_moments_of_the_posterior():
 def test_predictive_draws_of_reals_have_the_quantiles_of_the_posterior():
     posterior, X = posterior_of(Gaussian(), draws=4)
     each = [sites for sites in posterior.each() for _ in range(500)]
-    drawn = by_row.sample_y(posterior.model, each, X, 0)
+    drawn = pointwise.sample_y(posterior.model, each, X, 0)
     for level, bound in zip((0.2, 0.8), posterior.quantiles(X, np.array([0.2, 0.8])), strict=True):
         share = (drawn < bound).mean(0)
         assert (np.abs(share - level) < 4 * 0.4 / np.sqrt(len(each))).all()
@@ -182,7 +182,7 @@ def test_probabilities_that_float32_rounded_are_drawn_from():
     posterior, X = posterior_of(Categorical(200), draws=20, dtype=torch.float32)
     total = posterior.draws["leaf_probs"].astype(np.float64).sum(-1)
     assert np.abs(total - 1).max() > 1e-8
-    assert by_row.sample_y(posterior.model, posterior.each(), X, 0).max() < 200
+    assert pointwise.sample_y(posterior.model, posterior.each(), X, 0).max() < 200
 
 
 def test_draws_follow_their_seed(fitted):

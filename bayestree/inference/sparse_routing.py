@@ -1,6 +1,11 @@
-"""The nodes and leaves that matter for each row, found level by level, and sums over them.
+"""Sparse routing: the experts of a node are evaluated only for the rows that may reach it.
 
-Shapes: n rows, V nodes, L leaves, P pairs of a node and a row, Q pairs of a leaf and a row.
+In a large tree a row reaches few nodes with noticeable probability, so most pairs of a node and a
+row do not matter. Those that do are found level by level; their scores are batched matrix products
+of blocks, with gradients.
+
+Shapes: n rows, V nodes, K experts of d + 1 coefficients, L leaves, P pairs of a node and a row,
+Q pairs of a leaf and a row, B blocks of S rows of one node.
 """
 
 from collections.abc import Callable
@@ -14,15 +19,155 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 from bayestree import routing
-from bayestree.inference.expectation import levels, right_given_y
-from bayestree.inference.pairs import Evaluation, count_from
 from bayestree.models.soft_tree import SoftTree
+from bayestree.routing import levels, right_given_y
 from bayestree.topology import Topology
 
+NUMBERS = 2**22  # maximum number of feature values that are copied at a time without gradients
 ABSENT = -1e30  # log p(y | x) of a branch that is left out: exp gives 0, differences are finite
 
 
-class Table(NamedTuple):
+class Experts(NamedTuple):
+    """The experts of all nodes, or normal factors of their coefficients."""
+
+    log_weight: Tensor  # (V, K)
+    coefficient: Tensor  # (V, K, d + 1), the intercept last
+    variance: Tensor | None = None  # (V, K, d + 1)
+
+
+class PairBlocks(NamedTuple):
+    """Pairs as B blocks of S rows of one node, and what the gradient of their scores needs."""
+
+    node: Tensor  # (B,)
+    rows: Tensor  # X of the blocks, (B, S, d + 1)
+    silent: Tensor  # log P(no vote) of each expert, (B, K, S)
+    scale: Tensor | None  # standard deviations of the pre-activations, (B, K, S)
+    noise: Tensor | None  # standard normals, (B, K, S)
+
+
+class Evaluation:
+    """Scores of pairs as :func:`route` asks for them, and later their gradients.
+
+    ``X`` ends with a column of ones. If experts have variances, their coefficients are drawn afresh
+    for every row, with the standard normals that ``draw`` returns in the shape of a tensor. Without
+    ``keep`` there are no gradients, and memory is bounded.
+    """
+
+    def __init__(
+        self,
+        experts: Experts,
+        X: Tensor,
+        steepness: float,
+        draw: Callable[[Tensor], Tensor] = torch.randn_like,
+        *,
+        keep: bool = True,
+    ) -> None:
+        self.experts, self.X, self.steepness, self.draw = experts, X, steepness, draw
+        self.keep = keep
+        self.parts: list[PairBlocks] = []
+        self.entries: list[Tensor] = []  # scores of all entries of the blocks of each part
+        self.n_entries = 0
+
+    @torch.no_grad()
+    def log_odds(self, node: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-odds of going right (P,), and the places of the pairs among all entries.
+
+        Pairs of a node are adjacent.
+        """
+        block, block_row, slot = _blocks(node, row)
+        numbers = block_row.shape[1] * self.X.shape[1]
+        some = max(1, block.shape[0] if self.keep else NUMBERS // numbers)
+        parts = zip(block.split(some), block_row.split(some), strict=True)
+        entries = torch.cat([self._entries(*part) for part in parts])
+        start, self.n_entries = self.n_entries, self.n_entries + entries.shape[0]
+        return self.steepness * routing.log_odds(entries[slot]), slot + start
+
+    def _entries(self, block: Tensor, block_row: Tensor) -> Tensor:
+        """Scores of blocks of rows (B, S) of nodes (B,), shape (B S,)."""
+        rows, scale, noise = self.X[block_row], None, None
+        activation = torch.bmm(self.experts.coefficient[block], rows.mT)
+        if self.experts.variance is not None:
+            scale = torch.bmm(self.experts.variance[block], rows.square().mT).sqrt_()
+            noise = self.draw(scale)
+            activation.addcmul_(scale, noise)
+        score, silent = routing.vote_and_silence(activation, self.experts.log_weight[block])
+        if self.keep:
+            self.parts.append(PairBlocks(block, rows, silent, scale, noise))
+            self.entries.append(score.reshape(-1))
+        return score.reshape(-1)
+
+    def scores(self, slot: Tensor) -> Tensor:
+        """Scores of the pairs at places (P,), differentiable in the experts."""
+        return _Scores.apply(self, slot, *self.experts)
+
+
+def _blocks(node: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs (P,), of which those of a node are adjacent, as B blocks of S rows of one node.
+
+    Returns the nodes (B,), the rows (B, S), padded with row 0, and the place of each pair (P,)
+    among the B S entries.
+    """
+    nodes, group, count = torch.unique_consecutive(node, return_inverse=True, return_counts=True)
+    # Smaller blocks cost more copies of the coefficients, larger ones more padding.
+    typical = node.shape[0] // max(nodes.shape[0], 1)
+    size = min(64, max(8, 2 ** typical.bit_length() // 2))
+    blocks = (count + (size - 1)).div_(size, rounding_mode="floor")
+    # The entries of a node begin where the blocks of the nodes before it end.
+    shift = size * (blocks.cumsum(0) - blocks) - (count.cumsum(0) - count)
+    slot = shift[group] + count_from(0, node)
+    block = nodes.repeat_interleave(blocks)
+    padded = row.new_zeros(block.shape[0] * size).index_copy_(0, slot, row)
+    return block, padded.view(-1, size), slot
+
+
+class _Scores(torch.autograd.Function):
+    """The scores found by an evaluation; their gradients go back part by part.
+
+    With a = m + sqrt(v) z and s = sum_k r_k softplus(a_k): ds/da = r (1 - exp(silent)),
+    da/dv = z / (2 sqrt(v)), and ds/d log r = -r silent.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        evaluation: Evaluation,
+        slot: Tensor,
+        log_weight: Tensor,
+        coefficient: Tensor,
+        variance: Tensor | None,
+    ) -> Tensor:
+        ctx.evaluation = evaluation
+        ctx.save_for_backward(slot, log_weight, coefficient, variance)
+        return torch.cat(evaluation.entries)[slot]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        slot, log_weight, coefficient, variance = ctx.saved_tensors
+        evaluation: Evaluation = ctx.evaluation
+        down = grad.new_zeros(evaluation.n_entries).index_copy_(0, slot, -grad)
+        sizes = [entries.shape[0] for entries in evaluation.entries]
+        weight = log_weight.exp()
+        of_weight, of_coefficient = torch.zeros_like(log_weight), torch.zeros_like(coefficient)
+        of_variance = None if variance is None else torch.zeros_like(variance)
+        for part, entries in zip(evaluation.parts, down.split(sizes), strict=True):
+            node, rows, silent, scale, noise = part
+            slope = entries.view(rows.shape[0], 1, rows.shape[1])
+            of_weight.index_add_(0, node, (silent * slope).sum(-1))
+            of_activation = torch.expm1(silent).mul_(slope).mul_(weight[node].unsqueeze(-1))
+            of_coefficient.index_add_(0, node, torch.bmm(of_activation, rows))
+            if of_variance is not None and scale is not None and noise is not None:
+                of_spread = of_activation.mul_(noise).div_(scale).mul_(0.5)
+                of_variance.index_add_(0, node, torch.bmm(of_spread, rows.square()))
+        return None, None, of_weight * weight, of_coefficient, of_variance
+
+
+def count_from(start: int, like: Tensor) -> Tensor:
+    """Consecutive integers from ``start``, one for each entry of a tensor."""
+    return torch.arange(start, start + like.shape[0], device=like.device)
+
+
+class DensityTable(NamedTuple):
     """log p(y | leaf) of every row, and the maximum over the leaves below each node."""
 
     value: Tensor  # (V + L, c), the leaves last; c classes, or one column for each row
@@ -92,7 +237,9 @@ class _Step(NamedTuple):
 
 
 @torch.no_grad()
-def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: float) -> Paths:
+def route(
+    evaluation: Evaluation, table: DensityTable, topology: Topology, tolerance: float
+) -> Paths:
     """Find the pairs that matter for p(y | x).
 
     P(node | x) times the largest density below a node bounds the contribution of the branch to
@@ -162,7 +309,7 @@ def _children(topology: Topology, device: torch.device) -> Tensor:
 
 
 def _descend(
-    evaluation: Evaluation, table: Table, child: Tensor, topology: Topology
+    evaluation: Evaluation, table: DensityTable, child: Tensor, topology: Topology
 ) -> tuple[list[_Step], Tensor]:
     """Follow one path of each row, always to the side that may contribute more to p(y | x).
 
@@ -191,7 +338,7 @@ def _descend(
     return steps, lower
 
 
-class Membership(NamedTuple):
+class PathMembership(NamedTuple):
     """Posterior over the paths, as in ``expectation``."""
 
     log_likelihood: Tensor  # log p(y | x), (n,)
@@ -201,7 +348,7 @@ class Membership(NamedTuple):
 
 
 @torch.no_grad()
-def memberships(odds: Tensor, paths: Paths, table: Table) -> Membership:
+def memberships(odds: Tensor, paths: Paths, table: DensityTable) -> PathMembership:
     """Posterior over the paths from log-odds of going right (P,): a pass up and a pass down."""
     n_pairs, n_rows = odds.shape[0], table.column.shape[0]
     ends = table.at(paths.leaf, paths.leaf_row)
@@ -217,25 +364,30 @@ def memberships(odds: Tensor, paths: Paths, table: Table) -> Membership:
         here = mass[level]
         to_right = here * right[level]
         mass[paths.below[:, level]] = torch.stack((here - to_right, to_right))
-    return Membership(log_likelihood, right, mass[:n_pairs], mass[n_pairs + 1 :])
+    return PathMembership(log_likelihood, right, mass[:n_pairs], mass[n_pairs + 1 :])
 
 
-def log_likelihood(
-    score: Tensor, paths: Paths, table: Table, weights: Tensor, steepness: float
+def path_log_likelihood(
+    score: Tensor, paths: Paths, table: DensityTable, weights: Tensor, steepness: float
 ) -> tuple[Tensor, Tensor]:
     """Sum over rows of log p(y | x), a scalar, and P(leaf | x, y) of the leaves, shape (Q,).
 
     From the scores (P,) of the pairs; the sum is differentiable in them.
     """
-    return _LogLikelihood.apply(score, paths, table, weights, steepness)
+    return _PathLogLikelihood.apply(score, paths, table, weights, steepness)
 
 
-class _LogLikelihood(torch.autograd.Function):
+class _PathLogLikelihood(torch.autograd.Function):
     """The slope along the log-odds is that of the expected log-likelihood of EM (E2EDT, eq. 14)."""
 
     @staticmethod
     def forward(
-        ctx: Any, score: Tensor, paths: Paths, table: Table, weights: Tensor, steepness: float
+        ctx: Any,
+        score: Tensor,
+        paths: Paths,
+        table: DensityTable,
+        weights: Tensor,
+        steepness: float,
     ) -> tuple[Tensor, Tensor]:
         odds = steepness * routing.log_odds(score)
         member = memberships(odds, paths, table)

@@ -1,10 +1,12 @@
+""""""
+
 import subprocess
 import sys
 
 import torch
 
 from bayestree._utils.state import capture, from_bytes, restore, to_bytes
-from bayestree.inference.adam import Adam
+from bayestree.inference.training import Adam
 
 CURVATURE = torch.tensor([[1.0, 30.0], [0.1, 5.0]], dtype=torch.float64)
 
@@ -53,7 +55,7 @@ def test_a_restored_optimiser_goes_on_with_the_same_numbers():
 
 def test_it_does_not_import_the_compiler():
     code = (
-        "import sys, torch; from bayestree.inference.adam import Adam\n"
+        "import sys, torch; from bayestree.inference.training import Adam\n"
         "value = torch.ones(2, requires_grad=True); one = Adam([value])\n"
         "one.zero_grad(); value.sum().backward(); one.step()\n"
         "sys.exit('torch._dynamo' in sys.modules)"

@@ -1,6 +1,7 @@
 """Sparse routing against the dense computation of the same quantities."""
 
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
@@ -10,19 +11,33 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.inference import Data, by_row, pairs, sparse, svi
+from bayestree.inference import Data, pointwise, sparse_routing, svi, training
 from bayestree.inference import map as fit_map
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.map import Point
-from bayestree.inference.pairs import Evaluation, Experts
-from bayestree.inference.paths import Table, log_likelihood, memberships, route
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.sparse_routing import (
+    DensityTable,
+    Evaluation,
+    Experts,
+    memberships,
+    path_log_likelihood,
+    route,
+)
 from bayestree.inference.training import leaf_sums
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
 from tests.sampling import quickly
 
-ALWAYS = mock.patch.object(sparse, "pays", return_value=True)
+
+@contextmanager
+def always_sparse():
+    """Use sparse routing wherever it is possible."""
+    with (
+        mock.patch.object(pointwise, "pays", return_value=True),
+        mock.patch.object(training, "pays", return_value=True),
+    ):
+        yield
 
 
 def random_topology(n_nodes, rng):
@@ -68,7 +83,7 @@ def explored(model, sites, data, tolerance, steepness=None):
     coefficient = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), -1)
     experts = Experts(log_weight, coefficient)
     evaluation = Evaluation(experts, ones, steepness or model.steepness, keep=False)
-    table = Table.of(lambda y: model.leaf.log_density(sites, y), data.y, model, ones)
+    table = DensityTable.of(lambda y: model.leaf.log_density(sites, y), data.y, model, ones)
     return evaluation, route(evaluation, table, model.topology, tolerance), table
 
 
@@ -125,13 +140,15 @@ def test_gradients_agree_with_finite_differences():
     experts = Experts(sites["log_weight"], coefficient, 0.1 + torch.rand_like(coefficient))
     # Without a tolerance all pairs are evaluated, in the same order and with the same noise.
     ones = data.with_ones().X
-    table = Table.of(lambda y: model.leaf.log_density(sites, y), data.y, model, ones)
+    table = DensityTable.of(lambda y: model.leaf.log_density(sites, y), data.y, model, ones)
 
     def value(*experts):
         torch.manual_seed(1)
         evaluation = Evaluation(Experts(*experts), ones, 2.0)
         paths = route(evaluation, table, model.topology, 0.0)
-        return log_likelihood(evaluation.scores(paths.slot), paths, table, data.weights, 2.0)[0]
+        return path_log_likelihood(evaluation.scores(paths.slot), paths, table, data.weights, 2.0)[
+            0
+        ]
 
     inputs = tuple(part.clone().requires_grad_() for part in experts)
     assert torch.autograd.gradcheck(value, inputs)
@@ -163,21 +180,21 @@ def test_the_bound_of_the_guide_is_that_of_the_dense_step(centred):
 def test_predictions_and_densities_are_those_of_the_dense_tree(leaf):
     model, sites, data = problem(40, 500, leaf=leaf)
     dense = model.leaf_log_probs(sites, data.X).exp()
-    with ALWAYS:
-        (routed,) = sparse.leaf_probs(model, sites, [data.X])
-        rows = sparse.log_likelihood_rows(model, sites, data)
-        joint = by_row.log_joint(model.collapsed(), with_shrinkage(sites), data)
+    with always_sparse():
+        (routed,) = pointwise.leaf_probs(model, sites, [data.X])
+        rows = pointwise.log_likelihood_rows(model, sites, data)
+        joint = pointwise.log_joint(model.collapsed(), with_shrinkage(sites), data)
         sums = leaf_sums(model, sites, data)
     torch.testing.assert_close(routed.sum(1), torch.ones(500).double())
-    assert float((routed - dense).abs().max()) <= sparse.EXACT
+    assert float((routed - dense).abs().max()) <= pointwise.EXACT
     exact = model.log_likelihood_rows(sites, data.X, data.y)
-    assert float((rows - exact).abs().max()) <= 1.1 * sparse.EXACT
+    assert float((rows - exact).abs().max()) <= 1.1 * pointwise.EXACT
     assert joint == pytest.approx(
-        float(model.log_joint(with_shrinkage(sites), *data)), abs=500 * 2 * sparse.EXACT
+        float(model.log_joint(with_shrinkage(sites), *data)), abs=500 * 2 * pointwise.EXACT
     )
     statistics = model.leaf.statistics(data.for_leaf(model.leaf).y, data.weights)
     largest = float(statistics.abs().sum())
-    assert float((sums - dense.T @ statistics).abs().max()) <= sparse.EXACT * largest
+    assert float((sums - dense.T @ statistics).abs().max()) <= pointwise.EXACT * largest
 
 
 def with_shrinkage(sites):
@@ -188,27 +205,27 @@ def test_impossible_classes_have_no_likelihood_and_no_nan():
     model, sites, data = problem(10, 30)
     sites["leaf_probs"] = torch.tensor([1.0, 0.0, 0.0]).double().expand(11, 3)
     data = data._replace(y=torch.arange(30) % 2)
-    with ALWAYS:
-        rows = sparse.log_likelihood_rows(model, sites, data)
+    with always_sparse():
+        rows = pointwise.log_likelihood_rows(model, sites, data)
     assert torch.equal(rows.isneginf(), data.y == 1)
     torch.testing.assert_close(rows[data.y == 0], torch.zeros(15).double(), atol=1e-5, rtol=0)
 
 
 def test_the_deterministic_tree_and_no_rows_are_evaluated_densely():
     model, sites, data = problem(10, 30, steepness=math.inf)
-    with ALWAYS:
-        (routed,) = sparse.leaf_probs(model, sites, [data.X])
-        nothing = sparse.log_likelihood_rows(model, sites, data.take(torch.arange(0)))
+    with always_sparse():
+        (routed,) = pointwise.leaf_probs(model, sites, [data.X])
+        nothing = pointwise.log_likelihood_rows(model, sites, data.take(torch.arange(0)))
     torch.testing.assert_close(routed, model.leaf_log_probs(sites, data.X).exp())
     assert nothing.shape == (0,)
 
 
 def test_results_do_not_depend_on_the_size_of_copies():
     model, sites, data = problem(20, 200)
-    with ALWAYS:
-        (whole,) = sparse.leaf_probs(model, sites, [data.X])
-        with mock.patch.object(pairs, "NUMBERS", 100):
-            (pieces,) = sparse.leaf_probs(model, sites, [data.X])
+    with always_sparse():
+        (whole,) = pointwise.leaf_probs(model, sites, [data.X])
+        with mock.patch.object(sparse_routing, "NUMBERS", 100):
+            (pieces,) = pointwise.leaf_probs(model, sites, [data.X])
     torch.testing.assert_close(pieces, whole)
 
 
@@ -242,7 +259,7 @@ def fits(method, tolerance, seeds, stat):
 
 def test_a_map_fit_takes_the_dense_steps():
     dense = fits(fit_map, 0.0, [0], "log_joint")
-    with ALWAYS:
+    with always_sparse():
         routed = fits(fit_map, 1e-9, [0], "log_joint")
     np.testing.assert_allclose(routed, dense, rtol=1e-5)
 
@@ -251,7 +268,7 @@ def test_a_map_fit_takes_the_dense_steps():
 def test_svi_reaches_the_dense_bound():
     seeds = range(6)
     dense = fits(svi, 0.0, seeds, "final_elbo")
-    with ALWAYS:
+    with always_sparse():
         routed = fits(svi, 1e-6, seeds, "final_elbo")
     error = math.sqrt((dense.var(ddof=1) + routed.var(ddof=1)) / len(seeds))
     # Six errors of a difference of means of six are exceeded in one of 7,000 runs (t, 10 degrees).

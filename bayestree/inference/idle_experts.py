@@ -1,4 +1,6 @@
-"""Resets of idle experts to the prior during a variational fit, kept if they raise its bound.
+"""Idle experts: their removal before sampling, and their resets during a variational fit.
+
+Resets to the prior are kept if they raise the bound.
 
 A fit that spreads the votes of a node over redundant experts is a local optimum: each pays its
 divergence, and none can leave the others its share of the votes without a loss on the way. Leaving
@@ -17,21 +19,30 @@ difference.
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bayestree import routing
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.seed import forked
 from bayestree.distributions import nearest_weibull
-from bayestree.inference.bounds import ELBO_ROWS, objective_estimates, sample
 from bayestree.inference.data import Data
-from bayestree.inference.expectation import levels, right_given_y
+from bayestree.inference.draws import Arrays
+from bayestree.inference.elbo import ELBO_ROWS, objective_estimates, sample
+from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.harden import needed_nodes
+from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import Ascent
+from bayestree.models.splits import joined
+from bayestree.routing import levels, right_given_y
 from bayestree.topology import Topology
 
 STRETCH = 0.05  # share of the epochs between proposals
@@ -39,6 +50,7 @@ DRAWS = 4  # of which losses and divergences are averages
 NEGLIGIBLE = 0.3  # nats: all experts that lose less, but of the others one in each node
 MIN_GAIN = 2.0  # nats that the reset of an expert of negligible loss saves
 MARGIN = 2.0  # standard errors by which the bound must rise
+MIN_EXPERTS, SPARE = 4, 2.0  # experts that remain: at least, and in units of the facets in use
 
 
 @torch.no_grad()
@@ -87,7 +99,7 @@ def divergences(guide: PolytopeGuide) -> Tensor:
 
 
 @torch.no_grad()
-def idle_experts(guide: PolytopeGuide, data: Data, steepness: float, kl_weight: float) -> Tensor:
+def find_idle(guide: PolytopeGuide, data: Data, steepness: float, kl_weight: float) -> Tensor:
     """Mask (V, K) of the experts whose reset saves more divergence than it loses likelihood.
 
     In each node, the experts of negligible loss, and of the others the one that gains most.
@@ -144,7 +156,7 @@ class Rival:
 
     def _propose(self, steepness: float) -> None:
         guide = self.ascent.module.eval()
-        idle = idle_experts(guide, self.ascent.data, steepness, self.ascent.weight)
+        idle = find_idle(guide, self.ascent.data, steepness, self.ascent.weight)
         guide.train()
         self.n_reset = int(idle.sum())
         if self.n_reset:
@@ -193,3 +205,75 @@ def _follow(fit: Ascent, other: Ascent) -> None:
     """Continue a fit from the state of another."""
     fit.module.load_state_dict(other.module.state_dict())
     fit.optimiser.load_state_dict(other.optimiser.state_dict())
+
+
+def without_idle(posterior: Posterior, data: Data) -> Posterior:
+    """The posterior without the nodes and experts that its point estimate does not use.
+
+    A node that the deterministic tree would not keep is replaced by the child that receives more
+    rows. The number of experts in a node falls to twice the largest number of facets in use, but
+    at least 4, with the same gamma process truncated there; those of the largest votes remain.
+    The posterior is returned unchanged if its tree needs no node.
+    """
+    model = posterior.model
+    limits = GrowthLimits(max_depth=model.topology.depth, min_leaf=1)
+    needed = needed_nodes(posterior, data, limits)
+    if not needed.any():
+        return posterior
+    sites = posterior.point_sites(data.X)
+    with torch.no_grad():
+        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
+    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
+    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
+    votes = _largest_votes(posterior, data)[nodes]
+    in_use = int((votes > routing.LOG2).sum(1).max())
+    n_experts = min(model.split.n_experts, max(MIN_EXPERTS, int(SPARE * in_use)))
+    experts = np.sort(np.argsort(-votes, axis=1, kind="stable")[:, :n_experts], axis=1)
+    split: Any = model.split  # a split of one expert has no such field
+    if n_experts < split.n_experts:
+        split = replace(split, n_experts=n_experts)
+
+    def selected(arrays: Arrays, lead: int) -> dict[str, NDArray[Any]]:
+        known = model.dimensions.items()
+        return {
+            name: _selected(arrays[name], dimensions, lead, nodes, experts, leaves)
+            for name, dimensions in known
+            if name in arrays
+        }
+
+    return replace(
+        posterior,
+        model=model.with_(topology=topology, split=split),
+        draws=selected(posterior.draws, 2),
+        point=selected(posterior.point, 0),
+    )
+
+
+def _largest_votes(posterior: Posterior, data: Data) -> FloatArray:
+    """Largest vote r softplus(beta . x + b) of each expert over the rows, shape (V, K)."""
+    sites = posterior.point_sites(data.X)
+    coefficient = joined(sites)
+    tops = [coefficient.flatten(0, 1) @ part.X.T for part in data.parts(ones=True)]
+    top = torch.stack([each.amax(1) for each in tops]).amax(0).view(coefficient.shape[:2])
+    weight = torch.as_tensor(posterior.weight()).to(top)
+    return (weight * torch.nn.functional.softplus(top)).numpy(force=True).astype(np.float64)
+
+
+def _selected(
+    values: NDArray[Any],
+    dimensions: Sequence[str],
+    lead: int,
+    nodes: IntArray,
+    experts: IntArray,
+    leaves: IntArray,
+) -> NDArray[Any]:
+    """Entries of a site of these dimensions, after ``lead`` others."""
+    if "node" in dimensions:
+        values = values.take(nodes, axis=lead)
+    if "leaf" in dimensions:
+        values = values.take(leaves, axis=lead)
+    if "expert" in dimensions:
+        after = values.ndim - lead - 2
+        places = experts.reshape((1,) * lead + experts.shape + (1,) * after)
+        values = np.take_along_axis(values, places, axis=lead + 1)
+    return values

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
-from bayestree.inference.sparse import leaf_probs
+from bayestree.inference.pointwise import leaf_probs
 from bayestree.inference.training import leaf_sums
 from bayestree.models.priors.base import Moments
 from bayestree.models.sites import Sites

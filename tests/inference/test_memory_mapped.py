@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bayestree.inference import Data, GrowthLimits, grow, harden, scratch
-from bayestree.inference.scratch import mapped_tensor, scratch_in
+from bayestree.inference import Data, GrowthLimits, grow, harden, memory_mapped
+from bayestree.inference.memory_mapped import mapped_tensor, scratch_in
 from bayestree.inference.training import summed
 from bayestree.models import Categorical, Gaussian, named
 from bayestree.models.leaves import Leaf
@@ -20,7 +20,7 @@ N, WIDTH = 1000, 3
 @pytest.fixture
 def held(monkeypatch):
     """At most 900 numbers of mapped rows are in memory: 300 rows, and 37 in a shuffle."""
-    monkeypatch.setattr(scratch, "HELD", 900)
+    monkeypatch.setattr(memory_mapped, "HELD", 900)
     monkeypatch.setattr("bayestree.inference.data.BLOCK", 4 * WIDTH * 8)  # four rows
 
 
@@ -51,8 +51,8 @@ class TestMappedTensor:
             tensor = mapped_tensor((5, 2), torch.float32)
         assert tensor.shape == (5, 2)
         assert not tensor.any()
-        assert scratch.is_mapped(tensor[1:])
-        assert not scratch.is_mapped(tensor.clone())
+        assert memory_mapped.is_mapped(tensor[1:])
+        assert not memory_mapped.is_mapped(tensor.clone())
         assert list(tmp_path.iterdir()) == []
 
     def test_full_disk(self, monkeypatch, tmp_path):
@@ -124,7 +124,7 @@ def test_ones_are_added_to_each_part(size):
 def test_sum_of_many_terms(monkeypatch):
     terms = torch.arange(60.0).view(10, 6)
     assert torch.equal(summed(iter(terms)), terms.sum(0))
-    monkeypatch.setattr(scratch, "HELD", 13)
+    monkeypatch.setattr(memory_mapped, "HELD", 13)
     assert torch.equal(summed(iter(terms)), terms.sum(0))
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 DESCENT, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
 MIN_CURVATURE = 1e-10  # minimum cosine between step and gradient change of a stored pair
 ROUNDING = 1e-13  # relative increases of the value below this are ignored
-
 #: ``objective(points, which) -> (values, gradients)`` for the problems ``which``.
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 

@@ -1,8 +1,11 @@
-"""Conversion of a posterior to ArviZ groups with named dimensions, coordinates and attributes."""
+"""A posterior as ArviZ groups with named dimensions, coordinates and attributes."""
 
+import json
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -13,15 +16,15 @@ from torch import Tensor
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.progress import steps_of
-from bayestree.inference import by_row
-from bayestree.inference.attributes import attributes_of
+from bayestree._version import __version__
+from bayestree.inference import pointwise
 from bayestree.inference.data import UNUSED, Data, Units
 from bayestree.inference.draws import Arrays, Draws
-from bayestree.inference.labels import Labels
 from bayestree.models.soft_tree import SoftTree, improper_priors, sample_prior, site_names
+from bayestree.topology import Topology
 
+PACKAGES = ("arviz", "numpy", "pyro-ppl", "torch", "xarray")
 DRAWS = ("chain", "draw")
-
 #: Dimensions of recorded quantities other than (chain, draw).
 STATS: dict[str, tuple[str, ...]] = {
     "elbo": ("step",),
@@ -39,6 +42,113 @@ STATS: dict[str, tuple[str, ...]] = {
     "rows": (),
     "changes": ("chain", "temperature", "move"),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Coordinates by dimension; rows are numbered by default."""
+
+    topology: Topology
+    features: Sequence[str]
+    classes: Sequence[str]
+    rows: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        posterior: Draws,
+        feature_names: Sequence[str] = (),
+        class_names: Sequence[str] = (),
+        rows: NDArray[np.int64] | None = None,
+    ) -> "Labels":
+        """Labels of a posterior's draws; by default ``x0``, ... and ``0``, ...."""
+        if "hyperplane" not in posterior.draws:
+            raise TypeError(
+                "The dimensions of draws are experts and features, which the splits of this "
+                f"posterior do not have: {posterior.model.split!r}; use posterior.draws."
+            )
+        n_features = posterior.draws["hyperplane"].shape[-1]
+        n_classes = posterior.model.leaf.n_classes
+        _check_length("feature_names", feature_names, n_features)
+        _check_length("class_names", class_names, n_classes)
+        return cls(
+            posterior.model.topology,
+            feature_names or [f"x{j}" for j in range(n_features)],
+            class_names or [str(number) for number in range(n_classes)],
+            rows,
+        )
+
+    def dataset(self, variables: Mapping[str, Any]) -> xr.Dataset:
+        """Create a dataset of variables with the coordinates of their dimensions."""
+        found = xr.Dataset(dict(variables))
+        return found.assign_coords(
+            {dim: (dim, self._labels(str(dim), length)) for dim, length in found.sizes.items()}
+        )
+
+    def _labels(self, dim: str, length: int) -> NDArray[Any]:
+        named: dict[str, Sequence[str]] = {
+            "node": self.topology.node_labels,
+            "leaf": self.topology.leaf_labels,
+            "side": ("left", "right"),
+            "feature": self.features,
+            "class": self.classes,
+        }
+        if dim in named:
+            return np.array(named[dim], dtype=np.str_)
+        return np.arange(length) if dim != "row" or self.rows is None else self.rows
+
+
+def _check_length(name: str, names: Sequence[str], length: int) -> None:
+    if len(names) not in (0, length):
+        raise ValueError(
+            f"{name} must have {length} entries, as many as the draws, got {len(names)}."
+        )
+
+
+def attributes_of(posterior: Draws) -> dict[str, Any]:
+    """Provenance of the draws, as strings and numbers that netCDF can store."""
+    model = posterior.model
+    versions = {"python": platform.python_version(), "bayestree": __version__}
+    versions |= {name: version(name) for name in PACKAGES}
+    return {
+        "inference_library": "bayestree",
+        "inference_library_version": __version__,
+        "inference": posterior.inference,
+        "settings": json.dumps(dict(posterior.settings), default=str),
+        "split": type(model.split).__name__,
+        "steepness": float(model.steepness),
+        "model": json.dumps(model_card(model)),
+        "versions": json.dumps(versions),
+        "scale": "draws are on standardised features (and y, for regression): see constant_data",
+    }
+
+
+def model_card(model: SoftTree) -> dict[str, Any]:
+    """Parts of a model with all their numbers, as plain values for JSON."""
+    return {
+        "split": _card(model.split),
+        "priors": {
+            "weight": _card(model.priors.weight) if model.split.weighted else None,
+            "hyperplane": _card(model.priors.hyperplane),
+        },
+        "leaf": _card(model.leaf),
+        "likelihood": model.likelihood,
+        "steepness": float(model.steepness),
+        **({"monotone": list(model.monotone)} if any(model.monotone) else {}),
+    }
+
+
+def _card(part: Any) -> dict[str, Any]:
+    """Name and numbers of a part; a user-defined part may have none."""
+    named = fields(part) if is_dataclass(part) else ()
+    return {"name": type(part).__name__} | {f.name: _plain(getattr(part, f.name)) for f in named}
+
+
+def _plain(value: Any) -> Any:
+    """A field of a part; parts of parts have cards of their own."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return _card(value) if is_dataclass(value) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +192,7 @@ class Conversion:
         """Weighted log-density of each row of y in its units."""
         data = self._rows
         each = steps_of(self.posterior.each(), "log-likelihood of draws")
-        terms = by_row.log_likelihood(self.model, each, data)
+        terms = pointwise.log_likelihood(self.model, each, data)
         terms -= data.weights.numpy(force=True) * np.log(self._units.y_scale).sum()
         return self._observations(self.posterior.draws, terms)
 
@@ -134,7 +244,7 @@ class Conversion:
             stats["lp"] = stats["log_p"]
         elif "lp" not in stats and self.data is not None and not self._missing_sites:
             data = self.data._replace(X=self.data.X[:, self._used])
-            terms = [by_row.log_joint(self.model, s, data) for s in self._each_in_use]
+            terms = [pointwise.log_joint(self.model, s, data) for s in self._each_in_use]
             stats["lp"] = self._by_draw(terms)
             if "log_q" in stats:
                 stats["log_p"] = stats["lp"]
@@ -191,7 +301,7 @@ class Conversion:
         """A draw of y for each row and each draw of the parameters."""
         X, known = self._rows.X.numpy(force=True), self.model.leaf.known(self._rows.y)
         draws_of_y = steps_of(each, "predictive draws")
-        values = by_row.sample_y(self.model, draws_of_y, X, self.seed, known)
+        values = pointwise.sample_y(self.model, draws_of_y, X, self.seed, known)
         return self._observations(draws, self._in_units(values))
 
     def _observations(self, draws: Arrays, values: NDArray[Any]) -> xr.Dataset:
