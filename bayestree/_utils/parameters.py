@@ -122,7 +122,7 @@ class Parameter:
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
-        """Validates values in Python, after :func:`plain`."""
+        """Validates values in Python, after :func:`_plain`."""
         config = ConfigDict(strict=True, arbitrary_types_allowed=True)
         return TypeAdapter(self.annotation, config=config)
 
@@ -146,7 +146,7 @@ class Parameter:
     def check(self, value: Any) -> None:
         """Raise ParameterError if the value is invalid."""
         try:
-            self.adapter.validate_python(plain(value))
+            self.adapter.validate_python(_plain(value))
         except ValidationError:
             expected = self.expected
             if isinstance(value, float) and not math.isfinite(value):
@@ -278,16 +278,16 @@ def entries(cls: type) -> str:
     return "\n".join(found)
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return the value with Python numbers instead of NumPy's, and tuples instead of lists."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return _plain(value.tolist())
     if isinstance(value, tuple | list):
-        return tuple(plain(one) for one in value)
+        return tuple(_plain(one) for one in value)
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: _plain(one) for key, one in value.items()}
     return value
 
 

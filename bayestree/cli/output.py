@@ -128,10 +128,10 @@ def run_and_print(
         display=display(quiet=quiet or as_json),
         command=command_line(),
     )
-    print_run(done, as_json=as_json, quiet=quiet)
+    _print_run(done, as_json=as_json, quiet=quiet)
 
 
-def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
+def _print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
     """Print the results of a finished run and its files."""
     from bayestree.runs.store import REPORT
 
@@ -149,12 +149,12 @@ def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
         return
     if not quiet:
         _print_tree(run)
-    print(f"written to {relative(run.folder)}: {', '.join(files)}")
+    print(f"written to {_relative(run.folder)}: {', '.join(files)}")
     if REPORT in files and not quiet:
-        print(f"to read the report, open {relative(run.folder / REPORT)} in a browser")
+        print(f"to read the report, open {_relative(run.folder / REPORT)} in a browser")
 
 
-def relative(path: Path) -> Path:
+def _relative(path: Path) -> Path:
     """Return a path relative to the current folder, if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
@@ -166,7 +166,7 @@ def _print_tree(run: "Run") -> None:
     metrics = run.metrics
     print(*score_lines(metrics), sep="\n", end="\n\n")
     if metrics["leaves"] > MAX_PRINTED:
-        print(f"{metrics['leaves']} leaves: see {relative(run.folder) / TREE}\n")
+        print(f"{metrics['leaves']} leaves: see {_relative(run.folder) / TREE}\n")
     else:
         print((run.folder / TREE).read_text(encoding="utf-8"))
     if (run.folder / FACETS).is_file():

@@ -12,7 +12,7 @@ from bayestree.cli.options import FolderArgument, Force, Json, TableOut
 from bayestree.cli.output import PAGE, check_output, display, print_json, records, write_table
 
 if TYPE_CHECKING:
-    from bayestree.runs.rows import Prepared
+    from bayestree.runs.rows import RunRows
     from bayestree.runs.store import Run
 
 
@@ -171,7 +171,7 @@ def report(
             print(f"written to {page}: open it in a browser")
 
 
-def _rows(run: "Run") -> "Prepared":
+def _rows(run: "Run") -> "RunRows":
     try:
         return run.rows()
     except InputError as error:

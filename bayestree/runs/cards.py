@@ -13,10 +13,10 @@ from bayestree.estimators.registry import TASKS
 from bayestree.runs.configuration import abbreviated, resolve_path
 from bayestree.runs.toml import read_toml
 
-Kind = Literal["model", "inference"]
+CardKind = Literal["model", "inference"]
 
 #: Folder of each kind of card, in a checkout and in an installed package.
-FOLDERS: dict[Kind, str] = {"model": "models", "inference": "inference"}
+FOLDERS: dict[CardKind, str] = {"model": "models", "inference": "inference"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Card:
     """
 
     name: str
-    kind: Kind
+    kind: CardKind
     path: Path
     tree: Any = None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Card:
         return " ".join(line.lstrip("# ") for line in comment).partition(" Values are")[0]
 
 
-def cards(kind: Kind | None = None) -> list[Card]:
+def cards(kind: CardKind | None = None) -> list[Card]:
     """Return the cards of the package, model cards first, sorted by name."""
     return [
         read_card(path, each, name=path.stem)
@@ -56,7 +56,12 @@ def cards(kind: Kind | None = None) -> list[Card]:
 
 
 def find_card(
-    name: Any, kind: Kind, *, folder: Path = Path(), root: str | Path | None = None, where: str = ""
+    name: Any,
+    kind: CardKind,
+    *,
+    folder: Path = Path(),
+    root: str | Path | None = None,
+    where: str = "",
 ) -> Card:
     """Return a card of the package by its name, or any card by its path.
 
@@ -94,7 +99,7 @@ def find_any(name: str, *, where: str = "") -> Card:
     return named[found[0]]
 
 
-def read_card(path: Path, kind: Kind, *, name: str | None = None) -> Card:
+def read_card(path: Path, kind: CardKind, *, name: str | None = None) -> Card:
     """Read a card; its values are not checked."""
     content = read_toml(path, f"{kind} card")
     tree = content.pop("tree", None) if kind == "model" else None
@@ -102,7 +107,7 @@ def read_card(path: Path, kind: Kind, *, name: str | None = None) -> Card:
     return Card(name or str(path), kind, path, tree, content, by_task)
 
 
-def _folder(kind: Kind) -> Path:
+def _folder(kind: CardKind) -> Path:
     """Folder of the cards: inside an installed package, next to the package in a checkout."""
     package = Path(str(files("bayestree")))
     inside = package / "cards" / FOLDERS[kind]

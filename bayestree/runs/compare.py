@@ -16,24 +16,24 @@ from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
 from bayestree.protocols import Mode, has_draws, has_evidence, modes_of
 from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows
-from bayestree.runs.rows import Prepared
+from bayestree.runs.rows import RunRows
 from bayestree.runs.store import Run
 
 
-class Gap(NamedTuple):
+class _Gap(NamedTuple):
     """Total difference between the scores of two runs, and its standard error."""
 
     total: float
     se: float
 
     @classmethod
-    def of(cls, differences: FloatArray) -> "Gap":
+    def of(cls, differences: FloatArray) -> "_Gap":
         n = len(differences)
         se = float(np.sqrt(n) * differences.std(ddof=1)) if n > 1 else np.nan
         return cls(float(differences.sum()), se)
 
 
-class HeldOutScores(NamedTuple):
+class _HeldOutScores(NamedTuple):
     """Scores of the held-out rows by run (higher is better), and their kind."""
 
     in_nats: bool
@@ -49,8 +49,8 @@ class HeldOutScores(NamedTuple):
 
 
 def held_out_scores(
-    estimators: Mapping[str, Any], prepared: Mapping[str, Prepared]
-) -> HeldOutScores | None:
+    estimators: Mapping[str, Any], prepared: Mapping[str, RunRows]
+) -> _HeldOutScores | None:
     """Return the log scores of the held-out rows, or squared errors if a run has no density of y.
 
     None if no rows were held out, or for rates without densities.
@@ -60,17 +60,17 @@ def held_out_scores(
     scores = {name: _log_scores(one, prepared[name]) for name, one in estimators.items()}
     logs = {name: rows for name, rows in scores.items() if rows is not None}
     if len(logs) == len(scores):
-        return HeldOutScores(True, logs)
+        return _HeldOutScores(True, logs)
     if any(rows.y.ndim > 1 or rows.task == "survival" for rows in prepared.values()):
         return None  # predictions are rates, not values of y
     errors: dict[str, FloatArray] = {
         name: -_row_weights(rows) * (estimators[name].predict(rows.X_held) - rows.y_held) ** 2
         for name, rows in prepared.items()
     }
-    return HeldOutScores(False, errors)
+    return _HeldOutScores(False, errors)
 
 
-def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
+def _log_scores(estimator: Any, rows: RunRows) -> FloatArray | None:
     """Return the weighted log p(y) of each held-out row, given the training rows."""
     if hasattr(estimator, "classes_"):
         _, probability = predict_rows(estimator, rows.X_held, rows.y_held)
@@ -91,7 +91,7 @@ def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
     return _row_weights(rows) * scores
 
 
-def _row_weights(rows: Prepared) -> FloatArray:
+def _row_weights(rows: RunRows) -> FloatArray:
     """Return the weights of the held-out rows; 1 if all are zero."""
     weights = rows.weights_held
     return weights if weights.any() else np.ones_like(weights)
@@ -260,7 +260,7 @@ def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
             yield f"The rows do not decide between {best} and {name}: {size}."
 
 
-def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOutScores | None) -> Iterator[str]:
+def _reasons(basis: str, scores: Mapping[str, Loo], held: _HeldOutScores | None) -> Iterator[str]:
     """Yield reasons why the runs are compared on this basis."""
     if basis == EVIDENCE:
         yield (
@@ -297,7 +297,7 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
     return dict(zip(names, runs, strict=True))
 
 
-def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
+def _same_rows(named: Mapping[str, Run]) -> dict[str, RunRows]:
     """Return the rows of each run, provided that they are the same."""
 
     def refuse(name: str, reason: str) -> InputError:
@@ -336,7 +336,7 @@ def _table_difference(one: Run, other: Run) -> str:
     return ""
 
 
-def _loo(run: Run, rows: Prepared) -> Loo | str:
+def _loo(run: Run, rows: RunRows) -> Loo | str:
     """Return the leave-one-out score of a run, or why there is none."""
     estimator = run.estimator
     if not (has_draws(estimator) and hasattr(estimator, "loo")):
@@ -366,7 +366,7 @@ def _line(
     name: str,
     best: str,
     scores: Mapping[str, Loo],
-    held: HeldOutScores | None,
+    held: _HeldOutScores | None,
     weights: Mapping[str, float],
 ) -> dict[str, Any]:
     """The row of a run in the table; ``weights`` are empty unless the basis is leave-one-out."""
@@ -382,10 +382,10 @@ def _line(
             "bad_k": len(loo.bad_rows) / len(loo.k),
         }
         if weights:
-            gap = Gap.of(loo.elpd_row - scores[best].elpd_row)
+            gap = _Gap.of(loo.elpd_row - scores[best].elpd_row)
             line |= {"difference": gap.total, "difference_se": gap.se, "weight": weights[name]}
     if held is not None:
-        gap = Gap.of(held.rows[name] - held.rows[best])
+        gap = _Gap.of(held.rows[name] - held.rows[best])
         line |= {"held_out": float(held.rows[name].sum())}
         line |= {"held_out_difference": gap.total, "held_out_difference_se": gap.se}
     metrics = run.metrics
@@ -399,7 +399,7 @@ def _conclusions(
     """Conclusions from the differences between the scores of the first run and the others."""
     best, *others = by_row
     for name in others:
-        gap = Gap.of(by_row[best] - by_row[name])
+        gap = _Gap.of(by_row[best] - by_row[name])
         unit = "nats" if in_nats else "in squared error"
         size = f"{gap.total:.4g} {unit} (standard error {gap.se:.2g})"
         if (in_nats and gap.total < SMALL) or not gap.total >= CLEAR * gap.se:

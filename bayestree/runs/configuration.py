@@ -111,13 +111,13 @@ Integer = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Number = Integer | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-class Section(BaseModel):
+class KnownKeys(BaseModel):
     """A table of known keys; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Head(Section):
+class Head(KnownKeys):
     """The keys above all tables."""
 
     title: Text = Field("", description="Title of the report.")
@@ -125,7 +125,7 @@ class Head(Section):
     seed: Seed = Field(0, description="Seed of the random numbers.")
 
 
-class DataTable(Section):
+class DataTable(KnownKeys):
     """``[data]``: the rows and the target."""
 
     path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
@@ -177,7 +177,7 @@ class DataTable(Section):
         return self.exposure if self.event is None else self.event
 
 
-class OutputTable(Section):
+class OutputTable(KnownKeys):
     """``[output]``: the folder of the run and the files to write."""
 
     folder: Location = Field(description="Folder of the run, relative to the run file.")
@@ -187,10 +187,10 @@ class OutputTable(Section):
 
 
 #: The tables of a run file whose keys do not depend on its tree; the first stands above all tables.
-SECTIONS: dict[str, type[Section]] = {"": Head, "data": DataTable, "output": OutputTable}
+SECTIONS: dict[str, type[KnownKeys]] = {"": Head, "data": DataTable, "output": OutputTable}
 
 
-class SweepHead(Section):
+class SweepHead(KnownKeys):
     """The keys and tables of a sweep file."""
 
     title: Text = Field("", description="Question that the sweep answers.")
@@ -199,7 +199,7 @@ class SweepHead(Section):
     vary: dict[str, Any] = Field({}, description="Values to try.")
 
 
-class SweepTable(Section):
+class SweepTable(KnownKeys):
     """``[sweep]``: the points, their scores, and the folder of the results."""
 
     folder: Location = Field(description="Folder of the results, relative to the sweep file.")
@@ -259,7 +259,7 @@ class SweepTable(Section):
         return n_jobs
 
 
-class Range(Section):
+class Range(KnownKeys):
     """Range of a random search, with both ends; of integers if both ends are integers.
 
     With ``log``, numbers are drawn uniformly on the logarithmic scale.

@@ -100,7 +100,7 @@ class Live(Log):
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         loop = super().begin(label, total, parts, show=show)
-        return Together([loop, self.bars.begin(label, total, parts, show=show)])
+        return _Watches([loop, self.bars.begin(label, total, parts, show=show)])
 
     def close(self) -> None:
         self._end_stage()
@@ -220,10 +220,10 @@ class Displays(Display):
     stage, say, warn, close = map(_forwarded, ("stage", "say", "warn", "close"))
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return Together([each.begin(label, total, parts, show=show) for each in self.members])
+        return _Watches([each.begin(label, total, parts, show=show) for each in self.members])
 
 
-class Together(Watch):
+class _Watches(Watch):
     """Several watches of one loop."""
 
     def __init__(self, members: Sequence[Watch]) -> None:

@@ -8,7 +8,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from bayestree.estimators.registry import TASKS, TREES, tasks_of
-from bayestree.runs.cards import FOLDERS, Kind, cards
+from bayestree.runs.cards import FOLDERS, CardKind, cards
 from bayestree.runs.configuration import DataTable, Head, OutputTable, Range, SweepHead, SweepTable
 from bayestree.runs.settings import CARD_KEYS, keys_of, settings_table
 
@@ -39,7 +39,7 @@ def run_schema() -> Json:
     return schema | {"required": ["data"], "allOf": [_keys_of_tree(tree) for tree in TREES]}
 
 
-def card_schema(kind: Kind) -> Json:
+def card_schema(kind: CardKind) -> Json:
     """Return the schema of a model card or an inference card."""
     table = _table(kind)
     del table["properties"]["card"]
@@ -97,7 +97,7 @@ def _names(names: Collection[str]) -> Json:
     return {"type": "object", "propertyNames": {"enum": list(names)}}
 
 
-def _table(table: Kind) -> Json:
+def _table(table: CardKind) -> Json:
     """Return the schema of a table with the parameters of all trees."""
     shipped = {"enum": [card.name for card in cards(table)]}
     properties: Json = {

@@ -23,7 +23,7 @@ from bayestree.estimators._file_rows import parts_of
 from bayestree.export.text import export_text
 from bayestree.protocols import has_draws, has_evidence, modes_of
 from bayestree.report.baseline import fit_baseline
-from bayestree.runs.rows import Prepared
+from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import (
     COLUMNS,
@@ -101,7 +101,7 @@ def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray
     return np.concatenate(predicted), np.concatenate(true_class)
 
 
-def baseline_scores(rows: Prepared) -> dict[str, Any] | None:
+def _baseline_scores(rows: RunRows) -> dict[str, Any] | None:
     """The same scores for a linear model fitted to the training rows; None if it cannot be fitted.
 
     None if y comes with exposures or events, which it does not know.
@@ -167,7 +167,7 @@ class Fitted(NamedTuple):
 
     folder: RunFolder
     file: RunFile
-    rows: Prepared
+    rows: RunRows
     estimator: Any
     manifest: Mapping[str, Any]
 
@@ -182,14 +182,14 @@ def write_model(run: Fitted) -> None:
     run.estimator.save(run.folder / MODEL)
 
 
-def write_scores(run: Fitted) -> None:
+def _write_scores(run: Fitted) -> None:
     """Write the tree as text, the posterior numbers of facets, and scores and sizes."""
     folder, file, rows, estimator, _ = run
     write_whole(folder / TREE, text_of(estimator))
     sizes = sizes_of(estimator)
     if sizes is not None:
         write_whole(folder / FACETS, sizes.to_frame().to_csv())
-    baseline = baseline_scores(rows)
+    baseline = _baseline_scores(rows)
     metrics = {
         "tree": file.tree,
         "task": rows.task,
@@ -206,7 +206,7 @@ def write_scores(run: Fitted) -> None:
     folder.write_json(METRICS, metrics)
 
 
-def write_draws(run: Fitted) -> None:
+def _write_draws(run: Fitted) -> None:
     """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
     if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
         return
@@ -217,7 +217,7 @@ def write_draws(run: Fitted) -> None:
     write_whole(run.folder / DRAWS, arviz_compat.netcdf(container))
 
 
-def write_predictions(run: Fitted) -> None:
+def _write_predictions(run: Fitted) -> None:
     """Write predictions of the held-out rows, with their row numbers and targets."""
     rows, extra = run.rows, run.file.data.extra
     with whole_file(run.folder / PREDICTIONS) as draft, table_writer(draft, ".parquet") as write:
@@ -255,7 +255,7 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
         yield write_csv if suffix == ".csv" else write_parquet
 
 
-def write_report(run: Fitted) -> None:
+def _write_report(run: Fitted) -> None:
     """Write the HTML report."""
     metrics = json.loads((run.folder / METRICS).read_text(encoding="utf-8"))
     write_whole(run.folder / REPORT, report_of(*run, metrics=metrics))
@@ -263,10 +263,10 @@ def write_report(run: Fitted) -> None:
 
 #: Stages after the fit, in order. The report comes last: it shows how long the others took.
 WRITERS: dict[str, Callable[[Fitted], None]] = {
-    "scores": write_scores,
-    "draws": write_draws,
-    "predictions": write_predictions,
-    "report": write_report,
+    "scores": _write_scores,
+    "draws": _write_draws,
+    "predictions": _write_predictions,
+    "report": _write_report,
 }
 FOR_ONE_TARGET = ("draws", "report")
 
@@ -274,7 +274,7 @@ FOR_ONE_TARGET = ("draws", "report")
 def report_of(
     folder: RunFolder,
     file: RunFile,
-    rows: Prepared | None,
+    rows: RunRows | None,
     estimator: Any,
     manifest: Mapping[str, Any],
     *,
@@ -297,19 +297,19 @@ def report_of(
         data=table | {"target": file.data.target, "task": file.data.task},
         metrics=metrics,
         sizes=sizes_of(estimator),
-        command=repeat_command(folder),
-        run_file=strip_folders((folder / RUN).read_text(encoding="utf-8")),
+        command=_repeat_command(folder),
+        run_file=_strip_folders((folder / RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),
     )
 
 
-def repeat_command(folder: RunFolder) -> str:
+def _repeat_command(folder: RunFolder) -> str:
     """Return the command that, in the folder of a run, repeats it in a neighbouring folder."""
     again = Path("..", f"{folder.path.name}-again")
     return f"bayestree run {RUN} --out {shlex.quote(str(again))}"
 
 
-def strip_folders(run_file: str) -> str:
+def _strip_folders(run_file: str) -> str:
     """Return a run file to share, whose paths are reduced to the names of files."""
     content = tomllib.loads(run_file)
     for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):

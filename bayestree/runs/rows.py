@@ -44,7 +44,7 @@ from bayestree.tables import (
 from bayestree.tables.columns import Codes, codes_by_column
 
 
-class Prepared(NamedTuple):
+class RunRows(NamedTuple):
     """Checked and encoded training and held-out rows.
 
     ``rows_held`` are the numbers of the held-out rows in their table. ``fingerprints`` identify
@@ -67,7 +67,7 @@ class Prepared(NamedTuple):
     fingerprints: Mapping[str, Mapping[str, Any]]
     order: tuple[str, ...] | None = None
 
-    def thinned(self) -> "Prepared":
+    def thinned(self) -> "RunRows":
         """Return the rows or, for large files, as many evenly spaced ones as can be drawn."""
         kept, held = _spaced(self.X), _spaced(self.X_held)
         return self._replace(
@@ -87,7 +87,7 @@ def _spaced(X: pd.DataFrame) -> slice:
     )
 
 
-def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
+def read_rows(file: RunFile, keep: Collection[str] = ()) -> RunRows:
     """Read, check and encode the rows of a run.
 
     Rows, split and encoding do not depend on where the rows are stored. Columns in ``keep`` are
@@ -100,7 +100,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     _check_extra(data, task)
     _check_levels(data, task)
     fraction = data.test_fraction if data.test is None else 0.0
-    kept, held = split_rows(y, scan.weights, task, fraction, file.seed)
+    kept, held = _split_rows(y, scan.weights, task, fraction, file.seed)
     columns = zip(data.targets, y.T if y.ndim == 2 else [y], strict=True)
     described = [target_columns(column[kept], name) for name, column in columns]
     learned = scan.learned(kept, {name: m for one in described for name, m in one.items()})
@@ -120,7 +120,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         features = [*scan.features(learned, kept), *other.features(learned, None, held)]
         fingerprints["test"] = other.fingerprint()
     (X, _), (X_held, unknown) = features[0], features[-1]
-    return Prepared(
+    return RunRows(
         task=task,
         encoding=encoding,
         X=X,
@@ -350,7 +350,7 @@ def _check_columns(table: Table, data: DataTable) -> None:
                 )
 
 
-def split_rows(
+def _split_rows(
     y: AnyArray, weights: FloatArray, task: str, fraction: float, seed: int
 ) -> tuple[IntArray, IntArray]:
     """Numbers of the training and the held-out rows; all rows twice if the fraction is 0.

@@ -29,7 +29,7 @@ from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.display import Display, Displays, Log, LogFile
-from bayestree.runs.rows import Prepared, read_rows
+from bayestree.runs.rows import RunRows, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import (
@@ -125,19 +125,19 @@ def _run_in(
         manifest = new_manifest(explicit, rows, command)
     log = Log(LogFile(folder / LOG), propagate=True)
     with closing(Displays(display, log)) as displays:
-        job = _Job(folder, explicit, rows, manifest, displays)
+        job = _RunInProgress(folder, explicit, rows, manifest, displays)
         with _recording_end(job, new=new), _warnings_to(job):
             job.go(estimator, resumed=resume)
     return explicit
 
 
 @dataclass
-class _Job:
+class _RunInProgress:
     """A run in progress."""
 
     folder: RunFolder
     file: RunFile
-    rows: Prepared
+    rows: RunRows
     manifest: dict[str, Any]
     display: Display
 
@@ -245,7 +245,7 @@ class _Job:
 
 
 @contextmanager
-def _recording_end(job: _Job, *, new: bool) -> Iterator[None]:
+def _recording_end(job: _RunInProgress, *, new: bool) -> Iterator[None]:
     """Record in the manifest how the run ended; remove a new run whose settings are refused."""
     try:
         yield
@@ -288,7 +288,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
     )
 
 
-def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
+def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
     """Refuse to resume a run with other values or other data."""
     there = read_toml(folder / RUN, "run file")
     here = tomllib.loads(file.to_toml(folder.path))
@@ -341,7 +341,7 @@ def _essential(content: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def _warnings_to(job: _Job) -> Iterator[None]:
+def _warnings_to(job: _RunInProgress) -> Iterator[None]:
     """Show each warning on one line, and store it in the manifest."""
 
     def keep(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -28,7 +28,7 @@ from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.runs.cards import Card, cards
-from bayestree.runs.configuration import SECTIONS, Section, abbreviated
+from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 
 #: Tables of parameters, with their keys that are not parameters.
 CARD_KEYS: dict[str, tuple[str, ...]] = {"model": ("card", "tree"), "inference": ("card",)}
@@ -58,7 +58,7 @@ EXPECTED = {
     "too_short": "a list that is not empty",
     "tuple_type": "a list",
 }
-Checked = TypeVar("Checked", bound=Section)
+Checked = TypeVar("Checked", bound=KnownKeys)
 
 
 def estimator_of(tree: str, task: str) -> Any:
@@ -114,7 +114,7 @@ def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def table_for(key: str, parameters: Iterable[Parameter]) -> str:
+def _table_for(key: str, parameters: Iterable[Parameter]) -> str:
     """How to write a setting that only tables of a parameter hold; empty if there is none."""
     for one in parameters:
         for name, kind in one.named.items():
@@ -152,7 +152,7 @@ def file_settings(parts: Mapping[str, Any], source: str) -> Iterator[Setting]:
             if isinstance(value, Mapping):
                 end = nearest_match(f"[{name}]", known)
                 raise InputError(f"{source}: no table is named [{name}]{end}")
-            raise InputError(f"{source}: {wrong_key('', name, known, 'no key is named')}")
+            raise InputError(f"{source}: {_wrong_key('', name, known, 'no key is named')}")
 
 
 def table_settings(values: Mapping[str, Any], origin: str, table: str) -> dict[str, Setting]:
@@ -183,18 +183,18 @@ def find_key(name: str, origin: str = "--set") -> tuple[str, str]:
         raise InputError(f"{origin}: no table is named {table!r}{nearest_match(table, TABLES)}")
     tables = _tables_with(key)
     if dot and table not in tables:
-        reason = wrong_key(table, key, keys_of(table), f"[{table}] has no key")
+        reason = _wrong_key(table, key, keys_of(table), f"[{table}] has no key")
         raise InputError(f"{origin}: {reason}")
     if not tables:
         known = {key for table in ("", *TABLES) for key in keys_of(table)}
-        raise InputError(f"{origin}: {wrong_key('', key, known, 'no key is named')}")
+        raise InputError(f"{origin}: {_wrong_key('', key, known, 'no key is named')}")
     if not dot and len(tables) > 1:
         which = " or ".join(f"{each}.{key}" for each in tables)
         raise InputError(f"{origin}: {key!r} is a key of several tables; write {which}.")
     return table if dot else tables[0], key
 
 
-def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
+def _wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
     """Explain an unknown key of a table: it belongs to another one, or is near a ``known`` name."""
     tables = [each for each in _tables_with(key) if table in ("", *TABLES)]
     if key in RUN_KEYS:
@@ -203,7 +203,7 @@ def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
         place = f"in [{tables[0]}]" if tables[0] else "above all tables"
         return f"{key!r} belongs {place}; move it there."
     pairs = ((tree, task) for tree in TREES for task in tasks_of(tree))
-    if written := table_for(key, (p for pair in pairs for p in tree_parameters(*pair).values())):
+    if written := _table_for(key, (p for pair in pairs for p in tree_parameters(*pair).values())):
         return f"{key!r} belongs in a table: write {written}."
     return f"{start} {key!r}{nearest_match(key, known)}"
 
@@ -232,7 +232,7 @@ def check_section(
             raise InputError(f"{place} has no {key}; add {key} = ...") from error
         one = settings.get(key, Setting(place, table, key, None))  # a default may be wrong
         if kind == "extra_forbidden":
-            reason = wrong_key(one.table, key, section.model_fields, "unknown key")
+            reason = _wrong_key(one.table, key, section.model_fields, "unknown key")
         elif kind == "value_error":
             reason = str(first["ctx"]["error"])
         else:
@@ -300,11 +300,11 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
         if reason := _wrong_part(known[key], setting.value):
             return reason
         return _must_be(f"{key}{of_tree}", known[key].expected_in_file, setting.value, remedy)
-    if key not in known and (written := table_for(key, known.values())):
+    if key not in known and (written := _table_for(key, known.values())):
         return f"{key!r} belongs in a table: write {written}."
     others = trees_by_parameter()[table].get(key)
     if others is None:
-        return wrong_key(table, key, known, f"tree {tree!r} has no parameter")
+        return _wrong_key(table, key, known, f"tree {tree!r} has no parameter")
     if tree in others:
         return f"tree {tree!r} has no parameter {key!r} for {task}; remove it."
     reason = f"tree {tree!r} has no parameter {key!r}, which {', '.join(others)} have; remove it."

@@ -23,7 +23,7 @@ from bayestree import __version__
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.write import write_whole
 from bayestree.estimators.files import load
-from bayestree.runs.rows import Prepared, read_rows, sha256
+from bayestree.runs.rows import RunRows, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, numbers
 from bayestree.tables.invalid import quote_columns
@@ -208,7 +208,7 @@ FORMAT = 1
 PACKAGES = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "pandas", "arviz", "safetensors")
 
 
-def new_manifest(file: RunFile, rows: Prepared, command: str | None) -> dict[str, Any]:
+def new_manifest(file: RunFile, rows: RunRows, command: str | None) -> dict[str, Any]:
     """Return the manifest of a new run, as plain JSON.
 
     ``status`` is ``"running"`` until the run is ``"done"``, ``"interrupted"`` or ``"failed"``. If
@@ -312,7 +312,7 @@ class Run:
 
     @cached_property
     def columns(self) -> Columns:
-        return read_columns(self.folder)
+        return _read_columns(self.folder)
 
     @property
     def encoding(self) -> Encoding:
@@ -331,7 +331,7 @@ class Run:
         """Content of ``metrics.json``; an InputError if the run was interrupted before."""
         return _json(self.folder / METRICS)
 
-    def rows(self) -> Prepared:
+    def rows(self) -> RunRows:
         """Read the rows of the run again; an InputError if they have changed since the run."""
         # Runs of earlier versions may have a row index among their features.
         fitted = (self.folder / COLUMNS).is_file()
@@ -373,7 +373,7 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
 
     Models of earlier versions take features; they get the encoding of the columns.
     """
-    estimator, columns = _model(folder), read_columns(folder)
+    estimator, columns = _model(folder), _read_columns(folder)
     if columns.encoding.feature_names != estimator.encoding_.feature_names:
         raise InputError(
             f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
@@ -385,7 +385,7 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
     return estimator, columns
 
 
-def read_columns(folder: Path) -> Columns:
+def _read_columns(folder: Path) -> Columns:
     """Read ``columns.json``; an InputError if it is missing or was changed."""
     content = _json(folder / COLUMNS)
     try:

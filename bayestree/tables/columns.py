@@ -67,7 +67,7 @@ CODE = re.compile(r"0\d+")  # such as a postal code
 PLAIN = "write numbers with a decimal point and without other marks"
 
 
-def dates_remedy(name: str) -> str:
+def _dates_remedy(name: str) -> str:
     """Return the remedy for a column of dates."""
     return (
         f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
@@ -250,7 +250,7 @@ def is_text(column: pd.Series) -> bool:
 
 
 def _dates_refused(column: pd.Series) -> InputError:
-    return InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
+    return InputError(f"column {column.name!r} holds dates; {_dates_remedy(str(column.name))}")
 
 
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
@@ -266,7 +266,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         texts = Texts(str(name))
         texts.add(column)
         if texts.are_dates(typed=False):
-            raise InputError(f"target {name!r} holds dates; {dates_remedy(str(name))}")
+            raise InputError(f"target {name!r} holds dates; {_dates_remedy(str(name))}")
         texts.check()
         labels = column.astype(str).to_numpy(dtype=str)
         n_classes = len(np.unique(labels))

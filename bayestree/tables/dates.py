@@ -79,7 +79,7 @@ class Clocks(NamedTuple):
         elif kind == "period":
             local = pd.PeriodIndex(given).asfreq("s", how="S").asi8.astype("datetime64[s]")
         elif kind != "datetime64":
-            parts = Parts.of(given)
+            parts = _Parts.of(given)
             stated = {one: _ahead(one) for one in set(parts.zone)}
             zones = {str(None if one is None else timezone(one)) for one in stated.values()}
             ahead = [stated[one] for one in parts.zone]
@@ -123,7 +123,7 @@ def _ahead(zone: str | None) -> timedelta | None:
     return int(found[1] + "1") * timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
 
 
-class Parts(NamedTuple):
+class _Parts(NamedTuple):
     """The parts of texts (n,): the date, the time since midnight, and the zone if it is stated.
 
     The time is 0 if there is none, and NaT if it does not exist.
@@ -134,7 +134,7 @@ class Parts(NamedTuple):
     zone: pd.Series
 
     @classmethod
-    def of(cls, column: pd.Series) -> "Parts":
+    def of(cls, column: pd.Series) -> "_Parts":
         rows = [_split(str(text)) for text in column]
         return cls(
             pd.Series([row[0] for row in rows], column.index, dtype=object),
@@ -224,7 +224,7 @@ class DateTexts:
 
     def _examine(self, texts: pd.Series) -> BoolArray:
         """Return which texts are dates; these are kept."""
-        parts = Parts.of(texts)
+        parts = _Parts.of(texts)
         days = parts.day.unique()
         known = pd.DataFrame(_readings(days), index=days).notna().any(axis=1)
         is_date = parts.day.map(known) & parts.time.notna() & ~texts.str.fullmatch(CODE)

@@ -28,7 +28,7 @@ AMBIGUOUS_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,234 may be 1.234 
 Record = tuple[int, list[str]]
 
 
-class Dialect(NamedTuple):
+class _Dialect(NamedTuple):
     """Separator and decimal mark of a file."""
 
     separator: str
@@ -59,7 +59,7 @@ def records(source: Path, separator: str) -> Iterator[Record]:
             start = reader.line_num + 1
 
 
-def sniff(source: Path) -> Dialect:
+def _sniff(source: Path) -> _Dialect:
     """Infer the dialect: the separator that gives most records as many fields as the header.
 
     The decimal mark is a comma if the separator is not, and there are numbers such as ``1,5`` but
@@ -74,17 +74,17 @@ def sniff(source: Path) -> Dialect:
         and not all(map(AMBIGUOUS_NUMBER.fullmatch, commas))
         and not any(map(DECIMAL_POINT.fullmatch, cells))
     )
-    return Dialect(separator, "," if is_comma else ".")
+    return _Dialect(separator, "," if is_comma else ".")
 
 
-def explain_failure(source: Path, error: str) -> str:
+def _explain_failure(source: Path, error: str) -> str:
     """The reason why a file cannot be read as a table, with the line if it can be identified.
 
     ``error`` is the message of pandas, which is returned if there is no better explanation.
     """
     if (reason := _explain_encoding(source)) is not None:
         return reason
-    separator = sniff(source).separator
+    separator = _sniff(source).separator
     lines = records(source, separator)
     first, header = next(lines, (0, []))
     if not header:
@@ -187,7 +187,7 @@ def reading(source: Path) -> Iterator[None]:
         kind, reason = check_file(source), " ".join(str(error).split())
         if kind == CSV:
             with suppress(OSError, EOFError, zlib.error, csv.Error):
-                reason = explain_failure(source, reason)
+                reason = _explain_failure(source, reason)
         raise InputError(f"{str(source)!r} cannot be read as {KINDS[kind]}: {reason}") from error
 
 
@@ -210,9 +210,9 @@ def column_names(array: AnyArray) -> list[str]:
     return [f"x{number}" for number in range(array.shape[1])] if fields is None else list(fields)
 
 
-def read_header(source: Path) -> Dialect:
+def read_header(source: Path) -> _Dialect:
     """Return the dialect of a CSV file whose header has been checked."""
-    dialect = sniff(source)
+    dialect = _sniff(source)
     line, header = next(records(source, dialect.separator), (0, []))
     if header and re.fullmatch("sep=.?", header[0]):
         raise InputError(
@@ -240,7 +240,7 @@ def located(source: Path) -> Iterator[None]:
 def _message_with_line(source: Path, error: CellError) -> str:
     if check_file(source) != CSV:
         return error.located_at(f"row {error.row + 1} of {source.name!r}")
-    lines = records(source, sniff(source).separator)
+    lines = records(source, _sniff(source).separator)
     _, header = next(lines)
     line, fields = next(islice(lines, error.row, None))
     if error.missing and len(fields) < len(header):

@@ -18,7 +18,7 @@ FIRST = 100  # rows in which most columns repeat a value
 MAX_SPREAD = 2  # numbers of a part of the rows still lie this close, relative to their number
 
 
-class Distinct:
+class _Distinct:
     """The values of a column, as long as all of them are different; texts as their hashes."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Distinct:
         return found if found.is_unique else found[:0]
 
 
-def count_rows(values: pd.Series) -> bool:
+def _count_rows(values: pd.Series) -> bool:
     """Whether different whole numbers rise or fall from row to row, or leave out few numbers."""
     found = values.to_numpy(dtype=float)
     if len(found) <= FEW:
@@ -164,7 +164,7 @@ class Survey:
         self._keep, self.codes = keep, codes or {}
         self._invalid = InvalidValues()
         self._texts: dict[str, Texts] = {}
-        self._distinct = {name: Distinct() for name in features}
+        self._distinct = {name: _Distinct() for name in features}
         self._sentinels = {name: Sentinels() for name in features}
 
     def add(self, frame: pd.DataFrame) -> None:
@@ -235,7 +235,7 @@ class Survey:
                     )
             elif kind == "numbers" and UNNAMED.fullmatch(name) and len(values):
                 reasons[name] = "is unnamed and looks like a row index"
-            elif kind == "numbers" and count_rows(values):
+            elif kind == "numbers" and _count_rows(values):
                 self.doubts.append(
                     f"column {name!r} holds a different whole number in every row, like an "
                     "identifier or a count of the rows: if it is one, drop it."

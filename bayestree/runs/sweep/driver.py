@@ -14,7 +14,7 @@ from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.configuration import Metric
 from bayestree.runs.display import Display
-from bayestree.runs.rows import Prepared, read_rows
+from bayestree.runs.rows import RunRows, read_rows
 from bayestree.runs.store import now, versions
 from bayestree.runs.sweep.file import HIGHER_IS_BETTER, SweepFile
 from bayestree.runs.sweep.results import (
@@ -23,9 +23,9 @@ from bayestree.runs.sweep.results import (
     FAILED,
     NOTES,
     SWEEP,
-    Outcome,
-    Point,
+    PointOutcome,
     SweepFolder,
+    SweepPoint,
     fit_and_score,
     folds_of,
     points_of,
@@ -94,7 +94,7 @@ def sweep(
     display = display or Display()
     with folder.locked(), closing(display):
         display.stage("sweep")
-        job = _Job(file, folder, _rows(file), display)
+        job = _SweepInProgress(file, folder, _rows(file), display)
         folder.claim(force=force)
         file.write_toml(folder / SWEEP)
         job.write_notes("running", command)
@@ -107,13 +107,13 @@ def sweep(
         return job.result()
 
 
-def _rows(file: SweepFile) -> dict[int, Prepared]:
+def _rows(file: SweepFile) -> dict[int, RunRows]:
     """Return the rows for each seed, which selects the held-out ones."""
     first = file.files[0]
     fixed = first.data.test is not None or first.data.test_fraction == 0
     if first.data.storage == "disk":
         raise InputError('sweeps do not support [data] storage = "disk"; use "memory".')
-    rows: dict[int, Prepared] = {}
+    rows: dict[int, RunRows] = {}
     for seed in file.seeds:
         if rows and fixed:
             rows[seed] = next(iter(rows.values()))
@@ -128,12 +128,12 @@ def _rows(file: SweepFile) -> dict[int, Prepared]:
 
 
 @dataclass
-class _Job:
+class _SweepInProgress:
     """A sweep in progress."""
 
     file: SweepFile
     folder: SweepFolder
-    rows: dict[int, Prepared]  # by seed
+    rows: dict[int, RunRows]  # by seed
     display: Display
 
     def __post_init__(self) -> None:
@@ -187,12 +187,12 @@ class _Job:
         }
         self.folder.write_json(NOTES, content)
 
-    def _fit_all(self, remaining: dict[str, Point], n_jobs: int) -> None:
+    def _fit_all(self, remaining: dict[str, SweepPoint], n_jobs: int) -> None:
         calls = {key: self._call(point) for key, point in remaining.items()}
         watch = self.display.begin("points", len(remaining), None, show=True)
         watch.start()
         try:
-            outcomes = in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed)
+            outcomes = in_parallel(calls, n_jobs=n_jobs, lost=PointOutcome.failed)
             for done, (key, outcome) in enumerate(outcomes, start=1):
                 self.folder.write_outcome(remaining[key], outcome)
                 self.outcomes[key] = outcome
@@ -204,7 +204,7 @@ class _Job:
         finally:
             watch.stop()
 
-    def _call(self, point: Point) -> Call[Outcome]:
+    def _call(self, point: SweepPoint) -> Call[PointOutcome]:
         rows = self.rows[point.file.seed]
         options: dict[str, Any] = {
             "X_scored": rows.X_held,
@@ -230,7 +230,7 @@ class _Job:
         best = max if self.metric in HIGHER_IS_BETTER else min
         return f"best {self.metric} {best(scores):.4g}" if scores else ""
 
-    def _report(self, point: Point, outcome: Outcome) -> None:
+    def _report(self, point: SweepPoint, outcome: PointOutcome) -> None:
         parts = [f"{name} = {value}" for name, value in point.setting.items()]
         parts.append(f"seed {point.file.seed}")
         if point.fold is not None:

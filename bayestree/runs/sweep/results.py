@@ -23,7 +23,7 @@ from bayestree._utils.threads import threads_for
 from bayestree._utils.write import write_whole
 from bayestree.runs.configuration import Metric
 from bayestree.runs.outputs import scored
-from bayestree.runs.rows import Prepared
+from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import RunFolder, versions
 from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Combination, SweepFile
@@ -35,7 +35,7 @@ LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PointOutcome:
     """The result of a point.
 
     For a forest, ``leaves`` counts the leaves of all trees, and ``depth`` is the greatest.
@@ -69,7 +69,7 @@ def fit_and_score(
     y_scored: AnyArray,
     weights_scored: FloatArray,
     fold: tuple[IntArray, IntArray] | None = None,
-) -> Outcome:
+) -> PointOutcome:
     """Fit an estimator and score it, on one thread so that the numbers are the same anywhere.
 
     An error is an outcome too, so that the other points are not affected. With ``fold``, the rows
@@ -88,8 +88,8 @@ def fit_and_score(
                 seconds = time.perf_counter() - started
                 scores = scored(estimator, X_scored, y_scored, weights_scored)
         except Exception as error:
-            return Outcome.failed(f"{type(error).__name__}: {error}")
-    return Outcome(
+            return PointOutcome.failed(f"{type(error).__name__}: {error}")
+    return PointOutcome(
         DONE,
         scores=scores,
         leaves=int(estimator.get_n_leaves()),
@@ -106,7 +106,7 @@ KEY_LENGTH = 20  # hexadecimal digits
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One fit of a sweep.
 
     ``key`` is a digest of everything that affects its numbers: data, parameters, seed, fold, and
@@ -121,7 +121,7 @@ class Point:
     fold: int | None
 
 
-def points_of(sweep: SweepFile, rows: Mapping[int, Prepared]) -> list[Point]:
+def points_of(sweep: SweepFile, rows: Mapping[int, RunRows]) -> list[SweepPoint]:
     """Return all points, setting by setting; ``rows`` holds the rows of a run for each seed."""
     n_folds = sweep.sweep.folds
     folds: list[int | None] = list(range(n_folds)) if n_folds else [None]
@@ -131,11 +131,11 @@ def points_of(sweep: SweepFile, rows: Mapping[int, Prepared]) -> list[Point]:
             seeded = file.model_copy(update={"seed": seed})
             for fold in folds:
                 key = _key(seeded, rows[seed], fold, n_folds)
-                points.append(Point(key, number, setting, seeded, fold))
+                points.append(SweepPoint(key, number, setting, seeded, fold))
     return points
 
 
-def folds_of(rows: Prepared, n_folds: int, seed: int) -> list[Fold]:
+def folds_of(rows: RunRows, n_folds: int, seed: int) -> list[Fold]:
     """Training and scored rows of each fold, stratified if all classes have enough rows."""
     if len(rows.X) < n_folds:
         raise InputError(f"[sweep] folds = {n_folds}, but there are {len(rows.X)} training rows.")
@@ -143,7 +143,7 @@ def folds_of(rows: Prepared, n_folds: int, seed: int) -> list[Fold]:
     return split_rows(len(rows.X), labels, n_folds, seed)
 
 
-def _key(file: RunFile, rows: Prepared, fold: int | None, n_folds: int) -> str:
+def _key(file: RunFile, rows: RunRows, fold: int | None, n_folds: int) -> str:
     data = file.data.model_dump(mode="json", exclude={"path", "test", "storage"})
     parameters = file.parameters(rows.task)
     parameters.pop("n_jobs", None)  # does not affect the numbers
@@ -180,20 +180,20 @@ class SweepFolder(RunFolder):
         for draft in (self / POINTS).glob(".*"):
             draft.unlink()  # left behind by a killed process
 
-    def outcomes(self, points: Iterable[Point]) -> dict[str, Outcome]:
+    def outcomes(self, points: Iterable[SweepPoint]) -> dict[str, PointOutcome]:
         """Outcomes of finished points, by key; invalid files are ignored."""
         found = {}
         for point in points:
             try:
                 content = json.loads((self / self._file_name(point)).read_text(encoding="utf-8"))
-                outcome = TypeAdapter(Outcome).validate_python(content["outcome"])
+                outcome = TypeAdapter(PointOutcome).validate_python(content["outcome"])
             except (OSError, ValueError, TypeError, LookupError, RecursionError):
                 continue
             if outcome.status == DONE:
                 found[point.key] = outcome
         return found
 
-    def write_outcome(self, point: Point, outcome: Outcome) -> None:
+    def write_outcome(self, point: SweepPoint, outcome: PointOutcome) -> None:
         """Write the outcome of a point atomically."""
         content = {
             "setting": point.setting,
@@ -210,11 +210,11 @@ class SweepFolder(RunFolder):
         empty = path.name == POINTS and path.is_dir() and not any(path.iterdir())
         return empty or super()._is_ignorable(path)
 
-    def _file_name(self, point: Point) -> str:
+    def _file_name(self, point: SweepPoint) -> str:
         return f"{POINTS}/{point.key}.json"
 
 
-def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
+def table_of(points: Iterable[SweepPoint], outcomes: Mapping[str, PointOutcome]) -> pd.DataFrame:
     """Return a row for each point that has an outcome, in the order of the points."""
     found = [(point, outcomes[point.key]) for point in points if point.key in outcomes]
     settings = [point.setting for point, _ in found]

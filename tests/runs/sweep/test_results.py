@@ -6,9 +6,9 @@ import pytest
 
 from bayestree.runs.rows import read_rows
 from bayestree.runs.sweep.results import (
-    Outcome,
-    Point,
+    PointOutcome,
     SweepFolder,
+    SweepPoint,
     folds_of,
     points_of,
     ranking,
@@ -125,7 +125,7 @@ class TestFolds:
 def points(tmp_path):
     file = written(tmp_path)
     return [
-        Point(f"{number}-{seed}", number, setting, one.model_copy(update={"seed": seed}), None)
+        SweepPoint(f"{number}-{seed}", number, setting, one.model_copy(update={"seed": seed}), None)
         for number, (setting, one) in enumerate(zip(file.settings, file.files, strict=True))
         for seed in (0, 1)
     ]
@@ -140,7 +140,7 @@ def folder(tmp_path):
 
 
 def outcome(loss, **others):
-    return Outcome("done", scores={"log_loss": loss}, leaves=2, seconds=1.5, **others)
+    return PointOutcome("done", scores={"log_loss": loss}, leaves=2, seconds=1.5, **others)
 
 
 class TestFolder:
@@ -150,7 +150,7 @@ class TestFolder:
         assert folder.outcomes(points) == {points[0].key: one}
 
     def test_failed_points_are_tried_again(self, folder, points):
-        folder.write_outcome(points[0], Outcome.failed("no\nway"))
+        folder.write_outcome(points[0], PointOutcome.failed("no\nway"))
         assert folder.outcomes(points) == {}
 
     @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ class TestTable:
         assert found["fold"].isna().all()
 
     def test_failed_points_say_why(self, points, folder):
-        found = table_of(points, {"0-0": Outcome.failed("no\nway"), "0-1": outcome(0.1)})
+        found = table_of(points, {"0-0": PointOutcome.failed("no\nway"), "0-1": outcome(0.1)})
         assert found["error"].tolist() == ["no way", ""]
         assert found["log_loss"].isna().tolist() == [True, False]
         folder.write_table(found)
@@ -230,7 +230,7 @@ class TestTable:
     )
     def test_values_of_any_kind_make_a_column(self, points, folder, values, written_as):
         given = [
-            Point(one.key, one.number, {"model.x": value}, one.file, None)
+            SweepPoint(one.key, one.number, {"model.x": value}, one.file, None)
             for one, value in zip(points, values, strict=False)
         ]
         folder.write_table(table_of(given, {one.key: outcome(0.1) for one in given}))
@@ -249,18 +249,18 @@ class TestRanking:
 
     def test_more_accuracy_is_better(self, points):
         scores = {"0-0": 0.9, "0-1": 0.9, "1-0": 0.8, "1-1": 0.8}
-        done = {key: Outcome("done", scores={"accuracy": one}) for key, one in scores.items()}
+        done = {key: PointOutcome("done", scores={"accuracy": one}) for key, one in scores.items()}
         assert ranking(table_of(points, done), "accuracy", 2)["point"].tolist() == [0, 1]
 
     def test_a_setting_with_a_failed_fit_is_not_held_against_the_others(self, points):
-        done = {"0-0": outcome(0.0), "0-1": Outcome.failed("x"), "1-0": outcome(1.0)}
+        done = {"0-0": outcome(0.0), "0-1": PointOutcome.failed("x"), "1-0": outcome(1.0)}
         found = ranking(table_of(points, done | {"1-1": outcome(1.0)}), "log_loss", 2)
         assert found["point"].tolist() == [1, 0]
         assert found["mean"].isna().tolist() == [False, True]
         assert found["fits"].tolist() == [2, 1]
 
     def test_nothing_but_failures(self, points):
-        table = table_of(points, {one.key: Outcome.failed("x") for one in points})
+        table = table_of(points, {one.key: PointOutcome.failed("x") for one in points})
         found = ranking(table, "log_loss", 2)
         assert found["mean"].isna().all()
         assert found["fits"].tolist() == [0, 0]
