@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from bayestree.literature.weighted_oblique import (
         WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
     )
-    from bayestree.report.html import html_report as html_report
+    from bayestree.report.page import html_report as html_report
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
     from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning
     from bayestree.tables.survey import UnusedColumnsWarning as UnusedColumnsWarning
@@ -91,7 +91,7 @@ _MODULES = {
     "export_onnx": "bayestree.export.onnx",
     "export_rules": "bayestree.export.rules",
     "export_text": "bayestree.export.text",
-    "html_report": "bayestree.report.html",
+    "html_report": "bayestree.report.page",
     "load": "bayestree.estimators.files",
     "regularization_path": "bayestree.literature.tao.estimators",
 }

@@ -175,7 +175,7 @@ def _print_tree(run: "Run") -> None:
 
 def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
     """Yield the scores of a run and of a linear model, and the evidence, each on a line."""
-    from bayestree.report.baseline import training_rows_phrase
+    from bayestree.report.study import training_rows_phrase
     from bayestree.runs.outputs import format_scores
 
     def formatted(scores: Mapping[str, Any]) -> str:

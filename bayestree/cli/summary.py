@@ -204,7 +204,7 @@ def _legend(
 ) -> Iterator[str]:
     """Yield the explanation of the columns and of the rows they were measured on."""
     from bayestree.description import POLYTOPE_RULE
-    from bayestree.report.splits import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
+    from bayestree.report.rows import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 
     lines = []
     if "posterior" in columns:

@@ -87,6 +87,12 @@ def polytope_size(
     return axes
 
 
+def draw_sizes(ax: Axes, posterior: FloatArray, prior: FloatArray | None = None) -> None:
+    """Draw the probabilities of the sizes 0, 1, ..., and their prior as an outline."""
+    _bars(ax, posterior, prior)
+    _range(ax, *(table[None] for table in (posterior, prior) if table is not None))
+
+
 def _bars(ax: Axes, posterior: FloatArray, prior: FloatArray | None = None) -> None:
     ax.bar(np.arange(len(posterior)), posterior, 0.8, color=_style.POSTERIOR, label="posterior")
     if prior is not None:

@@ -1,4 +1,4 @@
-"""Posterior of the side of each row at each split."""
+"""The side of each row at each split: its posterior, and its distance from the border."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +20,7 @@ from bayestree.protocols import FittedTree
 PANEL = _style.Size(2.5, 2.0, above=0.3)
 HALF = 0.5  # P(right) at the border; rows less likely to reach a node are not shown
 STRIP = (-0.2, -0.08)  # vertical extent of the strip of classes
+BINS = 30  # of a histogram of rows
 DRAWN = 500  # rows of a line, evenly spaced among the sorted ones
 MARK = 9.0  # area of the marker of an uncertain row
 
@@ -83,6 +84,41 @@ def split_uncertainty(
     _style.label_first_column(axes, "P(right)")
     _style.shared_legend(axes, outside=ax is None, more=handles)
     return axes
+
+
+def draw_margins(
+    ax: Axes,
+    margin: FloatArray,
+    labels: IntArray | None,
+    n_classes: int,
+    sides: tuple[str, str],
+    ends: tuple[str, str],
+) -> None:
+    """Draw rows by their distance from a border, positive on the right, stacked by class.
+
+    ``labels`` are class numbers, if they are known, and ``ends`` the labels at the two ends of the
+    axis.
+    """
+    reach = float(np.quantile(np.abs(margin), 0.98)) or 1.0
+    edges = np.linspace(-reach, reach, BINS + 1)
+    kinds = np.zeros(len(margin), dtype=np.int64) if labels is None else labels
+    colours = [_style.POSTERIOR] if labels is None else [*_style.class_colours(n_classes)]
+    shown = np.clip(margin, -reach, reach)
+    for kind in range(len(colours) - 1, -1, -1):  # the lower parts of the stack cover the upper
+        height = np.histogram(shown[kinds <= kind], edges)[0]
+        ax.stairs(height, edges, fill=True, color=colours[kind], linewidth=0)
+    ax.axvline(0.0, color=_style.INK, linewidth=1.2)
+    left, right = f"\N{LEFTWARDS ARROW} {sides[0]}", f"{sides[1]} \N{RIGHTWARDS ARROW}"
+    places = ((-reach, 0, ends[0], "left"), (0.0, -6, left, "right"), (0.0, 6, right, "left"),
+              (reach, 0, ends[1], "right"))  # fmt: skip
+    for x, aside, words, align in places:
+        ax.annotate(
+            words, (x, 0.0), (aside, -4), textcoords="offset points", fontsize=_style.SMALL,
+            color=_style.INK, ha=align, va="top",
+        )  # fmt: skip
+    ax.set(xlim=(-reach, reach), xticks=[], yticks=[])
+    ax.spines["left"].set_visible(False)
+    _style.open_frame(ax)
 
 
 def _result(estimator: object, X: ArrayLike | None) -> SplitUncertainty:

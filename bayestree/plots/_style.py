@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import matplotlib as mpl
@@ -154,9 +155,14 @@ def shared_legend(axes: AnyArray, *, outside: bool, more: Sequence[Artist] = ())
 
 def inches(text: str, size: float) -> float:
     """Width in inches of a line of text of a size in points, in any script."""
-    shown = "".join(map(_measured, text))
+    formula = mpl.rcParams["text.parse_math"] and is_math_text(text)
+    return _inches("".join(map(_measured, text)), size, formula=formula)
+
+
+@lru_cache(maxsize=4096)
+def _inches(text: str, size: float, *, formula: bool) -> float:
     measure = text_to_path.get_text_width_height_descent
-    return HINTED * measure(shown, FontProperties(size=size), is_math_text(shown))[0] / 72
+    return HINTED * float(measure(text, FontProperties(size=size), formula)[0]) / 72
 
 
 def _measured(letter: str) -> str:

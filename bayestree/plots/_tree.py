@@ -1,6 +1,6 @@
 """Trees as nodes and links: their layout, their leaves, and whole trees or branches."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -125,7 +125,7 @@ def tree(
     found = tree_of(estimator)
     measured = _measured(estimator, found, sizes)
     described = plain_description(found)
-    node_texts = _node_texts(described, measured, level)
+    node_texts = node_texts_of(described, range(found.n_nodes), measured, level)
     room = 0.6 if measured is None else 0.9
     ax, style = draw_branch(described, node_texts, layout(found.topology), ax, room=room)
     class_legend(ax, described, style)
@@ -135,29 +135,33 @@ def tree(
     return ax
 
 
-def plain_description(tree: RoutedTree, **names: Sequence[str]) -> TreeDescription:
+def plain_description(
+    tree: RoutedTree, features: Sequence[str] = (), classes: Sequence[str] = ()
+) -> TreeDescription:
     """The description of a drawn tree, whose conditions have a line for each term.
 
     ``features`` and ``classes`` replace the names of the tree.
     """
-    features = names.pop("features", [one_line(name) for name in tree.feature_labels])
-    cut = [_style.cut(name, TEXT[1], NAME) for name in features]
-    return TreeDescription(tree, TERMS, DIGITS, features=cut, separator="\n", **names)
+    names = features or [one_line(name) for name in tree.feature_labels]
+    cut = [_style.cut(name, TEXT[1], NAME) for name in names]
+    return TreeDescription(tree, TERMS, DIGITS, features=cut, classes=classes, separator="\n")
 
 
 def draw_branch(
     described: TreeDescription,
-    node_texts: Sequence[str],
+    node_texts: Mapping[int, str],
     places: Sequence[Place],
     ax: Axes | None = None,
     *,
+    sides: tuple[str, str] | None = None,
     room: float = 0.0,
 ) -> tuple[Axes, LeafStyle]:
     """Draw the part of a tree that has these places; return its Axes and the style of its leaves.
 
     Nodes whose children have no place are closed: they show how many leaves are below. In an SVG
     file, the groups of a node or leaf are called ``at-`` and its path, and its link ``to-`` and its
-    path. A new figure has ``room`` in inches above and below the tree.
+    path. ``sides`` replaces the names of the sides of the root. A new figure has ``room`` in
+    inches above and below the tree.
     """
     plan = min(_upright(described, node_texts, places), _horizontal(described, node_texts, places),
                key=lambda plan: plan.excess)  # fmt: skip
@@ -171,7 +175,13 @@ def draw_branch(
     scale = min(1.0, most[0] / plan.width, most[1] / plan.height)
     at, style = _placed(ax, places, plan, scale)
     open_nodes = {one.parent for one in places}
-    _links(ax, described, places, at, style)
+    root, names = places[0].child, sides or described.common_sides
+    for place in places[1:]:
+        start, end = at[cast(int, place.parent)], at[place.child]
+        _link(ax, described, place.child, start, end)
+        if place.parent == root:
+            side = int(described.tree.topology.children[root, 1] == place.child)
+            _side_name(ax, 0.4 * start + 0.6 * end, names[side], side, style)
     for child in at:
         if child >= 0:
             is_open = child in open_nodes
@@ -207,9 +217,9 @@ class _Plan(NamedTuple):
         return max(self.width / MAX_SIZE[0], self.height / MAX_SIZE[1], 1.0)
 
 
-def _node_extent(node_texts: Sequence[str]) -> tuple[float, float]:
+def _node_extent(node_texts: Mapping[int, str]) -> tuple[float, float]:
     """Width and height of the largest node, in inches."""
-    lines = [text.splitlines() for text in node_texts] or [[""]]
+    lines = [text.splitlines() for text in node_texts.values()] or [[""]]
     wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
     return wide, LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
 
@@ -229,7 +239,7 @@ def _depth(places: Sequence[Place]) -> int:
 
 
 def _upright(
-    described: TreeDescription, node_texts: Sequence[str], places: Sequence[Place]
+    described: TreeDescription, node_texts: Mapping[int, str], places: Sequence[Place]
 ) -> _Plan:
     """A tree that grows downwards."""
     (wide, high), leaf = _node_extent(node_texts), _leaf_width(described)
@@ -239,7 +249,7 @@ def _upright(
 
 
 def _horizontal(
-    described: TreeDescription, node_texts: Sequence[str], places: Sequence[Place]
+    described: TreeDescription, node_texts: Mapping[int, str], places: Sequence[Place]
 ) -> _Plan:
     """A tree that grows from left to right."""
     (wide, high), tree = _node_extent(node_texts), described.tree
@@ -264,25 +274,17 @@ def _placed(ax: Axes, places: Sequence[Place], plan: _Plan, scale: float) -> tup
     return at, LeafStyle(size, scale * plan.slot)
 
 
-def _links(
-    ax: Axes, described: TreeDescription, places: Sequence[Place], at: At, style: LeafStyle
+def _link(
+    ax: Axes, described: TreeDescription, child: int, start: FloatArray, end: FloatArray
 ) -> None:
-    root = places[0].child
-    for place in places:
-        if place.parent is None:
-            continue
-        start, end = at[place.parent], at[place.child]
-        ax.plot(
-            *zip(start, end, strict=True),
-            color=LINK,
-            linewidth=0.6 + 5.0 * described.share(place.child),
-            solid_capstyle="round",
-            zorder=1,
-            gid=f"to-{described.path(place.child)}",
-        )
-        if place.parent == root:
-            side = int(described.tree.topology.children[root, 1] == place.child)
-            _side_name(ax, 0.4 * start + 0.6 * end, described.common_sides[side], side, style)
+    ax.plot(
+        *zip(start, end, strict=True),
+        color=LINK,
+        linewidth=0.6 + 5.0 * described.share(child),
+        solid_capstyle="round",
+        zorder=1,
+        gid=f"to-{described.path(child)}",
+    )
 
 
 def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafStyle) -> None:
@@ -312,22 +314,23 @@ def _measured(
     return cast(BayesianTree, estimator).polytope_size()
 
 
-def _node_texts(
-    described: TreeDescription, measured: PolytopeSize | None, level: float
-) -> list[str]:
-    """Condition, posterior of the number of facets, and rows of each node."""
-    n_nodes = described.tree.n_nodes
-    sizes = [""] * n_nodes
-    if measured is not None:
-        bounds = measured.interval(level).astype(int).tolist()
-        sizes = [
-            f"posterior: {median} [{low}, {high}]\n"
-            for median, (low, high) in zip(measured.median().tolist(), bounds, strict=True)
-        ]
-    return [
-        f"{_condition(described, v)}\n{sizes[v]}{counted(round(described.rows(v)), 'row')}"
-        for v in range(n_nodes)
-    ]
+def node_texts_of(
+    described: TreeDescription,
+    nodes: Iterable[int],
+    measured: PolytopeSize | None,
+    level: float,
+) -> dict[int, str]:
+    """Text of some nodes: condition, posterior of the number of facets, and rows."""
+    texts = {}
+    bounds = None if measured is None else measured.interval(level).astype(int)
+    for node in nodes:
+        lines = [_condition(described, node)]
+        if measured is not None and bounds is not None:
+            low, high = bounds[node].tolist()
+            lines.append(f"posterior: {measured.median()[node]} [{low}, {high}]")
+        lines.append(counted(round(described.rows(node)), "row"))
+        texts[node] = "\n".join(lines)
+    return texts
 
 
 def _condition(described: TreeDescription, node: int) -> str:

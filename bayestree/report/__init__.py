@@ -1,1 +1,1 @@
-"""Exports of fitted trees as text, rules, DOT, JSON and ONNX, and the HTML report."""
+"""The report: one HTML page without external resources."""

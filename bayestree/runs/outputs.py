@@ -22,7 +22,7 @@ from bayestree.diagnostics.scores import squared_scores
 from bayestree.estimators._file_rows import parts_of
 from bayestree.export.text import export_text
 from bayestree.protocols import has_draws, has_evidence, modes_of
-from bayestree.report.baseline import fit_baseline
+from bayestree.report.study import fit_baseline
 from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import (
@@ -281,7 +281,7 @@ def report_of(
     metrics: Mapping[str, Any],
 ) -> str:
     """Return the HTML report; without rows it has no figures of them."""
-    from bayestree.report.html import html_report  # noqa: PLC0415 - importing it takes seconds
+    from bayestree.report.page import html_report  # noqa: PLC0415 - importing it takes seconds
 
     names: tuple[str, ...] = ()
     if rows is not None:

@@ -30,8 +30,14 @@ from bayestree.export.onnx import check_onnx, export_onnx
 from bayestree.export.rules import export_rules
 from bayestree.export.text import export_text
 from bayestree.protocols import has_draws, has_single_leaf, modes_of, trees_of
-from bayestree.report import splits
-from bayestree.report.rows import Rows, rows_of
+from bayestree.report.rows import (
+    LabelledRows,
+    evaluation_rows,
+    most_important,
+    permutation_importance,
+    rows_of,
+    split_uncertainty,
+)
 from bayestree.routed_tree import RoutedTree
 from bayestree.runs.outputs import LEVEL, sizes_of
 from bayestree.runs.store import FACETS, MANIFEST, METRICS, PREDICTIONS, Run, open_run
@@ -74,7 +80,8 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
           reaches the node;
         - ``features``: list of the names that account for 90 % of the importance at the node, the
           most important first. A feature's importance is the share of the rows that change
-          sides when it is shuffled among them (:func:`bayestree.report.splits.importance`);
+          sides when it is shuffled among them (``permutation_importance`` of
+          ``bayestree.report.rows``);
         - ``split``: the split of the point estimate as a condition that holds on the left side; of
           several facets the one nearest to the mean of the data, which is necessary for the left
           side, but not sufficient.
@@ -97,17 +104,17 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
     return table
 
 
-def _evaluation_rows(run: Run) -> Rows | None:
+def _evaluation_rows(run: Run) -> LabelledRows | None:
     """Return the rows on which features and uncertainty are measured."""
     rows = run.rows().thinned()
     train, held = (
         rows_of(run.estimator, X, held_out=held_out)
         for X, held_out in ((rows.X, False), (rows.X_held, True))
     )
-    return splits.evaluation_rows(train, held if rows.held_out else None)
+    return evaluation_rows(train, held if rows.held_out else None)
 
 
-def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
+def _with_posterior(run: Run, evaluated: LabelledRows | None) -> pd.DataFrame:
     """Return the nodes of one tree, with its posterior if it has one."""
     estimator = run.estimator
     table = _point_estimate(estimator.tree_, run.encoding, evaluated)
@@ -115,7 +122,7 @@ def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
         return table
     table["facets"] = sizes["facets"].astype(np.int64)
     parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
-    uncertainty = None if evaluated is None else splits.split_uncertainty(estimator, evaluated)
+    uncertainty = None if evaluated is None else split_uncertainty(estimator, evaluated)
     if uncertainty is not None:
         parts.append(uncertainty.to_frame("node")[["unsure", "disagreement", "sd"]])
     last = [name for name in ("features", "split") if name in table]
@@ -124,16 +131,18 @@ def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
     return joined
 
 
-def _point_estimate(tree: RoutedTree, encoding: Encoding, evaluated: Rows | None) -> pd.DataFrame:
+def _point_estimate(
+    tree: RoutedTree, encoding: Encoding, evaluated: LabelledRows | None
+) -> pd.DataFrame:
     """Return the columns of the point estimate."""
     described = TreeDescription(tree, TERMS, DIGITS)
     columns: dict[str, Any] = {"rows": described.node_rows}
     if isinstance(tree, Tree):
         columns["facets_point"] = columns["facets"] = tree.n_facets
         if evaluated is not None:
-            (share,) = splits.importance([tree], evaluated, encoding).nodes
+            (share,) = permutation_importance([tree], evaluated, encoding).nodes
             names = encoding.names
-            columns["features"] = [[names[j] for j in splits.most_important(one)] for one in share]
+            columns["features"] = [[names[j] for j in most_important(one)] for one in share]
     columns["split"] = [described.condition(node) for node in range(tree.n_nodes)]
     labels = pd.Index(tree.topology.node_labels, name="node", dtype=object)
     return pd.DataFrame(columns, index=labels)

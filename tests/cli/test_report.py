@@ -5,7 +5,7 @@ import json
 import pytest
 from markupsafe import Markup
 
-from bayestree.report.html import figures
+from bayestree.report import figures
 from tests.cli.command import QUICK, done, refused
 
 

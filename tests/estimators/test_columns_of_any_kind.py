@@ -19,7 +19,7 @@ from bayestree import (
     UnknownCategoryWarning,
     UnusedColumnsWarning,
 )
-from bayestree.report.html import html_report
+from bayestree.report.page import html_report
 
 N = 60
 COERCE = "convert it by pandas.to_numeric(X['d'], errors='coerce')"

@@ -6,7 +6,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 from bayestree import AlternatingTreeClassifier, ConvexPolytopeTreeClassifier
-from bayestree.report.html import html_report
+from bayestree.report.page import html_report
 
 N = 40
 LETTERS = [f"r{row}" for row in range(N)]

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from bayestree.report import baseline as module
-from bayestree.report.baseline import fit_baseline
+from bayestree.report import study as module
+from bayestree.report.study import fit_baseline
 
 
 def rows(n=300, d=3, seed=0):
@@ -50,8 +50,8 @@ def test_the_scale_of_the_weights_does_not_matter(classifies, scale):
 
 
 def test_many_rows_are_thinned(monkeypatch):
-    monkeypatch.setattr(module, "WORK", 3 * 2 * 100)
-    monkeypatch.setattr(module, "MIN_ROWS", 50)
+    monkeypatch.setattr(module, "LINEAR_WORK", 3 * 2 * 100)
+    monkeypatch.setattr(module, "LINEAR_ROWS", 50)
     X, score = rows()
     assert fit_baseline(X, score > 0, np.ones(300), classifies=True).n_rows == 100
 

@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree.report.baseline import fit_baseline
-from bayestree.report.html.scores import scores_of
-from bayestree.report.html.study import Study
 from bayestree.report.rows import rows_of
+from bayestree.report.scores import scores_of
+from bayestree.report.study import Study, fit_baseline
 from bayestree.runs.outputs import format_scores, predictions, scored
 from bayestree.runs.store import open_run
 from tests.finished import finished

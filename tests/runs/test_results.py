@@ -11,9 +11,8 @@ import pytest
 from bayestree import UnconvergedWarning
 from bayestree.diagnostics import Check, Convergence
 from bayestree.inference import elbo
-from bayestree.report.html.study import Study
-from bayestree.report.rows import Rows, rows_of
-from bayestree.report.splits import most_important
+from bayestree.report.rows import LabelledRows, most_important, rows_of
+from bayestree.report.study import Study
 from bayestree.runs import results as module
 from bayestree.runs.results import Diagnosis, diagnose, summary
 from bayestree.runs.runner import run
@@ -104,7 +103,7 @@ def test_names_with_commas_stay_whole():
     rng = np.random.default_rng(0)
     X = tree.center + tree.scale * rng.normal(size=(200, 3))
     table = module._point_estimate(
-        tree, encoding_of(tree), Rows(X, None, np.ones(200), held_out=True)
+        tree, encoding_of(tree), LabelledRows(X, None, np.ones(200), held_out=True)
     )
     assert sorted(table.loc["root", "features"]) == ["age", "height, in m"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray, class_numbers
@@ -15,15 +16,20 @@ from bayestree.description import POLYTOPE_RULE
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.protocols import modes_of
-from bayestree.report import splits
-from bayestree.report.html import figures, svg, text
-from bayestree.report.html.cards import leaf_cards, node_cards
-from bayestree.report.html.drawing import FEW, Outline, Sheet, Upright, sheets, shown_nodes
-from bayestree.report.html.evidence import sampled_sizes
-from bayestree.report.html.labels import LabelledTree
-from bayestree.report.html.modes import compared_modes
-from bayestree.report.html.scores import confusion_of, is_recorded, scores_of
-from bayestree.report.html.study import Study
+from bayestree.report import figures, rows, text
+from bayestree.report.cards import leaf_cards, node_cards
+from bayestree.report.modes import compared_modes
+from bayestree.report.scores import confusion_of, is_recorded, scores_of
+from bayestree.report.study import Study
+from bayestree.report.trees import (
+    FEW,
+    LabelledTree,
+    Sheet,
+    drawing,
+    outline,
+    sheets,
+    shown_nodes,
+)
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -115,7 +121,7 @@ def tree(study: Study) -> Section:
             "rule": POLYTOPE_RULE,
             "uncertain": study.uncertainty is not None,
             "rows": study.evaluated.counted if study.evaluated is not None else "",
-            "definition": splits.UNCERTAIN_DEFINITION,
+            "definition": rows.UNCERTAIN_DEFINITION,
             "has_draws": study.has_split_draws,
             "n_draws": study.n_draws,
             "classifies": study.classifies,
@@ -131,8 +137,37 @@ def modes(study: Study) -> Section | None:
 
 def evidence(study: Study) -> Section | None:
     """The evidence and the posterior of the size of the tree, if its topology was sampled."""
-    shown = sampled_sizes(study)
+    shown = _sampled_sizes(study)
     return None if shown is None else Section("evidence", "Evidence and size of the tree", shown)
+
+
+def _sampled_sizes(study: Study) -> dict[str, Any] | None:
+    """The log evidence, and charts and tables of the number of leaves and of the depth."""
+    found = None if study.convergence is None else study.convergence.evidence
+    if found is None:
+        return None
+    several = len(found.runs) > 1
+    return {
+        "log_evidence": text.with_minus(f"{found.log_evidence:,.2f}"),
+        "error": f"{found.standard_error:.2f}" if several else "",
+        "runs": counted(len(found.runs), "run"),
+        "several": several,
+        "tables": [
+            _size_table("Number of leaves", found.leaf_probabilities),
+            _size_table("Depth", found.depth_probabilities),
+        ],
+    }
+
+
+def _size_table(name: str, table: pd.DataFrame) -> dict[str, Any]:
+    """A chart and the rows of a table of the posterior of a size."""
+    probability, error = table["probability"].to_numpy(), table["error"].to_numpy()
+    posterior = np.bincount(table.index, probability).astype(np.float64)
+    return {
+        "name": name,
+        "chart": figures.sizes(posterior, None, f"{name}, posterior probabilities"),
+        "rows": [*zip(table.index, probability.tolist(), error.tolist(), strict=True)],
+    }
 
 
 def _class_key(study: Study) -> list[tuple[int, str]]:
@@ -149,7 +184,7 @@ def _drawn(study: Study, tree: RoutedTree, prefix: str, name: str) -> dict[str, 
         "name": name,
         "tree": labelled,
         "n_leaves": tree.n_leaves,
-        "sheets": [_sheet(labelled, sheet) for sheet in found],
+        "sheets": [_sheet(study, labelled, sheet) for sheet in found],
         "beside": len(found) == 1 and len(found[0].tips) <= FEW,
         "nodes": node_cards(study, labelled, shown),
         "leaves": leaf_cards(study, labelled, leaves),
@@ -157,15 +192,15 @@ def _drawn(study: Study, tree: RoutedTree, prefix: str, name: str) -> dict[str, 
     }
 
 
-def _sheet(labelled: LabelledTree, sheet: Sheet) -> dict[str, Any]:
+def _sheet(study: Study, labelled: LabelledTree, sheet: Sheet) -> dict[str, Any]:
     path = labelled.path(sheet.root)
     ends = [] if path == "root" else ["root", *(path[:n] for n in range(1, len(path) + 1))]
     return {
         "anchor": labelled.anchor(sheet.root),
         "first": path == "root",
         "above": [(f"{labelled.prefix}{end}", end) for end in ends],
-        "upright": Upright(labelled, sheet).markup(),
-        "outline": Outline(labelled, sheet).markup(),
+        "drawing": drawing(study, labelled, sheet),
+        "outline": outline(labelled, sheet),
     }
 
 
@@ -178,7 +213,7 @@ def sizes(study: Study) -> Section | None:
     leaves = None
     if found.n_leaves is not None:
         title = "Posterior of the number of leaves in use by a draw"
-        leaves = svg.sizes(found.leaf_probabilities(), None, title)
+        leaves = figures.sizes(found.leaf_probabilities(), None, title)
     return Section(
         "sizes",
         "Number of facets",
@@ -217,7 +252,7 @@ def _size_chart(study: Study, node: int) -> tuple[str, Markup]:
     label = study.tree.topology.node_labels[node]
     prior = None if study.size_prior is None else study.size_prior[node]
     title = f"Posterior of the number of facets of node {label}"
-    return label, svg.sizes(study.size_posterior[node], prior, title)
+    return label, figures.sizes(study.size_posterior[node], prior, title)
 
 
 def uncertainty(study: Study) -> Section | None:
@@ -231,7 +266,7 @@ def uncertainty(study: Study) -> Section | None:
             "rows": [_uncertainty_row(study, node) for node in figures.first_nodes(study, LISTED)],
             "panels": figures.split_uncertainty(study, figures.first_nodes(study)),
             "measured_on": study.evaluated.counted,
-            "definition": splits.UNCERTAIN_DEFINITION,
+            "definition": rows.UNCERTAIN_DEFINITION,
             "sources": _sources(study.uncertainty),
             "hidden": max(0, study.tree.n_nodes - LISTED),
         },
@@ -290,7 +325,7 @@ def features(study: Study) -> Section | None:
             "unused": len(study.columns) - len(used),
             "image": _importance_image(study, total),
             "measured_on": "" if study.evaluated is None else study.evaluated.counted,
-            "definition": splits.IMPORTANCE_DEFINITION,
+            "definition": rows.IMPORTANCE_DEFINITION,
             "factors": factors,
             "noun": "feature" if study.encoding.is_plain else "column",
         },
@@ -301,7 +336,7 @@ def _importance_image(study: Study, total: FloatArray) -> Markup | None:
     if study.image_shape is None or not total.any():
         return None
     alt = "Importance of each pixel: dark pixels are important"
-    return svg.grey_image(total, 0.0, float(total.max()), study.image_shape, alt)
+    return figures.grey_image(total, 0.0, float(total.max()), study.image_shape, alt)
 
 
 def view(study: Study) -> Section | None:

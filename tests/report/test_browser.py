@@ -156,7 +156,7 @@ def test_a_phone_has_the_outline(seen):
     box = page.locator("#R").bounding_box()
     assert 0 <= box["y"] < 900
     heights = page.eval_on_selector_all(
-        ".outline .hit", "all => all.map((one) => one.getBoundingClientRect().height)"
+        ".outline a", "all => all.map((one) => one.getBoundingClientRect().height)"
     )
     assert min(heights) >= 40
 

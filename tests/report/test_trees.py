@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bayestree._utils.wording import FIRST_STRONG, POP
-from bayestree.report.html import text as texts
-from bayestree.report.html.drawing import MAX_TIPS, sheets, shown_nodes
+from bayestree.report import text as texts
+from bayestree.report.trees import MAX_TIPS, sheets, shown_nodes
 from bayestree.topology import Topology
 from tests.strategies import topologies
 
@@ -64,25 +63,3 @@ def test_lists_end_with_and():
     assert texts.listed(["a"]) == "a"
     assert texts.listed(["a", "b", "c"]) == "a, b and c"
     assert texts.listed(["a", "b", "c", "d", "e"], most=2) == "a, b and 3 more"
-
-
-def test_texts_are_cut_to_their_room():
-    assert texts.cut("short", 10, 100) == "short"
-    cut = texts.cut("a name that is much too long", 10, 60)
-    assert cut.endswith("…")
-    assert texts.width(cut, 10) <= 60
-    assert texts.width("字字", 10) > texts.width("ab", 10)
-
-
-def test_a_long_text_takes_two_lines():
-    assert texts.wrapped("short (0.97)", 12, 200) == ["short (0.97)"]
-    first, second = texts.wrapped("a long name of a class (0.97)", 12, 110)
-    assert f"{first} {second}" == "a long name of a class (0.97)"
-    first, second = texts.wrapped("a name that is much longer than two lines (0.97)", 12, 110)
-    assert second.endswith("… (0.97)")
-    assert max(texts.width(first, 12), texts.width(second, 12)) <= 110
-
-
-def test_a_cut_name_does_not_turn_what_follows():
-    isolated = f"{FIRST_STRONG}{'و' * 40}{POP}"
-    assert texts.cut(isolated, 12, 100).endswith(f"{POP}…")

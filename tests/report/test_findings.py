@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import calibration
-from bayestree.report.html.findings import _calibration, _prediction
-from bayestree.report.html.scores import scores_of
-from bayestree.report.html.study import Study
-from bayestree.report.rows import Rows
+from bayestree.report.page import _calibration, _prediction
+from bayestree.report.rows import LabelledRows
+from bayestree.report.scores import scores_of
+from bayestree.report.study import Study
 
 N = 4000
 
@@ -81,7 +81,7 @@ def test_a_tree_is_compared_with_logistic_regression():
     X = rng.normal(size=(600, 2))
     y = np.where(X[:, 1] > 0, "b", "a")  # what logistic regression finds, and the tree does not
     train, held = (
-        Rows(X[part], y[part], np.ones(300), held_out)
+        LabelledRows(X[part], y[part], np.ones(300), held_out)
         for part, held_out in ((slice(300), False), (slice(300, None), True))
     )
     study = Study(Fitted(), train, held)

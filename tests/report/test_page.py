@@ -11,10 +11,11 @@ from markupsafe import Markup
 
 import bayestree as bt
 from bayestree.models import Network
-from bayestree.report.html import figures, html_report
-from bayestree.report.html.text import MINUS, number, percent
+from bayestree.report import figures
+from bayestree.report.page import html_report
+from bayestree.report.text import MINUS, number, percent
 from tests.fitted_cases import CLASSIFIERS, REGRESSORS, linear, rows
-from tests.report.html.page import Page, plain
+from tests.report.page import Page, plain
 
 
 def fitted(kind, name):
@@ -251,9 +252,10 @@ def test_images_are_shown_as_images():
             X, label
         )
         page = Page(html_report(clf, X=X, y=label))
-        found = page.all("image")
+        found = page.all("img")
         assert bool(found) == shown
-        assert all(one["attrs"]["href"].startswith("data:image/png;base64,") for one in found)
+        assert all(one["attrs"]["src"].startswith("data:image/png;base64,") for one in found)
+        assert all(len(one["attrs"]["alt"]) > 5 for one in found)
         leaves = {leaf for leaf in clf.tree_.topology.leaf_labels if page.at(leaf)}
         pictured = {name for one in found for name in one["inside"] if name in leaves}
         assert pictured == (leaves if shown else set())

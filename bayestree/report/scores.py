@@ -6,10 +6,9 @@ import numpy as np
 from sklearn.metrics import r2_score, root_mean_squared_error
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree.report.baseline import training_rows_phrase
-from bayestree.report.html import text
-from bayestree.report.html.study import Study
-from bayestree.report.rows import Rows
+from bayestree.report import text
+from bayestree.report.rows import LabelledRows
+from bayestree.report.study import Study, training_rows_phrase
 
 MAX_CLASSES = 12  # maximum number of classes in a confusion matrix
 TINY = 1e-15
@@ -195,7 +194,7 @@ def _class_scores(
     return scores, _error(right - linear["accuracy"], weights) if linear else None
 
 
-def _own_scores(study: Study, rows: Rows, weights: FloatArray) -> list[Score]:
+def _own_scores(study: Study, rows: LabelledRows, weights: FloatArray) -> list[Score]:
     """Scores of counts or survival times."""
     if study.classifies or not hasattr(study.estimator, "scores"):
         return []

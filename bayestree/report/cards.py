@@ -1,4 +1,4 @@
-"""Descriptions of the nodes and leaves of a drawn tree."""
+"""Descriptions of the nodes and leaves of a drawn tree, with the facets of each node."""
 
 from typing import Any, NamedTuple
 
@@ -8,10 +8,11 @@ from scipy.special import expit
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, quantity
-from bayestree.report.html import svg, text
-from bayestree.report.html.facets import MAX_MATCHED, point_facets, posterior_facets
-from bayestree.report.html.labels import LabelledTree
-from bayestree.report.html.study import Study
+from bayestree.description import POLYTOPE_RULE, TreeDescription
+from bayestree.diagnostics import Facets
+from bayestree.report import figures, text
+from bayestree.report.study import Study
+from bayestree.report.trees import LabelledTree, printed
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -19,6 +20,13 @@ MAX_PRINTED = 9  # nodes whose description appears on paper as well
 MAX_PICTURED = 60  # nodes with a histogram and the coefficients of their facets
 CLASSES = 8  # maximum number of classes or slopes of a leaf
 MAX_LOG_ODDS = 30.0  # maximum absolute log-odds of a side
+
+MAX_MATCHED = 24  # nodes whose facets are matched across the draws: those of the most rows
+TERMS, DIGITS = 4, 3  # of a facet, as in export_text
+MAX_FACETS = 8  # maximum number of facets of a node
+RARE_FACET = 0.05  # share of the draws below which a facet is not shown
+WEIGHTS = 6  # maximum number of coefficients of a facet
+ALT_TEXT = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
 
 Card = dict[str, Any]  # variables of a template
 
@@ -43,10 +51,10 @@ def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[Card]
 def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: Sample) -> Card:
     point = posterior = None
     if tree.linear is not None:
-        point = point_facets(study, tree.linear, node, brief=rank >= MAX_PICTURED)
+        point = _point_facets(study, tree.linear, node, brief=rank >= MAX_PICTURED)
         if study.has_split_draws and rank < MAX_MATCHED:
-            posterior = posterior_facets(study, tree.tree, node)
-    sizes, size_text, prior_text = _sizes(study, node)
+            posterior = _posterior_facets(study, tree.tree, node)
+    size_text, likely, prior_text = _size_texts(study, node)
     return {
         "anchor": tree.anchor(node),
         "path": tree.path(node),
@@ -56,7 +64,7 @@ def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: S
         "sides": _sides(tree, node),
         "point": point,
         "posterior": posterior,
-        "sizes": sizes,
+        "likely": likely,
         "meaning": "" if study.sizes is None else study.sizes.meaning,
         "size_text": size_text,
         "prior_text": prior_text,
@@ -109,7 +117,7 @@ def _mean_images(study: Study, tree: RoutedTree) -> dict[int, Markup]:
     low, high, leaves = float(X.min()), float(X.max()), tree.apply(X)
     alt = "Mean of the training rows of this leaf, as an image"
     return {
-        leaf: svg.grey_image(X[leaves == leaf].mean(axis=0), low, high, study.image_shape, alt)
+        leaf: figures.grey_image(X[leaves == leaf].mean(axis=0), low, high, study.image_shape, alt)
         for leaf in np.unique(leaves).tolist()
     }
 
@@ -137,24 +145,22 @@ def _sides(tree: LabelledTree, node: int) -> list[Card]:
             "name": name,
             "anchor": tree.anchor(child),
             "rows": quantity(tree.rows(child)),
-            "chart": svg.value_chart(tree, child, f"{name}: {tree.value_text(child)}"),
+            "stack": tree.stack(child),
             "summary": tree.value_text(child),
         }
         for name, child in [("all", node), *zip(tree.side_names, children, strict=True)]
     ]
 
 
-def _sizes(study: Study, node: int) -> tuple[Markup | None, str, str]:
-    """Number of facets of a node: a chart, and texts of its posterior and prior."""
+def _size_texts(study: Study, node: int) -> tuple[str, str, str]:
+    """The number of facets of a node in words: posterior, its most probable values, and prior."""
     if study.sizes is None:
-        return None, "", ""
-    posterior = study.size_posterior[node]
-    prior = None if study.size_prior is None else study.size_prior[node]
+        return "", "", ""
     prior_text = ""
-    if prior is not None:
+    if study.size_prior is not None:
+        prior = study.size_prior[node]
         prior_text = f"; its prior mean is {prior @ np.arange(len(prior)):.1f}"
-    chart = svg.sizes(posterior, prior, "Posterior of the number of facets")
-    return chart, study.size_text(node), prior_text
+    return study.size_text(node), figures.most_probable(study.size_posterior[node]), prior_text
 
 
 def _uncertainty(study: Study, node: int) -> str:
@@ -239,4 +245,78 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
         f"Histogram of {counted(len(margin), 'training row')} by the side of the split: "
         f"{quantity((margin <= 0).sum())} {left}, {quantity((margin > 0).sum())} {right}"
     )
-    return svg.histogram(margin, sample.labels.get(node), tree.side_names, ticks, alt)
+    labels, n_classes = sample.labels.get(node), len(tree.classes)
+    return figures.margins(margin, labels, n_classes, tree.side_names, ticks, alt)
+
+
+def _posterior_facets(study: Study, tree: RoutedTree, node: int) -> Card | None:
+    """The facets that draws share, with probabilities and intervals; None if they share none."""
+    found: Facets = study.bayesian.facets(tree.topology.node_labels[node])
+    common = np.flatnonzero(found.probability >= RARE_FACET)[:MAX_FACETS]
+    if len(common) == 0:
+        return None
+    rows = [_posterior_row(study, found, int(facet)) for facet in common]
+    return {"rows": rows, "hidden": len(found.counts) - len(rows), "n_draws": found.n_draws}
+
+
+def _point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Card:
+    """The facets of the point estimate in the order of ``export_text``, the nearest first.
+
+    A brief table has no coefficients.
+    """
+    described = TreeDescription(tree, TERMS, DIGITS, features=study.features)
+    rows = []
+    for facet in described.half_spaces(node, MAX_FACETS):
+        left, bound = printed(facet)
+        strength: FloatArray = tree.standardised_hyperplane[facet.expert]
+        coefficients: list[Card] = []
+        if not brief and np.count_nonzero(strength) > 1:
+            plane = tree.hyperplane[facet.expert]
+            shares = strength**2 / (strength**2).sum()
+            coefficients = _coefficients(study, plane / np.linalg.norm(plane), shares)
+        image = None if brief else _strength_image(study, strength)
+        row = {"left": left, "limit": text.with_minus(bound), "coefficients": coefficients}
+        rows.append(row | {"image": image, "probability": None, "interval": ""})
+    n_facets = described.n_facets(node)
+    size = counted(n_facets, "facet")
+    return {"rows": rows, "hidden": n_facets - len(rows), "size": size, "rule": POLYTOPE_RULE}
+
+
+def _posterior_row(study: Study, found: Facets, facet: int) -> Card:
+    left, *limits = found.terms(facet, study.features, TERMS)
+    middle, low, high = map(text.with_minus, limits)
+    shares = found.strength[facet] ** 2
+    intervals = found.normal_interval[facet]
+    return {
+        "left": text.relation(left),
+        "limit": middle,
+        "coefficients": _coefficients(study, found.normal[facet], shares, intervals),
+        "image": _strength_image(study, found.strength[facet]),
+        "probability": float(found.probability[facet]),
+        "interval": f"{low} to {high}",
+    }
+
+
+def _coefficients(
+    study: Study, normal: FloatArray, shares: FloatArray, intervals: FloatArray | None = None
+) -> list[Card]:
+    """The largest coefficients of a unit normal (d,), with their intervals (d, 2) if any."""
+    most = min(WEIGHTS, np.count_nonzero(shares)) if intervals is None else WEIGHTS
+    return [
+        {
+            "name": study.features[j],
+            "strength": float(shares[j]),
+            "value": text.number(float(normal[j]), 3),
+            "interval": ""
+            if intervals is None
+            else " to ".join(text.number(float(end), 3) for end in intervals[j]),
+        }
+        for j in np.argsort(-shares, kind="stable")[:most].tolist()
+    ]
+
+
+def _strength_image(study: Study, strength: FloatArray) -> Markup | None:
+    """Coefficients per unit of each feature as an image, if rows are images."""
+    if study.image_shape is None:
+        return None
+    return figures.signed_image(strength, study.image_shape, ALT_TEXT)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayestree as bt
-from bayestree.report.html import html_report
+from bayestree.report.page import html_report
 
 
 def rings(n=160):

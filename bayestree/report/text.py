@@ -1,20 +1,13 @@
-"""Numbers in prose, and text fitted to a width."""
+"""Numbers and lists in prose."""
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 
-from bayestree._utils.wording import FIRST_STRONG, POP
-
-ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 SUBTRACTION = re.compile(r" - (?=[0-9.])")  # between two terms
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 LARGE = 1e7  # numbers from here on have an exponent
-# Widths of letters relative to the font size, about those of DejaVu Sans, the broadest of the usual
-# fonts: East Asian, broad, narrow, capital and other ones.
-FULL, BROAD, NARROW, CAPITAL, LETTER = 1.0, 0.92, 0.34, 0.7, 0.615
 
 
 def percent(share: float) -> str:
@@ -72,48 +65,3 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     if len(shown) < 2:
         return "".join(shown)
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
-
-
-def width(text: str, size: float) -> float:
-    """Approximate width of a line of text, in the unit of its font size."""
-    return size * sum(map(_letter_width, text))
-
-
-def _letter_width(letter: str) -> float:
-    if unicodedata.category(letter) in ("Mn", "Cf"):  # accents and marks of direction
-        return 0.0
-    if unicodedata.east_asian_width(letter) in "WF":
-        return FULL
-    if letter in "mwMW@%":
-        return BROAD
-    if letter in "iljtfrI.,:;'|!()[] \N{NO-BREAK SPACE}":
-        return NARROW
-    return CAPITAL if letter.isupper() else LETTER
-
-
-def cut(text: str, size: float, room: float) -> str:
-    """A text cut to a width, with an ellipsis at the cut."""
-    if width(text, size) <= room:
-        return text
-    room -= width(ELLIPSIS, size)
-    kept = ""
-    for letter in text:
-        if width(kept + letter, size) > room:
-            break
-        kept += letter
-    end = POP * (kept.count(FIRST_STRONG) - kept.count(POP))
-    return kept.rstrip() + end + ELLIPSIS
-
-
-def wrapped(text: str, size: float, room: float) -> list[str]:
-    """A text on one line or, if it is too long, on two, the second possibly cut."""
-    first, *rest = text.split(" ")
-    while rest and width(f"{first} {rest[0]}", size) <= room:
-        first = f"{first} {rest.pop(0)}"
-    if not rest:
-        return [cut(first, size, room)]
-    *middle, last = rest
-    start = " ".join(middle)
-    if width(f"{start} {last}", size) > room:  # keep the last word, a probability
-        start = cut(start, size, room - width(f" {last}", size))
-    return [cut(first, size, room), f"{start} {last}".strip()]

@@ -1,12 +1,18 @@
-"""The subject of a report: a fitted estimator, its rows, and the diagnostics computed from them."""
+"""The subject of a report: a fitted estimator, its rows, diagnostics, and a linear baseline."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, cast
+from functools import cached_property, partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
@@ -18,22 +24,40 @@ from bayestree.diagnostics import (
     SplitUncertainty,
     calibration,
 )
+from bayestree.diagnostics.draws import spread
 from bayestree.protocols import (
     BayesianTree,
     FittedClassifier,
     FittedModel,
     FittedPosterior,
+    features_of,
     has_draws,
 )
-from bayestree.report import splits
-from bayestree.report.baseline import Baseline, fit_baseline
-from bayestree.report.rows import Rows
+from bayestree.report.rows import (
+    LabelledRows,
+    PermutationImportance,
+    evaluation_rows,
+    permutation_importance,
+    split_uncertainty,
+)
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 
 SIZE_WORK = 6000  # maximum number of measured polytopes, over all nodes and draws
 PRIOR_NODES = 8  # maximum number of nodes for which the prior, which takes longer, is measured too
 MIN_DRAWS = 10  # minimum number of draws of each node
+# Maximum of rows x features x classes of a linear model, to bound time (a few seconds) and memory.
+LINEAR_WORK = 20_000_000
+LINEAR_ROWS = 500  # minimum number of rows in any case
+LINEAR_STEPS = 300
+
+
+class Baseline(NamedTuple):
+    """A fitted linear model, and the number of training rows that it used."""
+
+    name: str
+    model: Pipeline
+    n_rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +69,8 @@ class Study:
     """
 
     estimator: FittedModel
-    train: Rows | None = None
-    held: Rows | None = None
+    train: LabelledRows | None = None
+    held: LabelledRows | None = None
     title: str = ""
     question: str = ""
     command: str = ""
@@ -163,7 +187,7 @@ class Study:
         return int(self.posterior.model.split.n_experts)
 
     @property
-    def scored(self) -> Rows | None:
+    def scored(self) -> LabelledRows | None:
         """Rows with y to score by: held out if there are any, else those of the fit."""
         rows = self.held if self.held is not None and len(self.held) else self.train
         return rows if rows is not None and rows.y is not None else None
@@ -224,16 +248,16 @@ class Study:
         return self.bayesian.learned_prior()
 
     @cached_property
-    def evaluated(self) -> Rows | None:
+    def evaluated(self) -> LabelledRows | None:
         """Rows on which the splits are judged."""
-        return splits.evaluation_rows(self.train, self.held)
+        return evaluation_rows(self.train, self.held)
 
     @cached_property
     def uncertainty(self) -> SplitUncertainty | None:
         """Uncertainty of the splits about ``evaluated``, if it is defined."""
         if self.evaluated is None:
             return None
-        return splits.split_uncertainty(self.estimator, self.evaluated)
+        return split_uncertainty(self.estimator, self.evaluated)
 
     @cached_property
     def uncertainty_table(self) -> pd.DataFrame:
@@ -242,11 +266,11 @@ class Study:
         return self.uncertainty.to_frame("node")
 
     @cached_property
-    def importance(self) -> splits.Importance | None:
+    def importance(self) -> PermutationImportance | None:
         """Importance of each column for the splits, on ``evaluated``."""
         if self.evaluated is None or not len(self.evaluated):
             return None
-        found = splits.importance(self.trees, self.evaluated, self.encoding)
+        found = permutation_importance(self.trees, self.evaluated, self.encoding)
         return found if found.total.any() else None
 
     @cached_property
@@ -265,16 +289,16 @@ class Study:
             return self.labels[self.probability.argmax(axis=1)]
         return self.expected(self.scored)
 
-    def expected(self, rows: Rows) -> AnyArray:
+    def expected(self, rows: LabelledRows) -> AnyArray:
         """Predicted values of some rows: of counts, for their exposures."""
         return cast(Any, self.estimator).predict(rows.X, **self._known(rows))
 
-    def interval(self, rows: Rows, level: float) -> tuple[FloatArray, FloatArray]:
+    def interval(self, rows: LabelledRows, level: float) -> tuple[FloatArray, FloatArray]:
         """Ends of the predictive intervals of some rows, for a regression with draws."""
         low, high = cast(Any, self.bayesian).predict_interval(rows.X, level, **self._known(rows))
         return low, high
 
-    def _known(self, rows: Rows) -> dict[str, Any]:
+    def _known(self, rows: LabelledRows) -> dict[str, Any]:
         return {} if rows.extra is None or self.survives else {"exposure": rows.extra}
 
     @cached_property
@@ -297,3 +321,43 @@ class Study:
         if not known.any():
             return None
         return calibration(self.scored.y[known], self.probability[known], classes=self.labels)
+
+
+def fit_baseline(
+    X: Any, y: NDArray[Any], weights: ArrayLike, *, classifies: bool, estimator: Any = None
+) -> Baseline | None:
+    """Fit a logistic or ridge regression to standardised features, those of ``estimator``.
+
+    Of a large table only an evenly spaced subset is used, and only these rows are read. Weights
+    are relative. Returns None if no row has a positive weight, or for fewer than two classes.
+    """
+    positive = np.flatnonzero(np.asarray(weights) > 0)
+    n_classes = len(np.unique(y[positive])) if classifies else 1
+    if len(positive) == 0 or (classifies and n_classes < 2):
+        return None
+    max_rows = max(LINEAR_WORK // (X.shape[1] * n_classes), LINEAR_ROWS)
+    kept = positive[spread(len(positive), max_rows)]
+    if classifies and len(np.unique(y[kept])) < 2:
+        return None
+    name = "logistic regression" if classifies else "ridge regression"
+    linear = LogisticRegression(max_iter=LINEAR_STEPS) if classifies else Ridge()
+    # Convert to double precision first, so that names or single precision on disk change nothing.
+    steps = [
+        ("numbers", FunctionTransformer(partial(features_of, estimator))),
+        ("units", StandardScaler()),
+    ]
+    model = Pipeline([*steps, ("linear", linear)])
+    relative = np.asarray(weights, dtype=np.float64)[kept]
+    relative /= relative.mean()  # else weights of 1/n would make the penalty n times as strong
+    given = {"units__sample_weight": relative, "linear__sample_weight": relative}
+    rows = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
+    target = y[kept] if classifies else y[kept].astype(np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a rough fit is good enough
+        model.fit(rows, target, **given)
+    return Baseline(name, model, len(kept))
+
+
+def training_rows_phrase(n_rows: int | None) -> str:
+    """A phrase for the training rows that a baseline used; None means all."""
+    return f"fitted to {'the same' if n_rows is None else f'{n_rows:,} of the'} training rows"

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayestree.report.rows import Rows
-from bayestree.report.splits import (
+from bayestree.report.rows import (
+    LabelledRows,
     evaluation_rows,
-    importance,
     most_important,
+    permutation_importance,
     split_uncertainty,
 )
 from tests.export.test_text import committee, oblique
@@ -20,14 +20,14 @@ from tests.fitted_cases import encoding_of, network_tree
 def rows_for(tree, n=400, *, held_out=False):
     rng = np.random.default_rng(3)
     X = tree.center + tree.scale * rng.normal(size=(n, tree.n_features))
-    return Rows(X, None, np.ones(n), held_out)
+    return LabelledRows(X, None, np.ones(n), held_out)
 
 
 def test_a_node_by_shuffling_every_feature():
     """The mean over many shuffles of a column, by the tree's own routing."""
     tree = committee()
     rows = rows_for(tree)
-    (found,) = importance([tree], rows, encoding_of(tree)).nodes
+    (found,) = permutation_importance([tree], rows, encoding_of(tree)).nodes
     X, rng = rows.matrix, np.random.default_rng(11)
     right = tree.goes_right(0, X)
     shares = np.zeros((20, tree.n_features))
@@ -47,16 +47,20 @@ def test_a_feature_counts_by_what_its_split_changes():
     tree = oblique()
     one = replace(tree, hyperplane=tree.hyperplane * [1.0, 0.0, 0.0])
     alike = replace(one, value=np.broadcast_to(one.value[:1], one.value.shape))
-    assert importance([one], rows_for(one), encoding_of(one)).total.tolist() == [1.0, 0.0, 0.0]
-    assert not importance([alike], rows_for(alike), encoding_of(one)).total.any()
-    both = importance([one, alike], rows_for(one), encoding_of(one))
+    assert permutation_importance([one], rows_for(one), encoding_of(one)).total.tolist() == [
+        1.0,
+        0.0,
+        0.0,
+    ]
+    assert not permutation_importance([alike], rows_for(alike), encoding_of(one)).total.any()
+    both = permutation_importance([one, alike], rows_for(one), encoding_of(one))
     assert both.total.tolist() == [1.0, 0.0, 0.0]
     assert all(nodes[0, 0] > 0 for nodes in both.nodes)
 
 
 def test_networks_have_no_features():
     tree = network_tree()
-    found = importance([tree], rows_for(tree), encoding_of(tree))
+    found = permutation_importance([tree], rows_for(tree), encoding_of(tree))
     assert not found.nodes[0].any()
     assert not found.total.any()
 

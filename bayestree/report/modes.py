@@ -9,12 +9,15 @@ from markupsafe import Markup
 from bayestree._utils.arrays import FloatArray
 from bayestree.export.text import export_text
 from bayestree.protocols import Mode, modes_of, shown_mode
-from bayestree.report.html import text
-from bayestree.report.html.drawing import Still, sheets
-from bayestree.report.html.labels import LabelledTree
-from bayestree.report.html.study import Study
-from bayestree.report.rows import Rows
-from bayestree.report.splits import Importance, importance, most_important
+from bayestree.report import text
+from bayestree.report.rows import (
+    LabelledRows,
+    PermutationImportance,
+    most_important,
+    permutation_importance,
+)
+from bayestree.report.study import Study
+from bayestree.report.trees import LabelledTree, drawing, sheets
 
 MODES_SHOWN = 3  # trees that are drawn and written out
 LEVELS = 2  # splits below each other in a drawing, so that trees fit beside each other
@@ -45,7 +48,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
         shown.append(line)
     first = found[:MODES_SHOWN]
     used = [
-        None if rows is None else importance([m.estimator.tree_], rows, study.encoding)
+        None if rows is None else permutation_importance([m.estimator.tree_], rows, study.encoding)
         for m in first
     ]
     drawn = [
@@ -67,15 +70,17 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
     }
 
 
-def _drawing(study: Study, mode: Mode, used: Importance | None) -> Markup:
+def _drawing(study: Study, mode: Mode, used: PermutationImportance | None) -> Markup:
     """The upper splits of a mode, with the features that matter most to each."""
     tree = mode.estimator.tree_
     labelled = LabelledTree(study, tree, f"m{mode.number}-")
+    used_by: list[str] = []
     if used is not None:
         orders = [most_important(share)[:NAMED] for share in used.nodes[0]]
-        labelled.posterior = tuple(", ".join(study.columns[j] for j in order) for order in orders)
+        used_by = [", ".join(study.columns[j] for j in order) for order in orders]
     shown = tree.topology.node_depth < LEVELS
-    return Still(labelled, sheets(tree.topology, labelled.node_rows, shown)[0]).markup()
+    sheet = sheets(tree.topology, labelled.node_rows, shown)[0]
+    return drawing(study, labelled, sheet, used_by, linked=False)
 
 
 def _features(study: Study, totals: Sequence[FloatArray]) -> list[tuple[str, list[float]]]:
@@ -85,7 +90,7 @@ def _features(study: Study, totals: Sequence[FloatArray]) -> list[tuple[str, lis
     return [(study.columns[j], table[:, j].tolist()) for j in order if table[:, j].any()]
 
 
-def _groups(study: Study, found: Sequence[Mode], rows: Rows) -> list[dict[str, Any]]:
+def _groups(study: Study, found: Sequence[Mode], rows: LabelledRows) -> list[dict[str, Any]]:
     """The leaves of the shown tree in which the modes disagree most about the rows.
 
     A mode disagrees about a row if it predicts another class than the mixture; in regression the
@@ -111,7 +116,7 @@ def _groups(study: Study, found: Sequence[Mode], rows: Rows) -> list[dict[str, A
     ]
 
 
-def _differences(study: Study, mode: Any, rows: Rows) -> tuple[float, float]:
+def _differences(study: Study, mode: Any, rows: LabelledRows) -> tuple[float, float]:
     """Mean distance of a mode's predictions from the mixture's, and agreement about leaves.
 
     The latter is the share of the pairs of rows that its tree and the shown one both put into one

@@ -1,0 +1,175 @@
+"""Predictions against what was observed: calibration, values, coverage, and the rows themselves."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree.diagnostics.calibration import Calibration
+from bayestree.plots import _style
+
+MARKERS = "osD^vP*X"
+ERRORS = 2  # half-length of the bars in standard errors
+MARGIN = 0.03
+LEVEL = 0.9  # inches of the name of a level
+LETTERS = 24  # of the names of levels, from which they are turned
+_ROW: dict[str, Any] = {
+    "s": 15, "linewidths": 0.4, "edgecolors": "white", "alpha": 0.85, "zorder": 2
+}  # fmt: skip
+
+
+def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None = None) -> Axes:
+    """Reliability diagram: accuracy of the most probable class against its probability.
+
+    Each point is an equal-mass bin. Points below the diagonal are overconfident, points above it
+    underconfident. Bars extend two standard errors (under perfect calibration) to each side: most
+    should meet the diagonal. The legend shows the expected calibration error and, in brackets,
+    its expectation if the probabilities were calibrated.
+
+    Parameters
+    ----------
+    found : Calibration, or mapping of str to Calibration
+        Result of :func:`bayestree.diagnostics.calibration`, or several by name.
+    ax : Axes, optional
+
+    Raises
+    ------
+    TypeError
+        If something else is given.
+    ValueError
+        If the mapping is empty.
+    """
+    if not isinstance(found, Calibration | Mapping):
+        raise TypeError(
+            "found must be a result of bayestree.diagnostics.calibration or a mapping of names to "
+            f"results, got {type(found).__name__}."
+        )
+    several = {"": found} if isinstance(found, Calibration) else found
+    for name, one in several.items():
+        if not isinstance(one, Calibration):
+            raise TypeError(
+                f"found must contain results of bayestree.diagnostics.calibration, got "
+                f"{type(one).__name__} for {name!r}."
+            )
+    if not several:
+        raise ValueError("found must not be empty: there is no result to draw.")
+    ax = ax or _style.new_axes(3.9, 4.0 + 0.2 * len(several))
+    ax.plot([0, 1], [0, 1], color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
+    low = min(_curve(ax, rank, *item) for rank, item in enumerate(several.items()))
+    edges = (max(low - MARGIN, -MARGIN), 1 + MARGIN)
+    ax.set(xlim=edges, ylim=edges, aspect="equal")
+    ax.set(xlabel="probability of the most probable class", ylabel="accuracy")
+    title = "calibration error [if calibrated]"
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+    ax.legend(frameon=False, fontsize=9, title=title, title_fontsize=9, alignment="left", **place)
+    _style.open_frame(ax)
+    return ax
+
+
+def _curve(ax: Axes, rank: int, name: str, one: Calibration) -> float:
+    """Draw the bins of one result and return its smallest coordinate."""
+    confidence, accuracy, error = one.bins[["confidence", "accuracy", "error"]].to_numpy().T
+    ax.errorbar(
+        confidence,
+        accuracy,
+        ERRORS * error,
+        label=f"{name}  {one.ece.value:.3f} [{one.ece.if_calibrated:.3f}]".strip(),
+        color=_style.PALETTE[rank % len(_style.PALETTE)],
+        marker=MARKERS[rank % len(MARKERS)],
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        linewidth=1.2,
+        elinewidth=1.0,
+        zorder=3 + rank,
+    )
+    return float(min(confidence.min(), accuracy.min()))
+
+
+def draw_predicted(
+    ax: Axes,
+    predicted: FloatArray,
+    observed: FloatArray,
+    interval: tuple[FloatArray, FloatArray] | None,
+    target: str,
+) -> None:
+    """Draw observed against predicted values, with their intervals if there are any.
+
+    Diamonds are rows outside their intervals.
+    """
+    both = np.concatenate([predicted, observed])
+    ends = [float(both.min()), float(both.max())]
+    ax.plot(ends, ends, color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
+    missed = np.zeros(len(observed), dtype=bool)
+    if interval is not None:
+        low, high = interval
+        missed = (observed < low) | (observed > high)
+        ax.vlines(predicted, low, high, color=_style.QUIET, linewidth=0.6, alpha=0.35, zorder=1)
+        diamond: dict[str, Any] = {"s": 16, "color": _style.DOUBT, "marker": "D", "zorder": 3}
+        ax.scatter(predicted[missed], observed[missed], **diamond)
+    point: dict[str, Any] = {"s": 14, "color": _style.POSTERIOR, "linewidths": 0, "alpha": 0.75}
+    ax.scatter(predicted[~missed], observed[~missed], zorder=2, **point)
+    ax.set(xlabel=f"predicted {target}", ylabel=f"observed {target}")
+    ax.locator_params(nbins=6)
+    _style.open_frame(ax)
+
+
+def draw_coverage(ax: Axes, levels: FloatArray, inside: FloatArray, n_rows: int) -> None:
+    """Draw the share of rows inside their intervals against the probability of the intervals.
+
+    The band extends two standard errors to each side.
+    """
+    error = ERRORS * np.sqrt(levels * (1 - levels) / n_rows)
+    ax.fill_between(levels, levels - error, levels + error, color="#DADADA", linewidth=0)
+    ax.plot([0, 1], [0, 1], color=_style.INK, linewidth=1.0, linestyle="--")
+    ax.plot(levels, inside, color=_style.POSTERIOR, marker="o", markersize=5, linewidth=1.4)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set(xlabel="probability of the interval", ylabel="share of rows inside")
+    _style.open_frame(ax)
+
+
+class Scale(NamedTuple):
+    """The name of a column in a plot, where its rows are, and the names of levels at 0, 1, ..."""
+
+    name: str
+    at: AnyArray
+    levels: tuple[str, ...] = ()
+
+
+def draw_classes(
+    ax: Axes, x: Scale, y: Scale, labels: AnyArray, wrong: BoolArray, n_classes: int
+) -> None:
+    """Draw rows by two columns, with a colour and shape for each class, and rings at errors."""
+    for label, colour in enumerate(_style.class_colours(n_classes)):
+        members = labels == label
+        marker = MARKERS[label % len(MARKERS)]
+        ax.scatter(x.at[members], y.at[members], color=[colour], marker=marker, **_ROW)
+    ring: dict[str, Any] = {"s": 46, "facecolors": "none", "linewidths": 1.0, "zorder": 3}
+    ax.scatter(x.at[wrong], y.at[wrong], edgecolors=_style.INK, **ring)
+    _scales(ax, x, y)
+
+
+def draw_values(ax: Axes, x: Scale, y: Scale, values: FloatArray, target: str) -> None:
+    """Draw rows by two columns in the colours of their values."""
+    shade = ax.scatter(x.at, y.at, c=values, cmap=_style.VALUES, **_ROW)
+    ax.figure.colorbar(shade, ax=ax, label=target, aspect=25)
+    _scales(ax, x, y)
+
+
+def _scales(ax: Axes, x: Scale, y: Scale) -> None:
+    """Label both axes: levels by their names, times as dates."""
+    for axis, scale in ((ax.xaxis, x), (ax.yaxis, y)):
+        axis.set_label_text(scale.name)
+        if scale.levels:
+            names = [_style.cut(name, _style.SMALL, LEVEL) for name in scale.levels]
+            axis.set_ticks(np.arange(len(names)), names)
+        elif scale.at.dtype.kind == "M":
+            _style.date_ticks(axis, 5)
+        else:
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    if len("".join(x.levels)) > LETTERS:
+        ax.tick_params(axis="x", rotation=90)
+    _style.open_frame(ax)
