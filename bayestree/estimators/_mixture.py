@@ -26,7 +26,6 @@ from bayestree.estimators._mixed_draws import MIXED_GROUPS, MixedContainer, mode
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._stages import StagedTree
 from bayestree.inference import Data
-from bayestree.inference.arviz_groups import attributes_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -186,6 +185,8 @@ class Mixture(StagedTree):
             return super()._container(
                 data, row_labels, groups=groups, n_prior=n_prior, random_state=random_state
             )
+        from bayestree.inference.arviz_groups import attributes_of  # noqa: PLC0415 - imports xarray
+
         wanted = self._mixed_groups(groups, data)
         of_modes = [name for name in wanted if name != "posterior"]
         seeds = check_random_state(draw_seed(random_state))

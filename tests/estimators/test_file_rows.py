@@ -187,9 +187,9 @@ LIMITED = """
 import resource, sys
 import numpy as np
 from bayestree import ConvexPolytopeTreeClassifier
-from bayestree.inference import scratch
+from bayestree.inference import memory_mapped
 
-scratch.HELD = 2**18
+memory_mapped.HELD = 2**18
 clf = ConvexPolytopeTreeClassifier(
     n_modes=1, max_depth=1, n_experts=2, epochs=1, batch_size=5000, n_draws=1, dtype="float32",
     random_state=0,
