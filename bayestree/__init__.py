@@ -8,7 +8,7 @@ from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from bayestree import plots as plots
-    from bayestree.estimators._checks import UnconvergedWarning as UnconvergedWarning
+    from bayestree.fitted.checks import UnconvergedWarning as UnconvergedWarning
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
@@ -83,7 +83,7 @@ _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "DoubtfulColumnsWarning": "bayestree.tables.survey",
     "SingleLeafWarning": "bayestree.inference.single_leaf",
-    "UnconvergedWarning": "bayestree.estimators._checks",
+    "UnconvergedWarning": "bayestree.fitted.checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.survey",
     "export_dot": "bayestree.export.dot",

@@ -1,6 +1,5 @@
 """Base classes of the classifiers: labels, class weights, and probabilities."""
 
-from collections.abc import Callable
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -12,29 +11,26 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.parameters import check_parameters
+from bayestree._utils.parameters import check_parameters, declare, takes
 from bayestree._utils.wording import warn
-from bayestree.estimators._at_once import at_once
-from bayestree.estimators._base import BaseTree, TrainingRows
-from bayestree.estimators._columns import ColumnChoice
-from bayestree.estimators._detached import drawn_in
-from bayestree.estimators._numbers import check_labels, checked_weights
+from bayestree.estimators._base import REMEDY, BaseTree, Estimator, at_once
+from bayestree.estimators._leaf_families import CLASSES
 from bayestree.estimators._parameters import Classes
-from bayestree.models import Categorical
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.scaling import drawn_in
+from bayestree.fitted.validation import check_labels, checked_weights
 from bayestree.models.leaves import Leaf
 
 
-class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
+@declare
+@takes(Classes)
+class Classifier(ClassifierMixin, Estimator):
     """Encodes labels; a subclass fits (``_fit``) and predicts probabilities.
 
     Attributes
     ----------
     classes_ : array, shape (C,)
     """
-
-    classes_: AnyArray
-    _fit: Callable[..., Any]
-    _in_parts: Callable[[], bool]
 
     @at_once
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -59,7 +55,8 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         rows, labels = self._checked_fit(X, y, sample_weight)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
-        self._check_several(np.unique(labels[weights > 0]).tolist())
+        to_come = self._to_come
+        self._check_several(np.unique(labels[weights > 0] if to_come is None else to_come).tolist())
         classes, encoded = self._numbered(labels)
         leaf = self._leaf_family(len(classes))
         if leaf.ordered:
@@ -80,12 +77,37 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
             )
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """The sorted classes, and the number of the class of each label."""
-        return np.unique(labels, return_inverse=True)
+        """The sorted classes, or those announced, and the number of the class of each label."""
+        if self._to_come is None:
+            return np.unique(labels, return_inverse=True)
+        classes = np.unique(self._to_come)
+        unknown = sorted(set(labels.tolist()) - set(classes.tolist()))[:5]
+        if unknown:
+            raise ValueError(
+                f"y holds {unknown}, which are not among classes={classes.tolist()}; add them."
+            )
+        return classes, np.searchsorted(classes, labels)
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""
-        return Categorical(n_classes)
+        return CLASSES[self.leaf](n_classes)
+
+    def _some_family(self) -> Leaf:
+        return self._leaf_family(2)
+
+    def _check_same_classes(self, classes: AnyArray) -> None:
+        """Refuse other classes than those of the fit that is continued."""
+        if np.array_equal(classes, self.classes_):
+            return
+        old, new = self.classes_.tolist(), classes.tolist()
+        added, missing = ([c for c in x if c not in z][:5] for x, z in ((new, old), (old, new)))
+        changes = [f"has the new classes {added}"] * bool(added)
+        changes += [f"lacks the classes {missing}"] * bool(missing)
+        changes = changes or [f"has them in the order {new[:5]}"]
+        raise ValueError(
+            "warm_start=True needs the classes of the previous fit, but y "
+            f"{' and '.join(changes)}: give rows of the same classes, or {REMEDY}."
+        )
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
@@ -133,7 +155,7 @@ def _in_order(y: Any, classes: AnyArray, encoded: IntArray) -> tuple[AnyArray, I
     return classes, encoded
 
 
-class TreeClassifier(LabelledClassifier, BaseTree):
+class TreeClassifier(Classifier, BaseTree):
     """A tree with class probabilities in its leaves."""
 
     @overload
@@ -163,7 +185,3 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         # The probabilities of all rows of a large file would not fit into memory.
         best = self._by_parts(X, lambda rows: self._expectation(rows)[0].argmax(axis=1))
         return self.classes_[best]
-
-    def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
-        # The probabilities of float32 fits sum to 1 in single precision only.
-        return mean / mean.sum(axis=-1, keepdims=True), sd

@@ -5,13 +5,14 @@ errors appear when the file is read.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayestree.diagnostics.polytopes import Reach
+from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
@@ -27,9 +28,9 @@ def check_described(described: dict[str, Any]) -> None:
         raise ValueError("feature_names are not one distinct text for each feature")
 
 
-def check_built(estimator: Any, trees: Sequence[Any]) -> None:
+def check_built(estimator: Any) -> None:
     """Refuse an estimator whose shapes do not agree, or that cannot predict, by any exception."""
-    for tree in trees:
+    for tree in estimator.fitted_.trees:
         _check_tree(tree, len(estimator.encoding_.feature_names))
     names = getattr(estimator, "feature_names_in_", None)
     columns = estimator.encoding_.columns
@@ -49,19 +50,17 @@ def check_built(estimator: Any, trees: Sequence[Any]) -> None:
             raise ValueError(f"the prediction of a row does not have {n_outputs} outputs")
 
 
-def _check_tree(tree: Any, n_features: int) -> None:
-    d, routed = n_features, tree.tree_
-    one_width = len(tree.encoding_.feature_names) == d
-    if not (one_width and tree._units.center.shape == tree._units.scale.shape == (d,)):
-        raise ValueError(f"the units are not those of {n_features} features")
+def _check_tree(fitted: FittedTree, d: int) -> None:
+    units, routed = fitted.scaling.units, fitted.tree
+    if not units.center.shape == units.scale.shape == (d,):
+        raise ValueError(f"the units are not those of {d} features")
     _check_routes(routed, d)
     n_classes = len(routed.class_names)
-    if tree.posterior_.model.leaf.n_classes != n_classes:
+    if fitted.posterior.model.leaf.n_classes != n_classes:
         raise ValueError(f"the leaves of the posterior do not have {n_classes} classes")
-    _check_draws(tree.posterior_, d)
-    reach = getattr(tree, "_reach", None)
-    if reach is not None:
-        _check_reach(reach, tree, d)
+    _check_draws(fitted.posterior, d)
+    if fitted.reach is not None:
+        _check_reach(fitted.reach, fitted, d)
 
 
 def _check_routes(tree: RoutedTree, d: int) -> None:
@@ -108,8 +107,8 @@ def _check_draws(posterior: Posterior, d: int) -> None:
         raise ValueError(f"point does not have all of {', '.join(own)}")
 
 
-def _check_reach(reach: Reach, tree: Any, d: int) -> None:
-    posterior, n_nodes = tree.posterior_, tree.tree_.topology.n_nodes
+def _check_reach(reach: Reach, fitted: FittedTree, d: int) -> None:
+    posterior, n_nodes = fitted.posterior, fitted.tree.topology.n_nodes
     many = (posterior.n_chains, posterior.n_draws)
     shapes = {
         "nodes": (n_nodes,),

@@ -1,5 +1,11 @@
-"""Contents of the file of a fitted estimator: its arrays, and their description."""
+"""Contents of the file of a fitted estimator: its arrays, and their description in JSON.
 
+The description of a mixture has those of its trees as estimators, under ``modes`` (and
+``distilled``) or, for a forest, under ``trees``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +20,8 @@ from bayestree.estimators._codec import (
     plain,
     plain_model,
 )
+from bayestree.fitted.scaling import Scaling
+from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
@@ -28,6 +36,14 @@ def describe(estimator: Any) -> dict[str, Any]:
     """Everything except the arrays of a fitted estimator, as JSON."""
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)
+    members = estimator._members()
+    described: dict[str, Any] = {
+        name: [describe(one) for one in each] for name, each in members.items()
+    }
+    if "modes" in described:
+        described["medoid"] = estimator.fitted_.medoid
+    if "distilled" in described:
+        (described["distilled"],) = described["distilled"]
     return {
         "class": type(estimator).__name__,
         "params": plain(estimator.get_params(deep=False)),
@@ -35,29 +51,39 @@ def describe(estimator: Any) -> dict[str, Any]:
         "feature_names": None if names is None else [str(name) for name in names],
         "columns": estimator.encoding_.to_json(),
         "classes": None if classes is None else plain(classes),
-        **estimator._describe(),
+        **(described or _describe_tree(estimator.fitted_.shown)),
     }
 
 
-def describe_tree(estimator: Any) -> dict[str, Any]:
+def _describe_tree(fitted: FittedTree) -> dict[str, Any]:
     """The part of the description that is specific to a tree."""
-    posterior = estimator.posterior_
     return {
-        "class_names": list(estimator.tree_.class_names),
-        "model": plain_model(posterior.model),
-        "inference": posterior.inference,
-        "settings": plain(posterior.settings),
+        "class_names": list(fitted.tree.class_names),
+        "model": plain_model(fitted.posterior.model),
+        "inference": fitted.posterior.inference,
+        "settings": plain(fitted.posterior.settings),
     }
 
 
-def tree_arrays(estimator: Any) -> Arrays:
-    """The arrays of a fitted tree by their names in the file."""
-    posterior, tree = estimator.posterior_, estimator.tree_
-    units = estimator._units
+def arrays_of(estimator: Any) -> Arrays:
+    """The arrays of a fitted estimator by their names in the file."""
+    members = estimator._members()
+    if not members:
+        return _tree_arrays(estimator.fitted_.shown, numbers=not hasattr(estimator, "classes_"))
+    found = {"mode_weights": estimator.fitted_.weights} if "modes" in members else {}
+    for name, each in members.items():
+        for number, one in enumerate(each):
+            found |= {f"{name}/{number}/{key}": a for key, a in arrays_of(one).items()}
+    return found
+
+
+def _tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
+    """The arrays of a fitted tree, with the units of y if it predicts numbers."""
+    posterior, tree, units = fitted.posterior, fitted.tree, fitted.scaling.units
     standard = {"center": units.center, "scale": units.scale}
-    if not hasattr(estimator, "classes_"):
+    if numbers:
         standard["y"] = np.array([units.y_center, units.y_scale])
-    reach: Reach | None = getattr(estimator, "_reach", None)
+    reach = fitted.reach
     groups: dict[str, Any] = {
         "draws": {} if _is_point(posterior) else posterior.draws,
         "point": posterior.point,
@@ -70,7 +96,7 @@ def tree_arrays(estimator: Any) -> Arrays:
         if reach is None
         else {k: a for k, a in reach._asdict().items() if a is not None},
         "standard": standard,
-        "stream": getattr(estimator, "_stream", {}),
+        "stream": fitted.stream,
     }
     return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}
 
@@ -111,7 +137,15 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
     estimator.encoding_ = _encoding(described)
     if described["classes"] is not None:
         estimator.classes_ = from_plain(described["classes"])
-    estimator._restore(described, arrays, network)
+    if "trees" in described:
+        fitted = Mixture.of(*_members(kind._tree, described["trees"], "trees", arrays))
+    elif "modes" in described:
+        fitted = _mixture(kind, described, arrays)
+    else:
+        names = tuple(estimator._feature_names)
+        one = _tree(described, arrays, names, network)
+        fitted = Mixture.of(replace(one, parameters=estimator.get_params(deep=False)))
+    estimator.fitted_, estimator._scaling = fitted, fitted.shown.scaling
     return estimator
 
 
@@ -123,43 +157,65 @@ def _encoding(described: dict[str, Any]) -> Encoding:
     return Encoding(tuple(map(Numbers, names)))
 
 
-def restore_tree(
-    estimator: Any, described: dict[str, Any], arrays: Arrays, network: Network | None
-) -> None:
-    """Restore the fitted state of a tree."""
+def _members(
+    kind: Any, described: Sequence[dict[str, Any]], name: str, arrays: Arrays
+) -> list[FittedTree]:
+    """The trees of a mixture from their descriptions and the arrays of the file."""
+    each = [build(kind, one, group(arrays, f"{name}/{t}"), None) for t, one in enumerate(described)]
+    return [one.fitted_.shown for one in each]
+
+
+def _mixture(kind: Any, described: Mapping[str, Any], arrays: Arrays) -> Mixture:
+    """The modes of a posterior."""
+    modes = _members(kind, described["modes"], "modes", arrays)
+    weights = arrays["mode_weights"]
+    if not (len(modes) > 1 and weights.shape == (len(modes),) and (weights >= 0).all()):
+        raise ValueError(f"mode_weights are not those of {len(modes)} modes: {weights}")
+    if not np.isclose(weights.sum(), 1):
+        raise ValueError(f"mode_weights have the sum {weights.sum()}, not 1")
+    if described["medoid"] not in range(len(modes)):
+        raise ValueError(f"medoid is {described['medoid']!r}, not one of {len(modes)} modes")
+    own = [described["distilled"]] if "distilled" in described else []
+    distilled = next(iter(_members(kind, own, "distilled", arrays)), None)
+    return Mixture(modes, weights, described["medoid"], distilled)
+
+
+def _tree(
+    described: dict[str, Any],
+    arrays: Arrays,
+    feature_names: tuple[str, ...],
+    network: Network | None,
+) -> FittedTree:
+    """One fitted tree."""
     standard = group(arrays, "standard")
     of_y = np.asarray(standard.get("y", (0.0, 1.0)))
-    estimator._units = Units(standard["center"], standard["scale"]).with_y(*map(np.asarray, of_y))
+    units = Units(standard["center"], standard["scale"]).with_y(*map(np.asarray, of_y))
     columns = np.arange(len(standard["scale"]))
-    estimator._source = np.where(standard["scale"] == UNUSED, -1, columns)
     topology = Topology(arrays["topology/children"])
     model = model_from_plain(described["model"], topology, network)
     tree = group(arrays, "tree")
-    estimator.tree_ = model.split.restored(
-        Topology(tree.pop("children")),
-        tree,
-        {
-            "feature_names": estimator._feature_names,
-            "class_names": tuple(described["class_names"]),
-            "quantity": model.leaf.quantity,
-        },
+    names = {
+        "feature_names": feature_names,
+        "class_names": tuple(described["class_names"]),
+        "quantity": model.leaf.quantity,
+    }
+    point, reach = group(arrays, "point"), group(arrays, "reach")
+    return FittedTree(
+        tree=model.split.restored(Topology(tree.pop("children")), tree, names),
+        posterior=Posterior(
+            model=model,
+            draws=group(arrays, "draws") or {name: a[None, None] for name, a in point.items()},
+            point=point,
+            inference=described["inference"],
+            stats=group(arrays, "stats"),
+            warmup_draws=group(arrays, "warmup_draws"),
+            warmup_stats=group(arrays, "warmup_stats"),
+            settings=from_plain(described["settings"]),
+        ),
+        scaling=Scaling(np.where(standard["scale"] == UNUSED, -1, columns), units),
+        reach=Reach(**reach) if reach else None,
+        stream=group(arrays, "stream"),
     )
-    point = group(arrays, "point")
-    estimator.posterior_ = Posterior(
-        model=model,
-        draws=group(arrays, "draws") or {name: a[None, None] for name, a in point.items()},
-        point=point,
-        inference=described["inference"],
-        stats=group(arrays, "stats"),
-        warmup_draws=group(arrays, "warmup_draws"),
-        warmup_stats=group(arrays, "warmup_stats"),
-        settings=from_plain(described["settings"]),
-    )
-    if stream := group(arrays, "stream"):
-        estimator._stream = stream
-    reach = group(arrays, "reach")
-    if reach:
-        estimator._reach = Reach(**reach)
 
 
 def group(arrays: Arrays, name: str) -> Arrays:

@@ -5,19 +5,17 @@ Reference: Hinton, Vinyals and Dean, "Distilling the knowledge in a neural netwo
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import fitting
-from bayestree.estimators._base import TrainingRows
-from bayestree.estimators._columns import with_unused_columns
-from bayestree.estimators._diagnostics import measure_nodes
-from bayestree.estimators._simulated import simulated_rows
-from bayestree.estimators._stages import StagedTree
-from bayestree.estimators._warm import fitted_start
+from bayestree.estimators._stages import StagedTree, fitted_start
+from bayestree.fitted.diagnostics import measure_nodes
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.scaling import with_unused_columns
+from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Posterior, Svi
 from bayestree.models.leaves import Leaf
 
@@ -28,44 +26,45 @@ MOST_ROWS = 50_000  # as long as there are no more in total
 # class is the same. Relative to P(class), a rare class that is never the largest still counts.
 SHARPNESS = 2.0
 SMALL_SHARE = 0.02  # classes of such a share of the most probable one's are not counted
+NEIGHBOURS = 5
+BLOCK = 5000  # rows among which neighbours are searched, so that time is linear in the rows
 
-Student = TypeVar("Student", bound=StagedTree)
 
-
-def mean_predictions(modes: Sequence[StagedTree], rows: FloatArray) -> list[FloatArray]:
-    """E(y | x) of each mode for standardised rows, in the units of its fit."""
-    return [mode.posterior_.predictive(rows)[0] for mode in modes]
+def mean_predictions(trees: Sequence[FittedTree], rows: FloatArray) -> list[FloatArray]:
+    """E(y | x) of each tree for standardised rows, in the units of its fit."""
+    return [one.posterior.predictive(rows)[0] for one in trees]
 
 
 def distil(
-    students: Sequence[Student],
-    modes: Sequence[StagedTree],
-    weights: FloatArray,
-    medoid: int,
+    students: Sequence[StagedTree],
+    teacher: StagedTree,
+    modes: Mixture,
     rows: TrainingRows,
     leaf: Leaf,
-) -> Student:
+) -> FittedTree:
     """Fit each student to the predictions of the mixture; the one that agrees with them best.
 
-    Its posterior is that of the rows.
+    Its posterior is that of the rows, by the method of ``teacher``, the estimator of the medoid.
     """
     seeds = check_random_state(students[0].random_state)
     n_simulated = max(0, min(SIMULATED * len(rows.y), MOST_ROWS - len(rows.y)))
-    X = rows.X[:]
-    near = modes[0]._standardise(X)[:, students[0]._used]
+    X, scaling = rows.X[:], modes.trees[0].scaling
+    near = scaling.standardise(X)[:, scaling.used]
     given = np.concatenate([X, simulated_rows(X, near, rows.weights, n_simulated, seeds)])
     weight = np.concatenate([rows.weights, np.full(n_simulated, rows.weights.mean())])
-    each = mean_predictions(modes, modes[0]._standardise(given))
-    mean = np.tensordot(weights, each, axes=1)
+    each = mean_predictions(modes.trees, scaling.standardise(given))
+    mean = np.tensordot(modes.weights, each, axes=1)
     lesson = _labelled(given, mean, weight, rows.class_names, SHARPNESS)
+    learned = []
     for student in students:
-        student._units, student._has_units = modes[0]._units, True
-        student._fit(lesson, leaf)
-    best = max(students, key=lambda student: _agreement(student, given, mean, weight))
-    if best.tree_.n_nodes:
-        taught = _labelled(given, mean, weight, rows.class_names)
-        _return_to(best, modes[medoid], rows, taught, leaf, seeds)
-    return best
+        student._scaling, student._has_units = scaling, True
+        learned.append((student, student._fitted_tree(lesson, leaf)))
+    best, found = max(learned, key=lambda one: _agreement(one[1], given, mean, weight))
+    if found.tree.n_nodes == 0:
+        return found
+    taught = _labelled(given, mean, weight, rows.class_names)
+    posterior = _posterior(best, found, teacher, modes.trees[modes.medoid], rows, leaf, seeds)
+    return _returned(found, posterior, best.min_leaf, rows, taught)
 
 
 def _labelled(
@@ -88,67 +87,115 @@ def _labelled(
     return TrainingRows(X[row], label, weights[row] * share[row, label], class_names)
 
 
-def _agreement(student: StagedTree, X: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
+def _agreement(found: FittedTree, X: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
     """Accuracy of the tree, or minus its squared error, as the mixture expects it."""
-    own = student.tree_.predict(X)
+    own = found.tree.predict(X)
     if mean.ndim == 1:
-        score = -((student._units.encode(own) - mean) ** 2)
+        score = -((found.scaling.units.encode(own) - mean) ** 2)
     else:
         score = np.take_along_axis(mean, own.argmax(axis=1)[:, None], axis=1)[:, 0]
     return float(np.average(score, weights=weights))
 
 
-def _return_to(
-    student: StagedTree,
-    medoid: StagedTree,
+def _returned(
+    found: FittedTree,
+    posterior: Posterior,
+    min_leaf: int,
     rows: TrainingRows,
     taught: TrainingRows,
-    leaf: Leaf,
-    seeds: np.random.RandomState,
-) -> None:
-    """Replace posterior, row counts and reach of the student by those of the training rows.
+) -> FittedTree:
+    """The tree with the posterior, row counts and reach of the training rows.
 
     The leaves keep the mean predictions at the ``taught`` rows, training and simulated ones. Splits
     with fewer than ``min_leaf`` training rows on a side are removed.
     """
-    n_classes = len(rows.class_names)
-    tree, kept = student.tree_.pruned(rows.X, student.min_leaf)
+    n_classes, units = len(rows.class_names), found.scaling.units
+    tree, kept = found.tree.pruned(rows.X, min_leaf)
     means = tree.fill(taught.X, taught.y, taught.weights, n_classes)
-    means = means.rescaled(student._units.y_scale, student._units.y_center)
+    means = means.rescaled(units.y_scale, units.y_center)
     own = tree.fill(rows.X, rows.y, rows.weights, n_classes)  # for the number of rows
-    student.tree_ = own.with_value(means.value)
-    student.posterior_ = _posterior(student, medoid, rows, leaf, seeds)
-    reach = student._reach
-    student._reach = measure_nodes(
-        student.posterior_,
-        student.tree_,
+    shown, reach = own.with_value(means.value), found.polytopes
+    measured = measure_nodes(
+        posterior,
+        shown,
         rows.X,
-        student._standardise(rows.X),
+        found.scaling.standardise(rows.X),
         reach.nodes[kept],
         None if reach.level is None else reach.level[kept],
     )
+    return replace(found, tree=shown, posterior=posterior, reach=measured)
 
 
 def _posterior(
     student: StagedTree,
-    medoid: StagedTree,
+    found: FittedTree,
+    teacher: StagedTree,
+    medoid: FittedTree,
     rows: TrainingRows,
     leaf: Leaf,
     seeds: np.random.RandomState,
 ) -> Posterior:
     """The posterior of the tree's splits given the training rows, by the model of the modes."""
-    used = student._used
+    used = found.scaling.used
     reduced = not (used.all() or student._in_place())
     data = student._data(rows, 1.0, used if reduced else slice(None))
-    start = fitted_start(student.posterior_, student._model(leaf), data, used)
-    start = replace(start, inference=student.posterior_.inference)
-    last = medoid._stages()[-1]
+    start = fitted_start(found.posterior, student._model(leaf), data, used)
+    start = replace(start, inference=found.posterior.inference)
+    last = teacher._stages()[-1]
     if last.draws not in (None, (1, 1)):
-        steepness = medoid.posterior_.model.steepness
-        start = replace(start, model=start.model.with_(steepness=steepness))
-        svi = last if isinstance(last, Svi) else Svi.from_keywords(medoid._keywords(Svi))
+        start = replace(start, model=start.model.with_(steepness=medoid.posterior.model.steepness))
+        svi = last if isinstance(last, Svi) else Svi.from_keywords(teacher._keywords(Svi))
         svi = replace(svi, search_facets=False)  # which may change the topology
         with fitting(student.verbose):
             progress = bool(student.verbose)
             start = svi.run(start, data, random_state=seeds, progress=progress)
     return with_unused_columns(start, used, reduced=reduced)
+
+
+def simulated_rows(
+    X: FloatArray,
+    standardised: FloatArray,
+    weights: FloatArray,
+    n_rows: int,
+    random_state: np.random.RandomState,
+) -> FloatArray:
+    """Points in the boxes between rows and their neighbours, shape (n_rows, d).
+
+    As in MUNGE (Bucila, Caruana and Niculescu-Mizil 2006), each is made of a row, drawn in
+    proportion to its weight, and one of its nearest neighbours: each coordinate is uniform between
+    their two values. Columns of whole numbers are rounded. Columns of two values, such as those of
+    an encoded category, are taken together from one of the two rows, so that their combination
+    occurs in the data.
+    """
+    first = random_state.choice(len(X), n_rows, p=weights / weights.sum())
+    partner = _neighbours(standardised, random_state)[
+        first, random_state.randint(NEIGHBOURS, size=n_rows)
+    ]
+    one, other = X[first], X[partner]
+    share = random_state.uniform(size=one.shape)
+    low, high = X.min(axis=0), X.max(axis=0)
+    binary = ((low == X) | (high == X)).all(axis=0)
+    share[:, binary] = random_state.randint(2, size=(n_rows, 1))
+    found: FloatArray = one + share * (other - one)
+    found[:, binary] = np.where(share[:, binary] > 0, other[:, binary], one[:, binary])
+    whole = (np.rint(X) == X).all(axis=0)
+    found[:, whole] = np.rint(found[:, whole])
+    return found
+
+
+def _neighbours(rows: FloatArray, random_state: np.random.RandomState) -> IntArray:
+    """Numbers of the nearest rows of each one among those of its block, (n, NEIGHBOURS)."""
+    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 - imports model_selection
+
+    order = random_state.permutation(len(rows))
+    found = np.empty((len(rows), NEIGHBOURS), dtype=np.int64)
+    for block in np.array_split(order, -(-len(rows) // BLOCK)):
+        most = min(NEIGHBOURS + 1, len(block))
+        near = (
+            NearestNeighbors(n_neighbors=most)
+            .fit(rows[block])
+            .kneighbors(rows[block], return_distance=False)
+        )
+        # Of a row and its copies any may be first; with few rows, neighbours are repeated.
+        found[block] = block[near[:, np.resize(np.arange(most)[min(1, most - 1) :], NEIGHBOURS)]]
+    return found

@@ -1,34 +1,31 @@
 """Forests: trees that are fitted to the same rows and predict together."""
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of
+from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of, takes
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
-from bayestree.estimators._base import BaseTree, TrainingRows
-from bayestree.estimators._classifier import LabelledClassifier
-from bayestree.estimators._columns import ColumnChoice
-from bayestree.estimators._contents import Arrays, describe
-from bayestree.estimators._dependence import Dependence
-from bayestree.estimators._intervals import PredictiveIntervals
-from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
-from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._base import BaseTree, Estimator
+from bayestree.estimators._classifier import Classifier
+from bayestree.estimators._members import fit_members, member_of
 from bayestree.estimators._parameters import RandomRun
-from bayestree.estimators._regressor import NumberRegressor
-from bayestree.estimators._shown import Shown
+from bayestree.estimators._regressor import Regressor
+from bayestree.fitted import predictions
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, Posterior
-from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
-from bayestree.models import Network, SoftTree
+from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
+from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
 
@@ -36,7 +33,8 @@ OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not
 
 
 @declare
-class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
+@takes(RandomRun)
+class Forest(Estimator):
     """Keep the trees of a forest, whose predictions are averaged.
 
     A subclass names the class of the trees, fits them (``_fit``) and adds y. Parameters of the
@@ -68,26 +66,35 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
         shared = self._shared()
         return [member_of(self, self._tree(random_state=seed, **shared)) for seed in seeds.tolist()]
 
-    def _keep(self, trees: list[Any], rows: TrainingRows, leaf: Leaf) -> None:
+    def _keep(
+        self, trees: list[FittedTree], first: BaseTree, rows: TrainingRows, leaf: Leaf
+    ) -> None:
         """Keep the fitted trees; warn if none has a split."""
-        self.estimators_ = trees
+        self.fitted_ = Mixture.of(*trees)
+        self._scaling = trees[0].scaling
         if self.get_n_leaves() == len(trees):
             X, y, weights, *_ = rows.counted()
             data = Data.of(X, y, weights)
-            reason = f"every tree: {self._why_single_leaves(trees[0], data)}"
-            warn_single_leaf(data.y, leaf, trees[0]._limits(), reason)
+            reason = f"every tree: {self._why_single_leaves(first, data)}"
+            warn_single_leaf(data.y, leaf, first._limits(), reason)
+
+    @property
+    def estimators_(self) -> list[Any]:
+        """The trees, as fitted estimators."""
+        check_is_fitted(self)
+        return [self._view(one, self._tree) for one in self.fitted_.trees]
+
+    def _members(self) -> dict[str, list[Any]]:
+        return {"trees": self.estimators_}
 
     def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
         """Reason why no tree has a split."""
         return why_not_grown(data, tree._limits())
 
-    def _in_parts(self) -> bool:
-        return False
-
     def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf that each row reaches in each tree, shape (n, n_estimators)."""
         rows = fitted_rows(self, X)
-        return np.stack([tree.tree_.apply(rows) for tree in self.estimators_], axis=1)
+        return np.stack([one.tree.apply(rows) for one in self.fitted_.trees], axis=1)
 
     @property
     def explain(self) -> Any:
@@ -98,16 +105,6 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
             "the whole forest."
         )
 
-    def get_depth(self) -> int:
-        """Depth of the deepest tree."""
-        check_is_fitted(self)
-        return max(tree.get_depth() for tree in self.estimators_)
-
-    def get_n_leaves(self) -> int:
-        """Number of leaves of all trees together."""
-        check_is_fitted(self)
-        return sum(tree.get_n_leaves() for tree in self.estimators_)
-
     def _averages(self) -> bool:
         return False
 
@@ -115,23 +112,10 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
         """Mean of the predictions of the trees."""
         each = (tree._expectation(rows)[0] for tree in self.estimators_)
         mean: FloatArray = sum(each, start=np.zeros(1))
-        return mean / len(self.estimators_), np.zeros(mean.shape)
+        return mean / len(self.fitted_.trees), np.zeros(mean.shape)
 
     def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
-        return [(1 / len(self.estimators_), tree.tree_) for tree in self.estimators_]
-
-    def _fitted_trees(self) -> list[Any]:
-        return self.estimators_
-
-    def _describe(self) -> dict[str, Any]:
-        return {"trees": [describe(tree) for tree in self.estimators_]}
-
-    def _arrays(self) -> Arrays:
-        return member_arrays("trees", self.estimators_)
-
-    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
-        self.estimators_ = built_members(self._tree, described["trees"], "trees", arrays)
-        self._source = self.estimators_[0]._source
+        return [(weight, one.tree) for one, weight in self.fitted_]
 
 
 @declare
@@ -144,10 +128,11 @@ class IndependentForest(Forest):
     ] = None
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        members = self._trees()
         trees = fit_members(
-            self._trees(), rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
+            members, rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
         )
-        self._keep(trees, rows, leaf)
+        self._keep(trees, members[0], rows, leaf)
         return self
 
 
@@ -164,13 +149,15 @@ class JointForest(Forest):
         prepared = trees[0]._prepare(rows, leaf)
         with threads_for(trees[0]._work(*rows.X.shape)), fitting(self.verbose):
             found = self._infer(prepared.model, prepared.given, trees[0])
-        for tree, posterior in zip(trees, found, strict=True):
+        fitted = [
             member_of(trees[0], tree)._complete(posterior, prepared)
-        self._keep(trees, rows, leaf)
+            for tree, posterior in zip(trees, found, strict=True)
+        ]
+        self._keep(fitted, trees[0], rows, leaf)
         return self
 
 
-class ForestClassifier(LabelledClassifier, Forest):
+class ForestClassifier(Classifier, Forest):
     """A forest that predicts the mean of the class probabilities of its trees."""
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
@@ -178,22 +165,12 @@ class ForestClassifier(LabelledClassifier, Forest):
         return self._expectation(fitted_rows(self, X))[0]
 
 
-class ForestRegressor(NumberRegressor, PredictiveIntervals, Forest):
+class ForestRegressor(RegressorMixin, Regressor, Forest):
     """A forest of trees with a posterior, which predicts the mean over its trees."""
 
-    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        super()._fit(rows, leaf)
-        self._units = self.estimators_[0]._units
-        return self
+    predict_interval = predictions.predict_interval
+    in_interval = predictions.in_interval
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Expected value, shape (n,): the mean over the trees."""
         return self._expectation(fitted_rows(self, X))[0]
-
-    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
-        n_trees = len(self.estimators_)
-        return [tree.posterior_ for tree in self.estimators_], np.full(n_trees, 1 / n_trees)
-
-    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
-        super()._restore(described, arrays, network)
-        self._units = self.estimators_[0]._units

@@ -9,25 +9,20 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Model, ParameterError, declare
-from bayestree.estimators._base import TrainingRows
-from bayestree.estimators._streaming import Streaming
 from bayestree.inference import Data, Posterior
 from bayestree.inference.training import leaf_sums
 from bayestree.models import SoftTree
-from bayestree.models.leaves import Leaf
 from bayestree.models.monotone import isotonic, larger_side, leaf_order
+from bayestree.tables import Encoding
 from bayestree.tables.kinds import Numbers, Ordered
+from bayestree.tree import Tree
 
 Direction = Literal[-1, 0, 1]
 
 
 @declare
-class MonotoneTree(Streaming):
-    """A tree whose predictions are monotone in some columns.
-
-    Every fit orders the leaves of each draw and of the deterministic tree (see
-    ``bayestree.models.monotone``).
-    """
+class Monotone:
+    """The columns in which predictions are monotone."""
 
     monotonic_cst: Annotated[
         tuple[Direction, ...] | dict[str, Direction] | None,
@@ -40,84 +35,69 @@ class MonotoneTree(Streaming):
         ),
     ] = None
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return super()._model(leaf).with_(monotone=self._directions())
 
-    def _directions(self) -> tuple[int, ...]:
-        """The direction of predictions in each feature; () if all are free."""
-        given, encoding = self.monotonic_cst, self.encoding_
-        if given is None:
-            return ()
-        if not isinstance(given, Mapping) and len(given) != len(encoding.columns):
+def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
+    """The direction of predictions in each feature; () if all are free."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) and len(given) != len(encoding.columns):
+        raise ParameterError(
+            "monotonic_cst must have a number for each column of X, "
+            f"{len(encoding.columns)}, got {len(given)}."
+        )
+    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else enumerate(given)
+    found = [0] * len(encoding.feature_names)
+    for key, direction in pairs:
+        try:
+            column, features = encoding.part(key)
+        except ValueError as error:
+            raise ParameterError(f"monotonic_cst: {error}") from None
+        if direction and not isinstance(column, Numbers | Ordered):
             raise ParameterError(
-                "monotonic_cst must have a number for each column of X, "
-                f"{len(encoding.columns)}, got {len(given)}."
+                "monotonic_cst needs columns of numbers or ordered categories, but "
+                f"{column.name!r} contains {column.kind}: set it to 0."
             )
-        pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else enumerate(given)
-        found = [0] * len(encoding.feature_names)
-        for key, direction in pairs:
-            try:
-                column, features = encoding.part(key)
-            except ValueError as error:
-                raise ParameterError(f"monotonic_cst: {error}") from None
-            if direction and not isinstance(column, Numbers | Ordered):
-                raise ParameterError(
-                    "monotonic_cst needs columns of numbers or ordered categories, but "
-                    f"{column.name!r} contains {column.kind}: set it to 0."
-                )
-            for feature in features[: len(column.labels)]:
-                found[feature] = int(direction)
-        return tuple(found) if any(found) else ()
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        if self._continues() and model.monotone != self.posterior_.model.monotone:
-            raise ParameterError(
-                "warm_start=True continues a tree that was fitted with another monotonic_cst: "
-                "restore it, or set warm_start=False to fit a new tree."
-            )
-        if not model.monotone:
-            return
-        if model.leaf.level_site is None:
-            raise ParameterError(
-                "monotonic_cst needs two classes, or one output and leaf='constant' or "
-                f"'poisson', got leaves {model.leaf!r}; leave it at None."
-            )
-        others = {"refine='tao'": self.refine, "mode_tree='distilled'": self.mode_tree != "medoid"}
-        for name in (name for name, given in others.items() if given):
-            raise ParameterError(
-                f"monotonic_cst cannot be combined with {name}, which does not keep predictions "
-                "monotone; leave one of them at its default."
-            )
-
-    def _why_not(self) -> str:
-        reason = super()._why_not()
-        if not reason and self.monotonic_cst is not None:
-            return "cannot keep predictions monotone: set monotonic_cst=None, or use fit"
-        return reason
-
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        every = model.monotone
-        if not every:
-            return super()._infer(model, data)
-        if data.X.shape[1] < len(every):  # the columns in use
-            model = model.with_(monotone=tuple(np.array(every)[self._used].tolist()))
-        found = _ordered(super()._infer(model, data), data)
-        return replace(found, model=found.model.with_(monotone=every))
-
-    def _harden(self, rows: TrainingRows, data: Data) -> None:
-        super()._harden(rows, data)
-        directions, tree = self.posterior_.model.monotone, self.tree_
-        if directions and tree.n_nodes:
-            risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
-            order = leaf_order(
-                tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1]))
-            )
-            classes = len(rows.class_names) > 0
-            self.tree_ = tree.with_value(_in_order(tree.value, tree.leaf_rows, order, classes))
+        for feature in features[: len(column.labels)]:
+            found[feature] = int(direction)
+    return tuple(found) if any(found) else ()
 
 
-def _ordered(found: Posterior, data: Data) -> Posterior:
+def check_monotone(estimator: Any, model: SoftTree) -> None:
+    """Refuse what does not keep the predictions monotone."""
+    if estimator._continues() and model.monotone != estimator.posterior_.model.monotone:
+        raise ParameterError(
+            "warm_start=True continues a tree that was fitted with another monotonic_cst: "
+            "restore it, or set warm_start=False to fit a new tree."
+        )
+    if not model.monotone:
+        return
+    if model.leaf.level_site is None:
+        raise ParameterError(
+            "monotonic_cst needs two classes, or one output and leaf='constant' or "
+            f"'poisson', got leaves {model.leaf!r}; leave it at None."
+        )
+    others = {
+        "refine='tao'": estimator.refine,
+        "mode_tree='distilled'": estimator.mode_tree != "medoid",
+    }
+    for name in (name for name, given in others.items() if given):
+        raise ParameterError(
+            f"monotonic_cst cannot be combined with {name}, which does not keep predictions "
+            "monotone; leave one of them at its default."
+        )
+
+
+def ordered_tree(tree: Tree, directions: tuple[int, ...]) -> Tree:
+    """The deterministic tree with its leaves in the order that its splits demand."""
+    if not (directions and tree.n_nodes):
+        return tree
+    risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
+    order = leaf_order(tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1])))
+    classes = len(tree.class_names) > 0
+    return tree.with_value(_in_order(tree.value, tree.leaf_rows, order, classes))
+
+
+def ordered(found: Posterior, data: Data) -> Posterior:
     """A posterior whose leaves have the order that its splits demand, in every draw."""
     model, point = found.model, found.point
     if model.topology.n_nodes == 0:

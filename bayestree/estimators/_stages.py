@@ -3,30 +3,32 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
 from bayestree import inference
-from bayestree._utils.parameters import ParameterError, Seed, parameters_of
+from bayestree._utils.arrays import BoolArray
+from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import Prepared, TrainingRows
-from bayestree.estimators._checks import TreeChecks
-from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
-from bayestree.estimators._prior_size import PriorPredictive
-from bayestree.estimators._warm import KEPT_LEAF, fitted_start
+from bayestree.diagnostics.polytopes import Reach
+from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
+from bayestree.fitted import checks, diagnostics, draws
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
-from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
+from bayestree.inference.training import HARD, leaf_sums
+from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree
 
 
-class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
+class StagedTree(BaseTree):
     """A soft tree, fitted by growth and the inference methods that continue from its tree."""
 
     # The stages that each value of ``inference`` selects, growth first.
@@ -40,9 +42,22 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
     inference: Any
     n_draws: int | None
     extend: bool = False
-    prediction: Literal["auto", "tree", "posterior"] = "auto"
-    refine: str | None = None
-    random_state: Seed
+    prediction: Prediction = "auto"
+    validation_fraction: float = 0.0
+    _split_seed: int | None = None  # of the held-out rows, which all modes share
+
+    to_arviz = draws.to_arviz
+    sample_posterior_predictive = draws.sample_posterior_predictive
+    training_data = draws.training_data
+    polytope_size = diagnostics.polytope_size
+    facets = diagnostics.facets
+    shrinkage = diagnostics.shrinkage
+    split_uncertainty = diagnostics.split_uncertainty
+    prior_size = diagnostics.prior_size
+    check_convergence = checks.check_convergence
+    label_free = checks.label_free
+    evidence = checks.evidence
+    loo = checks.loo
 
     def _stages(self) -> list[Stage]:
         """The stages of the fit with their settings.
@@ -95,10 +110,11 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
                 )
 
     def _in_parts(self) -> bool:
-        return all(stage.in_chunks for stage in self._stages())
+        regresses = self._some_family().regresses
+        return not regresses and all(stage.in_chunks for stage in self._stages())
 
     def _needs_double(self) -> bool:
-        return any(stage.needs_double for stage in self._stages())
+        return super()._needs_double() or any(stage.needs_double for stage in self._stages())
 
     def _weights_are_counts(self) -> bool:
         return True
@@ -114,14 +130,14 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         super()._fit(rows, leaf)
-        self._warn_if_unconverged()
+        checks.warn_if_unconverged(self)
         return self
 
-    def _complete(self, found: Posterior, prepared: Prepared) -> Self:
+    def _complete(self, found: Posterior, prepared: Prepared) -> FittedTree:
         if "log_evidence" in found.stats:  # to that of y in its own units
             weights = prepared.rows.weights
-            shift = weights.sum() * np.log(self._units.y_scale).sum()
-            own = fingerprint(self._units.decode(prepared.rows.response), weights)
+            shift = weights.sum() * np.log(self._scaling.units.y_scale).sum()
+            own = fingerprint(self._scaling.units.decode(prepared.rows.response), weights)
             stats = {"log_evidence": found.stats["log_evidence"] - shift, "rows": np.array(own)}
             found = replace(found, stats={**found.stats, **stats})
         return super()._complete(found, prepared)
@@ -147,10 +163,10 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
                 found = self._grow(growth, model, training, **common)
         if found.model.topology.n_nodes == 0 and not samples_topology:
             found = inference.recalibrated(found, training)
-            draws = [growth, *stages][-1].draws
-            if draws is None:
+            several = [growth, *stages][-1].draws
+            if several is None:
                 return found
-            n_chains, n_draws = draws
+            n_chains, n_draws = several
             return inference.single_leaf(
                 found, training, n_chains=n_chains, n_draws=n_draws, random_state=seeds
             )
@@ -174,6 +190,8 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         """Training and validation rows; the split is stratified by class."""
         if self.validation_fraction == 0:
             return data, None
+        if self._split_seed is not None:
+            seeds = check_random_state(draw_seed(self._split_seed))
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - takes 0.1 s to import
 
         classes = None if data.y.is_floating_point() else data.y.numpy(force=True)
@@ -186,7 +204,9 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
         return data.subset(kept), data.subset(held)
 
-    def _harden(self, rows: TrainingRows, data: Data) -> None:
+    def _hardened(
+        self, posterior: Posterior, rows: TrainingRows, data: Data
+    ) -> tuple[Any, Reach | None]:
         limits = self._limits()
         sampled = self._stages()[-1].samples_topology  # which no other limits bind
         if sampled:
@@ -194,23 +214,20 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         with warnings.catch_warnings():
             if sampled:
                 warnings.simplefilter("ignore", SingleLeafWarning)
-            hard = inference.harden(self.posterior_, data, limits=limits, extend=self.extend)
+            hard = inference.harden(posterior, data, limits=limits, extend=self.extend)
         if self.refine == "tao" and hard.posterior.model.topology.n_nodes:
             hard = self._refined(hard, data)
         found = self._splits(hard.posterior, rows.class_names)
         if not isinstance(found, Tree):
             raise TypeError(
                 "the diagnostics of a posterior need linear experts, got the split "
-                f"{self.posterior_.model.split!r}."
+                f"{posterior.model.split!r}."
             )
         tree, kept = found.drop_experts(rows.X).pruned(rows.X, limits.min_leaf)
-        self.tree_ = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
-        self.tree_ = self.tree_._with(**self._leaf_values(rows, data))
-        standardised = self._standardise(rows.X)
+        tree = self._filled(tree, posterior, rows, data)
+        standardised = self._scaling.standardise(rows.X)
         nodes, levels = hard.sources[kept], hard.levels[kept]
-        self._reach = measure_nodes(
-            self.posterior_, self.tree_, rows.X, standardised, nodes, levels
-        )
+        return tree, diagnostics.measure_nodes(posterior, tree, rows.X, standardised, nodes, levels)
 
     def _refined(self, hard: Hardened, data: Data) -> Hardened:
         """The deterministic form with its splits and leaves optimised for its own loss."""
@@ -222,7 +239,19 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         kept = found.stats["source"]
         return Hardened(found, hard.sources[kept], hard.levels[kept])
 
-    def _averages(self) -> bool:
-        if self.prediction == "auto":
-            return self.posterior_.n_chains * self.posterior_.n_draws > 1
-        return self.prediction == "posterior"
+
+def fitted_start(posterior: Posterior, model: SoftTree, data: Data, used: BoolArray) -> Posterior:
+    """The splits of a fit as the start of another, with leaves estimated from its rows.
+
+    The result is what growth would give. ``used`` marks the columns of the posterior that ``data``
+    has, if it does not have all of them.
+    """
+    sites = posterior.point_sites(data.X)
+    splits = {name: sites[name] for name in model.split.parameters(sites)}
+    if data.X.shape[1] < len(used):
+        splits["hyperplane"] = splits["hyperplane"][..., np.flatnonzero(used)]
+    fitted = posterior.model
+    model = model.with_(topology=fitted.topology, split=fitted.split, steepness=fitted.steepness)
+    sums = leaf_sums(model.with_(steepness=HARD), splits, data)
+    model = model.with_(leaf=model.leaf.calibrate(sums))
+    return Posterior.from_point(model, splits | model.leaf.estimate(sums), "grow")

@@ -1,9 +1,11 @@
 """Convex polytope trees as scikit-learn estimators."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,13 +20,21 @@ from bayestree._utils.parameters import (
     Share,
     declare,
     parameters_of,
+    takes,
 )
+from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._images import check_image
-from bayestree.estimators._intervals import PredictiveIntervals
-from bayestree.estimators._leaf_families import ClassLeaves, ClassName, NumericFamily
-from bayestree.estimators._monotone import MonotoneTree
-from bayestree.estimators._outputs import OutputsRegressor
+from bayestree.estimators._leaf_families import ClassName, NumericFamily
+from bayestree.estimators._modes import Modes, check_modes, fit_modes
+from bayestree.estimators._monotone import (
+    Monotone,
+    check_monotone,
+    directions,
+    ordered,
+    ordered_tree,
+)
+from bayestree.estimators._numeric import NumericRegressor
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Hardware,
@@ -35,8 +45,11 @@ from bayestree.estimators._parameters import (
     RandomRun,
     WarmStart,
 )
-from bayestree.estimators._streaming import Streaming, StreamingClassifier, StreamingRegressor
-from bayestree.estimators._units import UnitRule
+from bayestree.estimators._stages import StagedTree
+from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
+from bayestree.fitted import checks, diagnostics
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import (
     Data,
     Growth,
@@ -79,7 +92,7 @@ def _same(*settings: type) -> dict[str, str]:
 
 
 @declare
-class BasePolytopeTree(
+@takes(
     WarmStart,
     RandomRun,
     Hardware,
@@ -89,8 +102,9 @@ class BasePolytopeTree(
     HyperplanePriors,
     Limits,
     MethodDepth,
-    Streaming,
-):
+    Modes,
+)
+class BasePolytopeTree(StagedTree):
     """Grow and refine a convex polytope tree; classifier and regressor add y.
 
     Attributes
@@ -99,6 +113,9 @@ class BasePolytopeTree(
         The deterministic tree, in the units of the data; of several modes, that of the medoid.
     posterior_ : Posterior
         Named draws of the same mode, on the standardised features.
+    modes_ : sequence of M estimators
+        The fitted trees of the mixture.
+    mode_weights_ : array, shape (M,)
     """
 
     n_experts: Annotated[
@@ -218,10 +235,15 @@ class BasePolytopeTree(
         ]
 
     def _default_steepness(self, stages: Sequence[Stage]) -> float:
+        if stages[-1].samples_topology and not hasattr(self, "classes_"):
+            # Numbers that jump by more than their noise have far more evidence under steep splits.
+            return 6.0
         return min(stage.default_steepness for stage in stages)
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
+        check_modes(self)
+        check_monotone(self, model)
         if self.learn_prior and not any(isinstance(stage, Svi) for stage in self._stages()):
             raise ValueError(
                 "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
@@ -276,15 +298,80 @@ class BasePolytopeTree(
         if not any(isinstance(stage, Svi) and stage.learn_prior for stage in self._stages()):
             return {}
         given = self._priors().learned_values
-        each = [given | mode.posterior_.model.priors.learned_values for mode in self.modes_]
+        trees = self.fitted_.trees
+        each = [given | one.posterior.model.priors.learned_values for one in trees]
         return {
             PARAMETERS.get(name, name): [values[name] for values in each]
             for name, value in given.items()
             if any(values[name] != value for values in each)
         }
 
+    @property
+    def modes_(self) -> Sequence[Self]:
+        """The fitted trees of the mixture: the estimator itself if ``n_modes`` is 1."""
+        check_is_fitted(self)
+        mixture = self.fitted_
+        return [self._view(one) for one in mixture.trees] if mixture.several else [self]
+
+    @property
+    def mode_weights_(self) -> FloatArray:
+        """The weights of ``modes_``, shape (M,), with sum 1."""
+        check_is_fitted(self)
+        return self.fitted_.weights
+
+    co_membership = diagnostics.co_membership
+
+    def _members(self) -> dict[str, list[Any]]:
+        mixture = self.fitted_
+        if not mixture.several:
+            return {}
+        own = [] if mixture.distilled is None else [self._view(mixture.distilled)]
+        return {"modes": [*self.modes_]} | ({"distilled": own} if own else {})
+
+    def _number(self) -> int:
+        """The number of modes: as given, as in the fit that is continued, or by the method."""
+        if self.n_modes is not None:
+            return int(self.n_modes)
+        if self._continues():
+            return len(self.fitted_.trees)
+        if not isinstance(self.inference, str):
+            return self.inference.default_modes
+        last = self.pipelines[self.inference][-1]
+        return last.from_keywords(self._keywords(last)).default_modes
+
+    def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
+        plain = copy(self)
+        if self._number() > 1:
+            plain.n_jobs = None  # it is that of the modes
+        super(BasePolytopeTree, plain)._check_ignored(kinds, given)
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        if self._number() == 1:
+            return super()._fit(rows, leaf)
+        self._check_combination(self._model(leaf))
+        self.fitted_ = fit_modes(self, rows, leaf)
+        self._scaling = self.fitted_.shown.scaling
+        checks.warn_if_unconverged(self)
+        return self
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        every = model.monotone
+        if not every:
+            return super()._infer(model, data)
+        if data.X.shape[1] < len(every):  # the columns in use
+            model = model.with_(monotone=tuple(np.array(every)[self._used].tolist()))
+        found = ordered(super()._infer(model, data), data)
+        return replace(found, model=found.model.with_(monotone=every))
+
+    def _hardened(
+        self, posterior: Posterior, rows: TrainingRows, data: Data
+    ) -> tuple[Any, Reach | None]:
+        tree, reach = super()._hardened(posterior, rows, data)
+        return ordered_tree(tree, posterior.model.monotone), reach
+
     def _model(self, leaf: Leaf) -> SoftTree:
-        return named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
+        found = named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
+        return found.with_(monotone=directions(self.monotonic_cst, self.encoding_))
 
     def _priors(self) -> Priors:
         return Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
@@ -303,6 +390,17 @@ class BasePolytopeTree(
         scale = width_scale(int(self._used.sum()), self.prior_width, self.scale_shape)
         return replace(own, coefficient_scale=scale)
 
+    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
+        stage = self._stages()[-1]
+        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
+            return found
+        given = self.steepness is not None or found.model.leaf.n_classes > 0
+        if given or not fits_worse_than_tree(found, data):
+            return found
+        stage = replace(stage, steepness=found.model.steepness)
+        start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
+        return stage.run(start, data, **common)
+
     def _in_parts(self) -> bool:
         in_memory = self.extend or self.refine == "tao" or self.mode_tree == "distilled"
         return super()._in_parts() and not in_memory
@@ -320,9 +418,8 @@ class BasePolytopeTree(
 
 
 @declare
-class ConvexPolytopeTreeClassifier(
-    MonotoneTree, StreamingClassifier, ClassLeaves, TreeClassifier, BasePolytopeTree
-):
+@takes(Monotone)
+class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
     Armandpour, Sadeghian and Zhou, "Convex Polytope Trees" (2021). Every internal node is a
@@ -360,32 +457,12 @@ class ConvexPolytopeTreeClassifier(
         ),
     ] = "constant"
 
-
-class NumericPolytopeTree(PredictiveIntervals, BasePolytopeTree):
-    """A convex polytope tree that predicts numbers, and quantiles of their distribution."""
-
-    def _default_steepness(self, stages: Sequence[Stage]) -> float:
-        # Numbers that jump by more than their noise have far more evidence under steep splits.
-        return 6.0 if stages[-1].samples_topology else super()._default_steepness(stages)
-
-    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
-        stage = self._stages()[-1]
-        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
-            return found
-        if self.steepness is not None or not fits_worse_than_tree(found, data):
-            return found
-        stage = replace(stage, steepness=found.model.steepness)
-        start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
-        return stage.run(start, data, **common)
-
-    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
-        return [mode.posterior_ for mode in self.modes_], self.mode_weights_
+    partial_fit = partial_fit_classes
 
 
 @declare
-class ConvexPolytopeTreeRegressor(
-    MonotoneTree, StreamingRegressor, OutputsRegressor, NumericPolytopeTree
-):
+@takes(Monotone)
+class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
@@ -415,3 +492,5 @@ class ConvexPolytopeTreeRegressor(
     """
 
     leaf: NumericFamily = "constant"
+
+    partial_fit = partial_fit_numbers

@@ -24,7 +24,7 @@ from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError
 from bayestree.estimators._consistency import check_built, check_described
-from bayestree.estimators._contents import Arrays, build, check_network, describe
+from bayestree.estimators._contents import Arrays, arrays_of, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.models import Network
 from bayestree.protocols import kind_of
@@ -74,7 +74,7 @@ def save(estimator: Any, path: str | Path) -> None:
         "versions": {"python": platform.python_version(), "bayestree": __version__}
         | {package: version_of(package) for package in PACKAGES},
     }
-    write_whole(target, _to_bytes(described, estimator._arrays()))
+    write_whole(target, _to_bytes(described, arrays_of(estimator)))
 
 
 def load(path: str | Path, *, network: Network | None = None) -> Any:
@@ -134,7 +134,7 @@ def _built(content: bytes, network: Network | None) -> Any:
     if described["class"] not in ESTIMATORS:
         raise UndefinedNameError("estimator", described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
-    check_built(found, found._fitted_trees())
+    check_built(found)
     return found
 
 

@@ -11,10 +11,11 @@ from bayestree._utils.arrays import FloatArray, weighted_quantiles
 from bayestree._utils.parameters import Model, declare
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.scores import concordance
-from bayestree.estimators._leaf_families import LeafFamilies
-from bayestree.estimators._numbers import checked_weights, refuse_times
-from bayestree.estimators._regressor import NumberTarget
-from bayestree.estimators.cpt import NumericPolytopeTree
+from bayestree.estimators._regressor import Regressor
+from bayestree.estimators.cpt import BasePolytopeTree
+from bayestree.fitted import predictions
+from bayestree.fitted.predictions import quantiles
+from bayestree.fitted.validation import checked_weights, refuse_times
 from bayestree.models import Survival
 from bayestree.models.leaves import Leaf
 
@@ -22,7 +23,7 @@ PART = 256  # rows whose survival functions are computed together
 
 
 @declare
-class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree):
+class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     """Survival tree whose splits are convex polytopes, with a posterior.
 
     Times may be right-censored. A leaf has the survival function exp(-rate h(t)), with
@@ -178,10 +179,10 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
         """Mean survival probabilities (n, T), and their quantiles ``ends``."""
         found = []
         for start in range(0, max(len(rows), 1), PART):
-            X = self._standardise(rows[start : start + PART])
-            each = [1 - mode.posterior_.distributions(X, times) for mode in self.modes_]
+            X = self._scaling.standardise(rows[start : start + PART])
+            each = [1 - one.posterior.distributions(X, times) for one in self.fitted_.trees]
             counts = [len(one) for one in each]
-            weights = np.repeat(self.mode_weights_ / counts, counts)
+            weights = np.repeat(self.fitted_.weights / counts, counts)
             values = np.concatenate(each)
             mean = np.tensordot(weights, values, axes=1)
             bounds = () if ends is None else weighted_quantiles(values, weights, ends)
@@ -191,34 +192,30 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
     def predict_median(self, X: ArrayLike) -> FloatArray:
         """Median survival time, shape (n,): by then half of such rows have had the event."""
         median = np.array([0.5])
-        return self._by_parts(X, lambda rows: self._quantiles(rows, None, median)[0])
+        return self._by_parts(X, lambda rows: quantiles(self, rows, None, median)[0])
 
-    def _interval(
-        self, X: ArrayLike, level: float, known: FloatArray | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        return super()._interval(X, level)  # times of events do not depend on censoring
+    predict_interval = predictions.predict_interval
 
     def in_interval(self, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
-        _, event = self._separate(y)
-        inside = super().in_interval(X, y, level)
+        time, event = self._separate(y)
+        inside = predictions.in_interval(self, X, time, level)
         if event is None:
             return inside
-        time, _ = self._separate(y)
         low, high = tails(level)
         below = self._by_parts(X, self._below, time)
         # of the rows that survived until they were censored, this share dies inside
         later = np.maximum(high - np.maximum(below, low), 0.0) / np.maximum(1 - below, 1 - high)
         return np.where(event > 0, inside, later)
 
-    in_interval.__doc__ = NumericPolytopeTree.in_interval.__doc__
+    in_interval.__doc__ = predictions.in_interval.__doc__
 
     def _below(self, rows: FloatArray, time: FloatArray) -> FloatArray:
         """Probability of an event until the ``time`` of each row, shape (n,)."""
-        X, found = self._standardise(rows), np.zeros(len(rows))
-        for mode, weight in zip(self.modes_, self.mode_weights_, strict=True):
+        X, found = self._scaling.standardise(rows), np.zeros(len(rows))
+        for one, weight in self.fitted_:
             for start in range(0, len(rows), PART):
                 part = slice(start, start + PART)
-                found[part] += weight * mode.posterior_.cdf(X[part])(time[part])
+                found[part] += weight * one.posterior.cdf(X[part])(time[part])
         return found
 
     def score(

@@ -10,10 +10,9 @@ from sklearn.utils import check_random_state
 from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree
+from bayestree.estimators._base import KEPT_LEAF, BaseTree
 from bayestree.estimators._parameters import Depth, RandomRun
-from bayestree.estimators._units import UnitRule
-from bayestree.estimators._warm import KEPT_LEAF
+from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import Data, Posterior, grow
 from bayestree.inference.single_leaf import why_not_grown
 from bayestree.literature._line_search import LineSearch
@@ -125,17 +124,19 @@ class InitialTree(RandomRun, Depth, BaseTree):
                 f"linear splits; got {type(self.init).__name__}. Fit it first; convert a tree of "
                 "scikit-learn by bayestree.baselines.from_sklearn."
             )
-        if given.n_features != len(self._source):
+        n_features = len(self._scaling.source)
+        if given.n_features != n_features:
             raise ValueError(
-                f"init is a tree on {given.n_features} features, but X has {len(self._source)}."
+                f"init is a tree on {given.n_features} features, but X has {n_features}."
             )
         return self._on_scaled(given)
 
     def _on_scaled(self, given: Tree) -> Tree:
         """Convert a tree in the units of the data to the scaled features."""
         # Constant columns are at their means, and duplicates in the units of their originals.
-        scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
-        return given.on_scaled(self._units.center, scale).with_columns(self._source)
+        source, units = self._scaling.source, self._scaling.units
+        scale = np.where(source < 0, 1.0, units.scale[source])
+        return given.on_scaled(units.center, scale).with_columns(source)
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)

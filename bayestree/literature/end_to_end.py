@@ -27,12 +27,12 @@ from bayestree._utils.parameters import (
     Size,
     declare,
 )
-from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.diagnostics.polytopes import Reach
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._counts import CountRegressor
 from bayestree.estimators._images import check_image
-from bayestree.estimators._intervals import PredictiveIntervals
-from bayestree.estimators._leaf_families import ClassLeaves, NumericFamily, ShareFamily
+from bayestree.estimators._leaf_families import NumericFamily, ShareFamily
+from bayestree.estimators._numeric import NumericRegressor
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Depth,
@@ -45,7 +45,8 @@ from bayestree.estimators._parameters import (
     WarmStart,
 )
 from bayestree.estimators._stages import StagedTree
-from bayestree.estimators._units import UnitRule
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import Data, Em, Growth, Posterior, Stage, Svi
 from bayestree.inference.splitters.protocol import FittedSplit, padded
 from bayestree.inference.training import at_prior_mean, check_counts
@@ -490,14 +491,16 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
         found = super()._grow(growth, model, data, splitter=splitter, **common)
         return replace(found, model=found.model.with_(steepness=self._steepness_of_stumps()))
 
-    def _harden(self, rows: TrainingRows, data: Data) -> None:
+    def _hardened(
+        self, posterior: Posterior, rows: TrainingRows, data: Data
+    ) -> tuple[Any, Reach | None]:
         # Only linear splits have polytopes and diagnostics.
         base = StagedTree if self.split == "oblique" else BaseTree
-        base._harden(self, rows, data)
+        return base._hardened(self, posterior, rows, data)
 
 
 @declare
-class EndToEndTreeClassifier(ClassLeaves, TreeClassifier, BaseEndToEndTree):
+class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
     """Oblique decision tree, grown and then trained as a whole by EM.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
@@ -529,7 +532,7 @@ class EndToEndTreeClassifier(ClassLeaves, TreeClassifier, BaseEndToEndTree):
 
 
 @declare
-class EndToEndTreeRegressor(CountRegressor, PredictiveIntervals, BaseEndToEndTree):
+class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
     """Oblique regression tree, grown and then trained as a whole by EM.
 
     Like :class:`EndToEndTreeClassifier`, with leaves of numbers: EM maximises the likelihood of y

@@ -14,18 +14,20 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from pydantic import Field
+from sklearn.base import RegressorMixin
 from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Inference, Model, NonNegative, check_parameters, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
-from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._parameters import RandomRun
-from bayestree.estimators._regressor import NumberRegressor, TreeRegressor
+from bayestree.estimators._regressor import Regressor, TreeRegressor
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.single_leaf import why_not_parted
@@ -143,13 +145,15 @@ class NetworkSum:
 class StageTree(RandomRun, BaseTree):
     """The tree of one network, with its contribution to the sum in the leaves."""
 
-    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
-        leaf = self.tree_.apply(rows.X)
-        value = np.zeros(self.tree_.value.shape)
-        X: Any = self._standardise(rows.X)
-        value[leaf] = self.posterior_.predictive(X)[0]
+    def _leaf_values(
+        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data
+    ) -> dict[str, FloatArray]:
+        leaf = tree.apply(rows.X)
+        value = np.zeros(tree.value.shape)
+        X: Any = self._scaling.standardise(rows.X)
+        value[leaf] = posterior.predictive(X)[0]
         if value.ndim == 2:  # the smoothing is rows in which the tree contributes nothing
-            weight = self.tree_.leaf_rows[:, None]
+            weight = tree.leaf_rows[:, None]
             even = self.smoothing / value.shape[1]
             value = (weight * value + even) / (weight + self.smoothing)
         return {"value": value}
@@ -221,7 +225,7 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
         """Compute the normalised product of the probabilities of the trees."""
         least = np.finfo(np.float64).tiny  # where a probability has underflowed
         log = sum(
-            (np.log(np.maximum(tree.tree_.predict(rows), least)) for tree in self.estimators_),
+            (np.log(np.maximum(one.tree.predict(rows), least)) for one in self.fitted_.trees),
             start=np.zeros(1),
         )
         found: FloatArray = np.exp(log - log.max(axis=1, keepdims=True))
@@ -236,7 +240,7 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
 
 
 @declare
-class LocallyConstantEnsembleRegressor(NumberRegressor, BaseLocallyConstantEnsemble):
+class LocallyConstantEnsembleRegressor(RegressorMixin, Regressor, BaseLocallyConstantEnsemble):
     """Sum of oblique regression trees from ReLU networks that are trained by stages (ELCN).
 
     Like :class:`LocallyConstantEnsembleClassifier`, for the squared error. A tree predicts the mean

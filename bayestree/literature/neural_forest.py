@@ -138,15 +138,14 @@ def _start(model: SoftTree, data: Data) -> Posterior:
 class BaseNeuralTree(NeuralTraining, Precision, RandomRun, BaseTree):
     """Train a complete soft tree; subclasses add y."""
 
+    prediction = "posterior"  # of the soft tree, which has one draw
+
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.end_to_end(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         method = method_of(NeuralTree, self)
         return method.fit(model, data, random_state=self.random_state, progress=bool(self.verbose))
-
-    def _averages(self) -> bool:
-        return True  # the soft tree predicts
 
 
 @declare

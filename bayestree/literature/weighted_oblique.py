@@ -29,7 +29,7 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
 from bayestree.estimators._parameters import Depth, Limits, Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators._units import UnitRule
+from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models import SoftTree, named

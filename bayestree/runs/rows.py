@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import nearest_match
-from bayestree.estimators._file_rows import PARTS, large_file
+from bayestree.fitted.rows import PARTS, large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile

@@ -24,7 +24,6 @@ from sklearn.utils.validation import has_fit_parameter
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.errors import InputError
 from bayestree._utils.progress import watching
-from bayestree.estimators._file_rows import fits_in_parts
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
@@ -110,7 +109,7 @@ def _run_in(
     rows = read_rows(file)
     explicit = file.explicit(rows.task)
     estimator = file.estimator(rows.task, rows.y)
-    if file.data.storage == "disk" and not fits_in_parts(estimator):
+    if file.data.storage == "disk" and not estimator._in_parts():
         raise InputError(
             f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
             f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "

@@ -18,11 +18,11 @@ from bayestree._utils.parameters import (
     Positive,
     declare,
 )
-from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._leaf_families import ShareLeaves
 from bayestree.estimators._parameters import Precision, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitted.rows import TrainingRows
 from bayestree.inference import Data, Posterior
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.literature._initial import InitialTree
@@ -167,12 +167,15 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     def _leaf_ridge(self) -> float | None:
         return self.leaf_ridge if self.leaf == "linear" else None
 
-    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
+    def _leaf_values(
+        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data
+    ) -> dict[str, FloatArray]:
         if self.leaf == "constant":
-            return super()._leaf_values(rows, data)
-        rule = LinearRule(self._standardise(rows.X[:]), rows.y, rows.weights, self.leaf_ridge)
-        found = rule.fit(rule.start(self.tree_.n_leaves), self.tree_.apply(rows.X))
-        return {"value": found[:, -1], "slope": found[:, :-1] / self._units.scale}
+            return super()._leaf_values(tree, posterior, rows, data)
+        X = self._scaling.standardise(rows.X[:])
+        rule = LinearRule(X, rows.y, rows.weights, self.leaf_ridge)
+        found = rule.fit(rule.start(tree.n_leaves), tree.apply(rows.X))
+        return {"value": found[:, -1], "slope": found[:, :-1] / self._scaling.units.scale}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,14 @@
-"""Rows in a file that are read in chunks."""
+"""Training rows, in memory or in a file that is read in chunks."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.estimators._numbers import validated
-from bayestree.inference import memory_mapped
+from bayestree.inference import scratch
 
 PARTS = 8  # chunks that fit into the allowed memory, since each is copied a few times
 
@@ -68,7 +67,7 @@ class FileRows:
 
     def slices(self) -> Iterator[slice]:
         """Slices of all rows, each of which fits into memory."""
-        size = max(1, memory_mapped.HELD // PARTS // self.shape[1])
+        size = max(1, scratch.HELD // PARTS // self.shape[1])
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
 
@@ -78,7 +77,7 @@ class FileRows:
         """Columns of all rows as a tensor, which is mapped from a file if it is on the CPU."""
         shape = (len(self), self[:0][:, columns].shape[1])
         if torch.device(device).type == "cpu":
-            found = memory_mapped.mapped_tensor(shape, dtype)
+            found = scratch.mapped_tensor(shape, dtype)
         else:
             found = torch.empty(shape, dtype=dtype, device=device)
         for part in self.slices():
@@ -89,8 +88,8 @@ class FileRows:
 def large_file(X: Any) -> AnyArray | None:
     """The array of a ``numpy.memmap``, or of a DataFrame of one, if it is too large for memory."""
     if isinstance(X, np.memmap):
-        return X if X.size > memory_mapped.HELD else None
-    if not isinstance(X, pd.DataFrame) or X.size <= memory_mapped.HELD or len(set(X.dtypes)) > 1:
+        return X if X.size > scratch.HELD else None
+    if not isinstance(X, pd.DataFrame) or X.size <= scratch.HELD or len(set(X.dtypes)) > 1:
         return None
     base: Any = X.to_numpy()
     while isinstance(base, np.ndarray):
@@ -106,21 +105,23 @@ def parts_of(X: pd.DataFrame) -> Iterator[slice]:
     return iter([slice(0, len(X))]) if array is None else FileRows(array).slices()
 
 
-def fits_in_parts(estimator: Any) -> bool:
-    """Whether an estimator's fit never needs all rows in memory."""
-    return bool(estimator._in_parts())
+class TrainingRows(NamedTuple):
+    """Rows in the units of the data, with encoded y."""
 
+    X: FloatArray | FileRows
+    y: AnyArray
+    weights: FloatArray
+    class_names: tuple[str, ...] = ()
+    extra: FloatArray | None = None  # (n,), a number that the leaves need (see ``Leaf.extra``)
 
-def checked(
-    estimator: Any, X: Any, *, in_parts: bool, y: Any = "no_validation", **checks: Any
-) -> Any:
-    """X, and y if it is given, as checked by :func:`validated`.
+    @property
+    def response(self) -> AnyArray:
+        """y, with the extra number of each row as a second column if there is one."""
+        return self.y if self.extra is None else np.column_stack((self.y, self.extra))
 
-    X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set.
-    """
-    array = large_file(X) if in_parts else None
-    kind = np.float64 if array is None else "numeric"
-    found = validated(estimator, X, y, dtype=kind, **checks)
-    if array is None:
-        return found
-    return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)
+    def counted(self) -> "TrainingRows":
+        """The rows of positive weight; the others are ignored."""
+        kept = self.weights > 0
+        X = self.X.where(kept) if isinstance(self.X, FileRows) else self.X[kept]
+        extra = None if self.extra is None else self.extra[kept]
+        return self._replace(X=X, y=self.y[kept], weights=self.weights[kept], extra=extra)

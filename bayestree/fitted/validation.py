@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import warn
+from bayestree.fitted.rows import FileRows, large_file
 from bayestree.routed_tree import chunks
 from bayestree.tables import (
     Booleans,
@@ -146,7 +147,7 @@ def _encoded(
         rows = learned.encode_training(frame)
     else:
         rows = estimator.encoding_.encode(frame).to_numpy()
-        estimator.encoding_.among(estimator._used).warn_unknown(frame)
+        estimator.encoding_.among(estimator._scaling.used).warn_unknown(frame)
     return rows if y is None else (rows, y)
 
 
@@ -335,3 +336,18 @@ def _located(X: Any, error: ValueError) -> ValueError:
         except InputError as found:
             return ValueError(f"{str(error).splitlines()[0].rstrip('.')}: {found}")
     return error
+
+
+def checked(
+    estimator: Any, X: Any, *, in_parts: bool, y: Any = "no_validation", **checks: Any
+) -> Any:
+    """X, and y if it is given, as checked by :func:`validated`.
+
+    X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set.
+    """
+    array = large_file(X) if in_parts else None
+    kind = np.float64 if array is None else "numeric"
+    found = validated(estimator, X, y, dtype=kind, **checks)
+    if array is None:
+        return found
+    return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)

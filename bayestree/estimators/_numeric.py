@@ -1,29 +1,36 @@
-"""Regressors whose leaves may be those of counts, with an exposure for each row."""
+"""Regressors of any family of leaves: counts with an exposure, and several outputs."""
 
-from collections.abc import Callable
+import copy
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import Tags
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.parameters import check_parameters
+from bayestree._utils.parameters import ParameterError, check_parameters
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.scores import count_scores, squared_scores
-from bayestree.estimators._leaf_families import LeafFamilies
-from bayestree.estimators._numbers import check_numbers, checked_weights, refuse_times
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitted import explanations, predictions
+from bayestree.fitted.draws import sampled
+from bayestree.fitted.predictions import interval
+from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
+from bayestree.models import Gaussian, Outputs
+from bayestree.models.leaves import Leaf
+
+ALONE = "constant"  # the family of leaves that may have several outputs
 
 
-class CountRegressor(LeafFamilies, TreeRegressor):
-    """Adds ``exposure`` to the methods of a regressor.
+class NumericRegressor(TreeRegressor):
+    """A regressor that takes an ``exposure`` of counts, and y of shape (n, q).
 
     Methods that take y without an exposure, such as ``score`` and ``loo``, also accept it as
-    the second column of y (n, 2).
+    the second column of y (n, 2). Methods for one output are those of ``output``.
     """
 
-    _interval: Callable[..., tuple[FloatArray, FloatArray]]
-    _sampled: Callable[..., AnyArray]
+    inference: Any
+    in_interval = predictions.in_interval
 
     def fit(
         self,
@@ -108,7 +115,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         ValueError
             If ``level`` is not between 0 and 1.
         """
-        return self._interval(X, level, self._known(exposure, _n_rows(X)))
+        return interval(self, X, level, self._known(exposure, _n_rows(X)))
 
     def sample_posterior_predictive(
         self,
@@ -142,7 +149,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         ValueError
             If ``draws`` is below 1.
         """
-        return self._sampled(X, draws, random_state, self._known(exposure, _n_rows(X)))
+        return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """R^2 or, for counts, the share of the deviance that is explained.
@@ -177,6 +184,68 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         if found is not None:
             self._check_response(np.zeros(n_rows), found)
         return found
+
+    def output(self, number: int) -> Self:
+        """The fitted regressor of one of several outputs, from 0, which has all methods.
+
+        Its tree and its draws are those of this regressor, without the other outputs.
+
+        Raises
+        ------
+        ValueError
+            If there is no such output, or only one.
+        """
+        n_outputs = self.n_outputs_
+        if n_outputs == 1:
+            raise ValueError("the regressor has a single output: use it without output().")
+        if number not in range(n_outputs):
+            raise ValueError(f"number must be an output from 0 to {n_outputs - 1}, got {number!r}.")
+        found = copy.copy(self)
+        found.fitted_ = self.fitted_.output(number)
+        found._scaling = found.fitted_.shown.scaling
+        return found
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Importance of each column for the splits, shape (d,), the mean over the outputs."""
+        if self.n_outputs_ == 1:
+            return explanations.feature_importances(self)
+        each = [self.output(number).feature_importances_ for number in range(self.n_outputs_)]
+        return np.mean(each, axis=0)
+
+    def _y_checks(self, y: Any) -> dict[str, bool]:
+        shape = np.asarray(y).shape
+        n_columns = shape[1] if len(shape) > 1 else 1
+        several = n_columns > 1
+        if several and self.leaf != ALONE:
+            raise ValueError(
+                f"y must have one column for leaf={self.leaf!r}, got {n_columns}: several "
+                f"outputs need leaf={ALONE!r}, or a regressor for each."
+            )
+        return {"multi_output": True} if several else {}
+
+    def _family_of(self, y: FloatArray) -> Leaf:
+        return Outputs((Gaussian(),) * y.shape[1]) if y.ndim == 2 else super()._family_of(y)
+
+    def _check_family(self, family: Leaf) -> None:
+        super()._check_family(family)
+        if family.n_outputs == 1:
+            return
+        wrong = {
+            "refine='tao'": self.refine == "tao",
+            "mode_tree='distilled'": self.mode_tree == "distilled",
+            f"inference={self.inference!r}": self._stages()[-1].samples_topology,
+        }
+        for name in (name for name, given in wrong.items() if given):
+            raise ParameterError(
+                f"y with several columns cannot be combined with {name}, which is for one output; "
+                "fit a regressor for each column, or leave the parameter at its default."
+            )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self.leaf == ALONE
+        return tags
 
 
 def _n_rows(X: Any) -> int:

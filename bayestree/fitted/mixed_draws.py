@@ -12,6 +12,7 @@ import numpy as np
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics.loo import loo, mixed_loo
+from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def spread_draws(count: int, length: int) -> IntArray:
 class MixedContainer:
     """The ArviZ groups of a mixture.
 
-    ``modes`` are fitted estimators with the ``weights`` (M,), and ``containers`` theirs, with the
-    same groups. ``rows`` [row or point, feature] are those at which predictions are shown, on the
-    scale of the draws, and ``row_weights`` (n,) the weights of all.
+    ``trees`` have the ``weights`` (M,), and ``containers`` are theirs, with the same groups.
+    Predictions are shown at ``rows`` [row or point, feature], on the scale of the draws, and
+    ``row_weights`` (n,) are the weights of all rows.
     ``of_prior`` are the numbers of prior draws of the modes, of which ``n_prior`` are taken.
     """
 
-    modes: Sequence[Any]
+    trees: Sequence[FittedTree]
     weights: FloatArray
     containers: Sequence[Any]
     rows: xr.DataArray
@@ -104,14 +105,14 @@ class MixedContainer:
     def group(self, name: str) -> xr.Dataset:
         """A group by its name; ``posterior`` and ``prior`` have what all modes share."""
         if name == "posterior":
-            return self._drawn.dataset([self._of_draws(mode) for mode in self.modes])
+            return self._drawn.dataset([self._of_draws(tree) for tree in self.trees])
         each = [arviz_compat.group(one, name) for one in self.containers]
         if name == "observed_data":
             return each[0]
         if name == "constant_data":
             return self._constant(each[0])
         if name == "prior":
-            each = [self._of_prior(*one) for one in zip(self.modes, each, strict=True)]
+            each = [self._of_prior(*one) for one in zip(self.trees, each, strict=True)]
         elif name == "log_prior":
             each = [one - one.mean() for one in each]
         elif name == "log_likelihood":
@@ -122,7 +123,7 @@ class MixedContainer:
 
     @cached_property
     def _drawn(self) -> MixedDraws:
-        lengths = [mode.posterior_.n_chains * mode.posterior_.n_draws for mode in self.modes]
+        lengths = [tree.n_draws for tree in self.trees]
         total = max(sum(lengths), MIN_DRAWS)
         return MixedDraws.of(self.weights, lengths, total, self.seeds)
 
@@ -130,26 +131,26 @@ class MixedContainer:
     def _drawn_prior(self) -> MixedDraws:
         return MixedDraws.of(self.weights, self.of_prior, self.n_prior, self.seeds)
 
-    def _of_draws(self, mode: Any) -> xr.Dataset:
-        """Predictions and numbers of leaves of a mode's draws."""
-        found = self._predictions(mode, mode.posterior_)
-        if any(one._reach.leaves is None for one in self.modes):  # of files of earlier versions
+    def _of_draws(self, tree: FittedTree) -> xr.Dataset:
+        """Predictions and numbers of leaves of a tree's draws."""
+        found = self._predictions(tree, tree.posterior)
+        if any(one.polytopes.leaves is None for one in self.trees):  # of files of earlier versions
             return found
-        return found.assign(leaves=(("chain", "draw"), mode._reach.leaves))
+        return found.assign(leaves=(("chain", "draw"), tree.polytopes.leaves))
 
-    def _of_prior(self, mode: Any, drawn: xr.Dataset) -> xr.Dataset:
-        """Predictions of draws from a mode's prior."""
-        sites = {name: drawn[name].to_numpy() for name in drawn if name != "weight"}
-        return self._predictions(mode, replace(mode.posterior_, draws=sites))
+    def _of_prior(self, tree: FittedTree, drawn: xr.Dataset) -> xr.Dataset:
+        """Predictions of draws from a tree's prior."""
+        sites = {str(name): drawn[name].to_numpy() for name in drawn if name != "weight"}
+        return self._predictions(tree, replace(tree.posterior, draws=sites))
 
-    def _predictions(self, mode: Any, posterior: Posterior) -> xr.Dataset:
+    def _predictions(self, tree: FittedTree, posterior: Posterior) -> xr.Dataset:
         """E(y | x) of each draw, in the units of y."""
         import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and estimators import this module
 
         each = np.concatenate([*posterior.expectations(self.rows.to_numpy())])
-        values, _ = mode._in_units(each.astype(np.float64), each)
+        values, _ = tree.in_units(each.astype(np.float64), each)
         shaped = values.reshape(posterior.n_chains, posterior.n_draws, *values.shape[1:])
-        classes = mode.tree_.class_names
+        classes = tree.tree.class_names
         row, last = self.rows.dims[0], "class" if classes else "output"
         found = xr.DataArray(shaped, dims=("chain", "draw", row, last)[: shaped.ndim])
         own: dict[Hashable, Any] = {name: np.arange(size) for name, size in found.sizes.items()}

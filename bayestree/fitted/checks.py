@@ -1,0 +1,390 @@
+"""Checks of a fit: convergence, and scores of rows that are left out.
+
+The functions that take an estimator are its methods.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree import diagnostics
+from bayestree._utils.arrays import FloatArray, IntArray, smallest_class, split_rows
+from bayestree._utils.progress import Track, fitting
+from bayestree._utils.wording import warn
+from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
+from bayestree.diagnostics.calibration import residuals
+from bayestree.diagnostics.label_free import spread_rows
+from bayestree.fitted.draws import generated_rows, to_arviz, training_rows
+from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_output
+from bayestree.fitted.validation import fitted_rows
+from bayestree.inference import by_row
+from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.protocols import has_single_leaf
+from bayestree.tables.files import as_pandas
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
+MIN_POINTS = 4  # rows of each node
+LEVEL = 0.9  # probability of the intervals that are compared with held-out values
+SEED = 0  # of the folds, which are the same for two models of the same rows
+
+
+class UnconvergedWarning(ConvergenceWarning):
+    """The inference of a fit has not converged."""
+
+
+def warn_if_unconverged(estimator: Any) -> None:
+    """Warn if a convergence check of the fit failed, and say what to do."""
+    mixture = estimator.fitted_
+    if mixture.shown.n_draws == 1:
+        return
+    if estimator.n_outputs_ > 1:  # without quantities to compare, which are those of one output
+        found = diagnostics.check_convergence(None, mixture.shown.posterior.stats)
+    else:
+        found = check_convergence(estimator)
+    if found.settled == "no":
+        failed = [check for check in found.checks if check.verdict == "failed"]
+        figures = ", ".join(check.figure for check in failed)
+        warn(f"the fit has not converged: {figures}. {failed[0].remedy}", UnconvergedWarning)
+
+
+def check_convergence(
+    estimator: FittedEstimator,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    n_rows: int = 20,
+) -> Convergence:
+    """Which results of this fit are reliable, and whether its inference has converged.
+
+    Parameters
+    ----------
+    X, n_rows
+        As for :meth:`label_free`.
+    y : array, shape (n,), optional
+        Outcomes of the rows X. For rows that were not used in the fit, the verdict also
+        states whether the predictions are calibrated, and better than the class frequencies
+        or the mean.
+
+    Returns
+    -------
+    Convergence
+        Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``. With
+        several modes, each check is that of the worst mode, and the check ``modes`` tells how
+        far their predictions differ.
+
+    Raises
+    ------
+    ValueError
+        If y is given without X, or has unknown classes.
+    """
+    one_output(estimator, "check_convergence")
+    held_out = None if y is None else held_out_of(estimator, X, y)
+    mixture, rows = estimator.fitted_, None if X is None else fitted_rows(estimator, X)
+    distilled = mixture.distilled
+    if not mixture.several:
+        return _checked(mixture.shown, rows, n_rows, held_out)
+    return diagnostics.mixed_convergence(
+        [_checked(tree, rows, n_rows) for tree in mixture.trees],
+        mixture.weights,
+        _label_free_mixture(mixture, rows, n_rows),
+        held_out=held_out,
+        distilled=None if distilled is None else _checked(distilled, rows, n_rows),
+    )
+
+
+def _checked(
+    fitted: FittedTree, X: FloatArray | None, n_rows: int, held_out: HeldOut | None = None
+) -> Convergence:
+    """The checks of one tree."""
+    return diagnostics.check_convergence(
+        _label_free(fitted, X, n_rows),
+        fitted.posterior.stats,
+        held_out=held_out,
+        single_leaf=has_single_leaf(fitted.tree),
+    )
+
+
+def label_free(
+    estimator: FittedEstimator, X: ArrayLike | None = None, *, n_rows: int = 20
+) -> xr.Dataset:
+    """Quantities that can be compared across chains, invariant to the order of experts.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d), optional
+        Rows from which those at which splits and predictions are compared are selected. By
+        default rows are generated inside the bounding box of each node's training rows,
+        because the estimator keeps no rows.
+    n_rows : int
+        Number of rows at which predictions and each split are compared; fewer for each split
+        if there are more than 20.
+
+    Returns
+    -------
+    xarray.Dataset
+        See :func:`bayestree.diagnostics.label_free`; predictions are class probabilities,
+        or means on the scale of standardised y, with the position of the row in X as its
+        coordinate. It can be plotted by ``arviz.plot_trace``.
+        With several modes, each is a chain (or as many as the sampler had), and what refers to
+        nodes is left out: ``prediction`` and the number of ``leaves`` in use remain.
+    """
+    one_output(estimator, "label_free")
+    mixture, rows = estimator.fitted_, None if X is None else fitted_rows(estimator, X)
+    if mixture.several:
+        return _label_free_mixture(mixture, rows, n_rows)
+    return _label_free(mixture.shown, rows, n_rows)
+
+
+def _label_free(fitted: FittedTree, X: FloatArray | None, n_rows: int) -> xr.Dataset:
+    """The quantities of one tree."""
+    _check_number(n_rows)
+    posterior, topology = fitted.posterior, fitted.posterior.model.topology
+    n_points = min(n_rows, max(MIN_POINTS, MAX_POINTS // max(1, topology.n_nodes)))
+    numbers = None
+    if X is None:
+        rows, own = generated_rows(fitted, n_rows, n_points)
+    else:
+        own = _rows_of_nodes(fitted, X, n_points)
+        rows, numbers = _representative(fitted, X, n_rows)
+    # A node that is not in tree_ is compared at the rows of the whole tree.
+    node_rows = [own.get(node, rows[:n_points]) for node in range(topology.n_nodes)]
+    widest = max((len(one) for one in node_rows), default=0)
+    return diagnostics.label_free(
+        posterior.described_draws,
+        topology,
+        rows,
+        row_labels=numbers,
+        node_rows=[np.resize(one, (widest, rows.shape[1])) for one in node_rows],
+        steepness=posterior.model.steepness,
+        lp=posterior.stats.get("lp", posterior.stats.get("log_p")),
+        class_names=fitted.tree.class_names,
+        fixed_sides=not posterior.settings.get("mirror", False),
+    )
+
+
+def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> xr.Dataset:
+    """What can be compared between trees, each of which is a chain (or as many as it has)."""
+    _check_number(n_rows)
+    shown = mixture.shown
+    if X is None:
+        (rows, _), numbers = generated_rows(shown, n_rows, n_rows), None
+    else:
+        rows, numbers = _representative(shown, X, n_rows)
+    found = [_compared(tree, rows, numbers) for tree in mixture.trees]
+    return _as_chains(found).assign_attrs(mode_weights=mixture.weights.tolist())
+
+
+def _compared(fitted: FittedTree, rows: FloatArray, numbers: IntArray | None) -> xr.Dataset:
+    """The quantities of a tree that are compared with other trees."""
+    posterior, leaves = fitted.posterior, fitted.polytopes.leaves
+    found = diagnostics.label_free(
+        posterior.described_draws,
+        posterior.model.topology,
+        rows,
+        row_labels=numbers,
+        steepness=posterior.model.steepness,
+        class_names=fitted.tree.class_names,
+    )[["prediction"]]
+    return found if leaves is None else found.assign(leaves=(("chain", "draw"), leaves))
+
+
+def _check_number(n_rows: int) -> None:
+    if n_rows < 1:
+        raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
+
+
+def _as_chains(found: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The draws of each mode as chains, numbered in the order of the modes."""
+    import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
+
+    joined = xr.concat(found, dim="chain")
+    modes = np.repeat(np.arange(len(found)), [one.sizes["chain"] for one in found])
+    return joined.assign_coords(chain=np.arange(len(modes)), mode=("chain", modes))
+
+
+def evidence(estimator: FittedEstimator) -> Evidence:
+    """Log evidence, and posterior of the number of leaves and the depth.
+
+    Returns
+    -------
+    Evidence
+        Can be printed; see ``log_evidence``, ``standard_error``, ``leaf_probabilities`` and
+        ``depth_probabilities``. The density is that of y in its own units.
+
+    Raises
+    ------
+    ValueError
+        Unless the fit had ``inference="smc"``.
+    """
+    check_is_fitted(estimator)
+    return diagnostics.evidence(estimator.posterior_.stats)
+
+
+def loo(
+    estimator: FittedEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    method: Literal["psis", "kfold"] = "psis",
+    n_folds: int = 10,
+) -> Loo:
+    """Log score of rows that are left out, by importance sampling or by refits.
+
+    Parameters
+    ----------
+    X, y, sample_weight : arrays
+        All rows of the fit, as they were given to ``fit``.
+    method : {"psis", "kfold"}
+        ``"psis"`` leaves out one row at a time, by importance sampling from the draws of the
+        fit, for those of a sampler (``inference="nuts"``). Draws of a variational fit are
+        usually too far from the posterior. ``"kfold"`` refits the estimator without each of
+        ``n_folds`` parts of the rows, growth included, for all kinds of fits.
+    n_folds : int
+        Number of refits.
+
+    Returns
+    -------
+    Loo
+        Can be printed; ``compare`` compares it with that of another model. With several modes
+        it is the score of their mixture, whose weights ``"psis"`` takes as given.
+
+    Raises
+    ------
+    ValueError
+        For ``"psis"``, if the score cannot be trusted because Pareto k is too large for more
+        than a tenth of the rows, these are not the rows of the fit (by their total weight),
+        some of them were held out (``validation_fraction``), or there is only one draw. For
+        ``"kfold"``, if a class or the table has fewer rows than ``n_folds``.
+    """
+    check_is_fitted(estimator)
+    if method == "kfold":
+        return _cross_validated(estimator, X, y, sample_weight, n_folds)
+    if method != "psis":
+        raise ValueError(f"method must be 'psis' or 'kfold', got {method!r}.")
+    if estimator.validation_fraction:
+        raise ValueError(
+            "the rows that validation_fraction held out were not used by the posterior, so "
+            "that leaving them out is meaningless; set method='kfold', or fit with "
+            "validation_fraction=0."
+        )
+    data, _ = training_rows(estimator, X, y, sample_weight)
+    given, fitted = float(data.weights.sum()), float(estimator.tree_.leaf_rows.sum())
+    if not np.isclose(given, fitted, rtol=1e-6):
+        raise ValueError(
+            f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
+            f"those of the fit to {fitted:g}. On new rows, score predict_proba or predict."
+        )
+    groups = ["posterior", "log_likelihood"]
+    return diagnostics.loo_of(to_arviz(estimator, X, y, sample_weight, groups=groups))
+
+
+def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int, FloatArray]:
+    """Some of the rows that reach each node, on the scale of the draws."""
+    standard = fitted.scaling.standardise(X)
+    own: dict[int, FloatArray] = {}
+    for place, reached, _ in fitted.tree.walk(X):
+        there = standard[reached]
+        own.setdefault(int(fitted.polytopes.nodes[place]), there[spread_rows(there, n_points)])
+    return own
+
+
+def _representative(fitted: FittedTree, X: FloatArray, n_rows: int) -> tuple[FloatArray, IntArray]:
+    """Rows that represent all of X, on the scale of the draws, and their numbers."""
+    standard = fitted.scaling.standardise(X)
+    numbers = spread_rows(standard, n_rows)
+    return standard[numbers], numbers
+
+
+def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
+    """Calibration of the predictions of X, and how much better they are than a constant."""
+    if X is None:
+        raise ValueError("y needs the rows to which it belongs; give X as well.")
+    if hasattr(estimator, "classes_"):
+        probability = estimator.predict_proba(X)
+        scores = diagnostics.calibration(y, probability, classes=estimator.classes_)
+        return diagnostics.held_out_classes(scores)
+    inside = estimator.in_interval(X, y, LEVEL)
+    whole = estimator.posterior_.model.leaf.whole
+    values, extra = estimator._separate(y)
+    residual = None  # times may be censored
+    if not hasattr(estimator, "predict_median"):
+        given = {} if extra is None else {"exposure": extra}
+        residual = residuals(values, estimator.predict(X, **given), extra)
+    return diagnostics.held_out_intervals(inside, LEVEL, at_least=whole, residual=residual)
+
+
+def _cross_validated(
+    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, n_folds: int
+) -> Loo:
+    """K-fold score of a fitted estimator: each fold is scored by a refit to the other rows."""
+    X = as_pandas(X)
+    data, numbers = training_rows(estimator, X, y, sample_weight)
+    labels = y if hasattr(estimator, "classes_") else None
+    if labels is not None and estimator._leaf_family(len(estimator.classes_)).ordered:
+        # Refits keep the order of the fit, which plain labels do not state.
+        order = pd.CategoricalDtype(estimator.classes_, ordered=True)
+        y = labels = pd.Series(np.asarray(labels), dtype=order)
+    _check_folds(n_folds, len(numbers), None if labels is None else np.asarray(labels)[numbers])
+    rows = data.weights.numpy(force=True).astype(np.float64)
+
+    def some(values: Any, places: IntArray) -> Any:
+        return None if values is None else _safe_indexing(values, numbers[places])
+
+    every = np.arange(len(numbers))
+    elpd = np.empty(len(numbers))
+    folds = split_rows(len(numbers), some(labels, every), n_folds, SEED)
+    with fitting(estimator.verbose):
+        for train, held in Track(folds, "folds", show=bool(estimator.verbose)):
+            again = clone(estimator)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SingleLeafWarning)  # the fit of all rows says so
+                again.fit(*(some(one, train) for one in (X, y, sample_weight)))
+            elpd[held] = log_scores(again, some(X, held), some(y, held))
+    fitted = log_scores(estimator, some(X, every), some(y, every))
+    return Loo.of(rows * elpd, rows * fitted, n_folds=n_folds)
+
+
+def log_scores(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
+    """Log predictive density of each row: of its class, or of y in its units under all modes."""
+    if hasattr(estimator, "classes_"):
+        probability = estimator.predict_proba(X)
+        own = estimator._encode(np.ravel(y))
+        found: FloatArray = np.log(probability[np.arange(len(own)), own])
+        return found
+    data, _ = training_rows(estimator, X, y, None)
+    data = data._replace(weights=torch.ones_like(data.weights))
+    mixture: Mixture = estimator.fitted_
+    posteriors = [tree.posterior for tree in mixture.trees]
+    each = [by_row.log_density(one.model, one.each(), data) for one in posteriors]
+    density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
+    return density - np.log(mixture.shown.scaling.units.y_scale).sum()
+
+
+def _check_folds(n_folds: int, n_rows: int, labels: FloatArray | None) -> None:
+    if not 2 <= n_folds <= n_rows:
+        raise ValueError(
+            f"n_folds must be between 2 and the number of rows, {n_rows}, got {n_folds}."
+        )
+    label, count = (None, n_folds) if labels is None else smallest_class(labels)
+    if count < n_folds:
+        remedy = f"set n_folds={count}" if count > 1 else "give it more rows, or leave it out"
+        raise ValueError(
+            f"n_folds={n_folds} needs as many rows of each class, but class {label!r} has {count}: "
+            f"{remedy}."
+        )

@@ -1,0 +1,370 @@
+"""Diagnostics of fitted trees: sizes, facets, shrinkage and uncertainty of their splits.
+
+The functions that take an estimator are its methods.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.progress import fitting, steps_of
+from bayestree._utils.seed import RandomState
+from bayestree.diagnostics import size, uncertainty
+from bayestree.diagnostics.draws import SHARE
+from bayestree.diagnostics.facets import Facets, node_facets
+from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
+from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
+from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
+from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, mixed_uncertainty
+from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_output
+from bayestree.fitted.validation import fitted_rows
+from bayestree.inference import Posterior
+from bayestree.models import SoftTree
+from bayestree.models.soft_tree import improper_priors, sample_prior
+from bayestree.routed_tree import RowSource
+from bayestree.topology import Topology
+from bayestree.tree import Tree
+
+SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
+PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these rows
+PRIOR_SEED = 0  # the same draws at every call
+
+
+def polytope_size(estimator: FittedEstimator, max_draws: int = 100) -> PolytopeSize:
+    """Posterior of the number of facets of each node of ``tree_``, by four measures.
+
+    After inference="svi" it is that of a single variational fit, whose counts are too
+    certain and may be wrong; inference="nuts" samples them.
+
+    Parameters
+    ----------
+    max_draws : int
+        Maximum number of draws measured, over all chains, evenly spaced within each. A
+        draw takes one to ten milliseconds for each node; the standard error of a probability
+        p from S draws is sqrt(p (1 - p) / S). Sizes under the prior are computed on first
+        use, from ten times as many draws, but at most 200.
+
+    Returns
+    -------
+    PolytopeSize
+        Can be printed; see ``mode``, ``interval``, ``probabilities`` (under the prior
+        ``prior_probabilities``), ``leaf_probabilities`` of the number of leaves in use, and
+        ``to_frame``. With several modes the nodes are those of ``tree_``, and ``over_modes``
+        has the facets of the root and of all splits, the leaves and the depth over all modes.
+    """
+    check_is_fitted(estimator)
+    mixture = estimator.fitted_
+    with fitting(estimator.verbose):
+        each = [_size_of_tree(one, max_draws) for one in steps_of(mixture.trees, "modes")]
+    shown = mixture.distilled
+    own = each[mixture.medoid] if shown is None else _size_of_tree(shown, max_draws)
+    return replace(own, over_modes=_sizes(mixture, each)) if mixture.several else own
+
+
+def _size_of_tree(fitted: FittedTree, max_draws: int) -> PolytopeSize:
+    """The sizes of the polytopes of one tree."""
+    posterior, tree, reach = fitted.posterior, fitted.tree, fitted.polytopes
+    n_prior = PRIOR_DRAWS if reach.prior_largest is None else len(reach.prior_largest)
+    return size_of(
+        posterior.draws,
+        reach,
+        tree.topology.node_labels,
+        prior=prior_of_node(posterior.model, tree.n_features, n_prior),
+        max_draws=max_draws,
+        max_prior_draws=10 * max_draws,
+        variational=posterior.inference == "svi",
+    )
+
+
+def _sizes(mixture: Mixture, each: list[PolytopeSize]) -> TreeSize:
+    """The sizes of the trees of a mixture."""
+    weights = mixture.weights
+    leaves = [one.n_leaves for one in each if one.n_leaves is not None]
+    depths = [np.array([one.tree.depth]) for one in mixture.trees]
+    return TreeSize(
+        facets=number_probabilities([one.sizes()[:, :1].sum(axis=1) for one in each], weights),
+        splits=number_probabilities([one.sizes().sum(axis=1) for one in each], weights),
+        leaves=number_probabilities(leaves, weights) if len(leaves) == len(each) else None,
+        depth=number_probabilities(depths, weights),
+    )
+
+
+def facets(
+    estimator: FittedEstimator,
+    node: str | int = "root",
+    *,
+    level: float = 0.9,
+    max_draws: int = 100,
+    min_share: float = SHARE,
+) -> Facets:
+    """The half-spaces of a node's facets, matched across draws.
+
+    After inference="svi" they are those of a single variational fit, whose probabilities are
+    too close to 0 and 1; inference="nuts" samples them.
+
+    Parameters
+    ----------
+    node : str or int
+        Path from the root in ``tree_`` (``"root"``, ``"L"``, ``"LR"``, ...), or number.
+    level : float
+        Probability of the intervals.
+    max_draws : int
+        Maximum number of draws measured, over all chains, evenly spaced within each.
+    min_share : float
+        Facets that alone cut off a smaller share of the node's rows are left out; 0 lists all
+        facets in the box of these rows. Models saved by earlier versions have not recorded
+        the shares, and list all.
+
+    Returns
+    -------
+    Facets
+        In the units of the data. Can be printed; see also ``to_frame``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such node, or ``level`` or ``min_share`` is not between 0 and 1.
+    """
+    check_is_fitted(estimator)
+    tree, reach = estimator.tree_, estimator.fitted_.shown.polytopes
+    place = _node_number(node, tree.topology)
+    return node_facets(
+        estimator.posterior_.draws,
+        int(reach.nodes[place]),
+        reach.low[place],
+        reach.high[place],
+        center=tree.center,
+        scale=tree.scale,
+        factor=float(reach.factor[place]),
+        label=tree.topology.node_labels[place],
+        feature_names=tree.feature_names,
+        level=level,
+        max_draws=max_draws,
+        cut=None if reach.cut is None else reach.cut[:, :, place],
+        min_share=min_share,
+        variational=estimator.posterior_.inference == "svi",
+    )
+
+
+def shrinkage(estimator: FittedEstimator) -> Shrinkage:
+    """Shrinkage of the weights of the experts and of the coefficients of their hyperplanes.
+
+    Returns
+    -------
+    Shrinkage
+        Can be printed; see also ``to_frame("node")``, ``to_frame("expert")`` and
+        ``to_frame("coefficient")``.
+    """
+    check_is_fitted(estimator)
+    posterior, tree = estimator.posterior_, estimator.tree_
+    return node_shrinkage(
+        posterior.draws,
+        posterior.point,
+        estimator.fitted_.shown.polytopes,
+        **posterior.model.priors.hyperplane.shrinkage_settings,
+        prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
+        prior_power=float(posterior.settings.get("kl_weight", 1.0)),
+        labels=tree.topology.node_labels,
+        feature_names=tree.feature_names,
+    )
+
+
+def split_uncertainty(
+    estimator: FittedEstimator, X: ArrayLike, *, level: float = 0.9
+) -> SplitUncertainty:
+    """Posterior uncertainty of the splits of ``tree_`` at given rows.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        Rows, or the points of a grid.
+    level : float
+        Probability of the intervals.
+
+    Returns
+    -------
+    SplitUncertainty
+        Can be printed; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
+        ``outside`` is the posterior probability that each point lies outside the polytope of
+        each node; its contours are credible borders. With several modes, what refers to nodes
+        and leaves is that of the mode of ``tree_`` (for another one, see
+        ``modes_[m].split_uncertainty``), and the decomposition of the uncertainty of y is that
+        of their mixture.
+
+    Raises
+    ------
+    ValueError
+        If ``level`` is not between 0 and 1, or for rows that ``predict`` refuses.
+    """
+    one_output(estimator, "split_uncertainty")
+    rows, mixture = fitted_rows(estimator, X), estimator.fitted_
+    own = _uncertainty(mixture.shown, rows, level)
+    if not mixture.several:
+        return own
+    each = [_uncertainty(one, rows, level) for one in mixture.trees]
+    return mixed_uncertainty(own, each, mixture.weights)
+
+
+def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUncertainty:
+    """The uncertainty of the splits of one tree at rows (n, d)."""
+    tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
+    right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
+    units = fitted.scaling.units
+    return uncertainty.split_uncertainty(
+        fitted.posterior.described_draws,
+        units.standardise(rows),
+        np.array(right, dtype=bool).reshape(tree.n_nodes, len(rows)).T,
+        topology=model.topology,
+        steepness=model.steepness,
+        splits=Splits(tree.topology, reach.nodes, reach.factor),
+        y_scale=units.y_scale,
+        y_center=units.y_center,
+        level=level,
+    )
+
+
+def co_membership(
+    estimator: FittedEstimator, X: ArrayLike, other: ArrayLike | None = None
+) -> FloatArray:
+    """Posterior probability that two rows share a leaf, over all modes and draws.
+
+    Given the parameters, each row is routed at random, as in the model; a row on the border
+    of a split may thus be parted from its own copy, and the diagonal be below 1.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+    other : array or DataFrame, shape (m, d), optional
+        By default X.
+
+    Returns
+    -------
+    array, shape (n, m)
+        In memory as a whole: give a part of the rows as X if there are many.
+    """
+    mixture = estimator.fitted_
+    standardise = mixture.shown.scaling.standardise
+    rows = standardise(fitted_rows(estimator, X))
+    columns = rows if other is None else standardise(fitted_rows(estimator, other))
+    total = np.zeros((len(rows), len(columns)))
+    for tree, weight in mixture:
+        posterior, share = tree.posterior, weight / tree.n_draws
+        for sites in posterior.each():
+            leaf = posterior.leaf_probs(rows, sites)
+            same = leaf if other is None else posterior.leaf_probs(columns, sites)
+            total += share * (leaf @ same.T)
+    return total
+
+
+def prior_size(
+    estimator: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: RandomState = 0
+) -> PolytopeSize:
+    """Distribution of the number of facets of one node under the prior, before seeing y.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        The rows that reach the node. Before a fit they are those of the root, and determine
+        the units of the features; after it, rows of any node.
+    n_draws : int
+        Number of draws from the prior; each takes a few milliseconds.
+    random_state : int, RandomState or None
+
+    Returns
+    -------
+    PolytopeSize
+        As for a posterior of one node, ``"root"``, with one chain: see ``probabilities``,
+        ``interval`` and ``to_frame``.
+
+    Raises
+    ------
+    ValueError
+        If the prior is improper, or for rows that ``fit`` or, after it, ``predict`` refuses.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import ConvexPolytopeTreeClassifier
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> found = ConvexPolytopeTreeClassifier().prior_size(X, n_draws=50)
+    >>> found.probabilities().shape[0]
+    1
+    """
+    if hasattr(estimator, "fitted_"):
+        shown = estimator.fitted_.shown
+        model = shown.posterior.model
+        rows = shown.scaling.standardise(fitted_rows(estimator, X))[:, shown.scaling.used]
+    else:
+        model, rows = clone(estimator)._before_fit(X)
+    drawn = splits_of_prior(model, rows.shape[1], n_draws, random_state)
+    draws = {site: values[None, :, None] for site, values in drawn.items()}
+    everywhere = [np.arange(len(rows))]
+    return size.polytope_size(draws, rows, everywhere, labels=["root"], max_draws=n_draws)
+
+
+def _node_number(node: str | int, topology: Topology) -> int:
+    """Number of a node that is given by its path or by its number."""
+    labels = topology.node_labels
+    if not labels:
+        raise ValueError("the tree is a single leaf; it has no node with a split.")
+    if isinstance(node, str) and node in labels:
+        return labels.index(node)
+    if isinstance(node, int | np.integer) and 0 <= node < len(labels):
+        return int(node)
+    if len(labels) == 1:
+        raise ValueError(f"node must be 'root' or 0, the only split of the tree, got {node!r}.")
+    shown = ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
+    raise ValueError(
+        f"node must be one of {shown}, or its number from 0 to {len(labels) - 1}, got {node!r}."
+    )
+
+
+def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, Any] | None:
+    """Prior draws of the sites of one split, (n_draws, K, ...); None if the prior is improper."""
+    if improper_priors(model):
+        return None
+    return splits_of_prior(model, n_features, n_draws, PRIOR_SEED)
+
+
+def splits_of_prior(
+    model: SoftTree, n_features: int, n_draws: int, random_state: RandomState
+) -> dict[str, Any]:
+    """Prior draws of the sites of one split, (n_draws, K, ...); ValueError if it is improper."""
+    drawn = sample_prior(
+        model.with_(topology=Topology.stump()), n_features, n_draws, random_state=random_state
+    )
+    splits = ("hyperplane", "intercept", "log_weight")
+    return {site: drawn[site][:, 0].numpy() for site in splits if site in drawn}
+
+
+def measure_nodes(
+    posterior: Posterior,
+    tree: Tree,
+    X: RowSource,
+    standardised: RowSource,
+    nodes: IntArray,
+    levels: FloatArray | None,
+) -> Reach:
+    """The statistics of the training rows that the diagnostics need.
+
+    ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``, and ``levels`` (V,) the
+    scores at which they split; ``standardised`` are the rows on the scale of the draws.
+    """
+    reach = node_reach(
+        posterior.draws,
+        standardised,
+        (rows for _, rows, _ in tree.walk(X)),
+        nodes,
+        level=levels,
+        prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
+        max_rows=SIZE_ROWS,
+    )
+    return reach._replace(
+        rows=tree.topology.sum_below(tree.leaf_rows),
+        leaves=leaves_in_use(posterior.draws, posterior.model.topology, standardised),
+    )

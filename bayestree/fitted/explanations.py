@@ -1,0 +1,397 @@
+"""Explanations of predictions, and how they depend on the columns of X.
+
+The functions that take an estimator are its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree.diagnostics.draws import spread, tails
+from bayestree.fitted.tree import Mixture, one_output
+from bayestree.fitted.validation import fitted_rows, validated
+from bayestree.inference import Data
+from bayestree.routed_tree import RoutedTree
+
+if TYPE_CHECKING:
+    from bayestree.explain.dependence import Interactions, PartialDependence
+    from bayestree.explain.explanation import Explanation
+    from bayestree.explain.importance import Importance, Part
+    from bayestree.explain.moves import Features
+    from bayestree.explain.shapley import ShapleyValues
+
+PAIRED = 8  # features whose interactions are measured by default
+
+
+def explain(
+    estimator: Any,
+    x: ArrayLike,
+    *,
+    features: Features = None,
+    target: Any = None,
+    level: float = 0.9,
+    max_programs: int = 500,
+) -> Explanation:
+    """Explain the prediction for one row.
+
+    The path and the facets are those of ``tree_``; the probabilities of the turns, the
+    prediction and its uncertainty those of the posterior, if there is one. With several modes
+    the turns are judged by the mode of ``tree_``.
+
+    The nearest change makes ``predict`` return another class, or a mean beyond ``target``, with
+    a small sum of absolute changes of numbers, in units of ``tree_.scale``, and of categories
+    and booleans, which count 1 each (an ordered category for each step). Numbers stay within
+    the range of the training rows, and whole if those are. The search begins at the nearest
+    changes of the deterministic trees; where no average is taken, ``change.bound`` is a lower
+    limit. If ``change.row`` is None, no change was found.
+
+    Parameters
+    ----------
+    x : array, Series, mapping or DataFrame, shape (d,) or (1, d)
+        A mapping has the value of each column by name.
+    features : sequence of str or int, or mapping, optional
+        Columns that the nearest change may alter, by default all; dates, and missing values of
+        columns that are not named, stay. A mapping has for each column of numbers the least and
+        the largest value, which may lie beyond those of the training rows; for each one of
+        categories or booleans the levels that it may change to; or None.
+    target : label or float, optional
+        Class to predict after the change, by default any other; or, for regression, mean that
+        the prediction should reach from the other side.
+    level : float
+        Probability of the intervals.
+    max_programs : int
+        Maximum number of linear programs in the search for the nearest change, about two
+        milliseconds each, or ten where categories may change.
+
+    Returns
+    -------
+    Explanation
+        Can be printed; see also ``to_frame`` and ``plot``.
+
+    Raises
+    ------
+    ValueError
+        If x is not one row, or ``features`` or ``target`` is unknown.
+    """
+    from bayestree.explain.explanation import explanation  # noqa: PLC0415 - SciPy's optimisers
+
+    check_is_fitted(estimator)
+    one_output(estimator, "explain")
+    X = _one_row(x, estimator.encoding_.names)
+    rows = fitted_rows(estimator, X)
+    if len(rows) != 1:
+        raise ValueError(f"x must be one row, got {len(rows)}; explain them one by one.")
+    posterior = None
+    mixture: Mixture = estimator.fitted_
+    if mixture.shown.n_draws > 1 and hasattr(estimator, "split_uncertainty"):
+        posterior = estimator.split_uncertainty(X, level=level)
+    others = [one.tree for one, _ in mixture.by_weight() if one.tree is not estimator.tree_]
+    return explanation(
+        estimator.tree_,
+        rows[0],
+        estimator._expectation,
+        encoding=estimator.encoding_,
+        cells=tuple(own[0] for own in estimator.encoding_.shown(X)),
+        labels=getattr(estimator, "classes_", None),
+        posterior=posterior,
+        same_nodes=not estimator.posterior_.settings.get("mirror"),
+        others=others,
+        averages=estimator._averages(),
+        features=features,
+        target=target,
+        max_programs=max_programs,
+    )
+
+
+def feature_importances(estimator: Any) -> FloatArray:
+    """Importance of each column for the splits and the slopes of leaves, (d,), with sum 1.
+
+    The decrease of Gini's impurity, or of the sum of squares, at each node, divided among the
+    facets and then the features by their coefficients; for splits along the axes this is the
+    importance of CART. The slopes of linear and logistic leaves count by the same measure for
+    one unit of ``tree_.scale``. With several modes or trees it is their weighted mean.
+    ``importance`` measures predictions, with intervals.
+    """
+    from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
+
+    check_is_fitted(estimator)
+    return estimator.encoding_.by_column(split_importance(_weighted_trees(estimator)))
+
+
+def importance(
+    estimator: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    n_repeats: int = 3,
+    max_draws: int = 50,
+    level: float = 0.9,
+    random_state: RandomState = 0,
+) -> Importance:
+    """Importance of each column of X, with its posterior.
+
+    Two measures: the share of its features in the votes at the nodes that rows reach, for each
+    posterior draw and, to compare with, for the prior; and how much shuffling it among the rows
+    lowers the mean log score of the predictions, which average over all draws and modes.
+    Without several draws, or for ``prediction="tree"``, both are those of the deterministic
+    tree, whose means count as those of normal distributions with the variance of the residuals.
+
+    Parameters
+    ----------
+    X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
+        Rows, preferably other than those of the fit: on these, a tree that fits noise seems to
+        need it. Exposures or events are the second column of y, as for ``fit``.
+    n_repeats : int
+        Number of times that each column is shuffled, in the same way for all draws.
+    max_draws : int
+        Maximum number of draws over all chains and modes, evenly spaced. The time is that of
+        d * n_repeats * max_draws predictions of all rows.
+    level : float
+        Probability of the intervals. Those of votes state how sure the posterior is, those of
+        losses how much they depend on the rows.
+    random_state : int, RandomState or Generator
+        Seed of the shuffles.
+
+    Returns
+    -------
+    Importance
+        Can be printed; see also ``to_frame`` and ``plot``.
+
+    Raises
+    ------
+    ValueError
+        If ``n_repeats``, ``max_draws`` or ``level`` is out of range, or for rows that ``fit``
+        would refuse.
+    """
+    from bayestree.explain import importance as room  # noqa: PLC0415 - lazy room
+
+    check_is_fitted(estimator)
+    one_output(estimator, "importance")
+    for name, value in (("n_repeats", n_repeats), ("max_draws", max_draws)):
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}.")
+    tails(level)
+    y, extra = estimator._separate(y)
+    rows, values = validated(estimator, X, y, reset=False, dtype=np.float64)
+    weights = estimator._row_weights(sample_weight, values)
+    kept = weights > 0
+    response = estimator._response(values, extra, kept)
+    rows, weights = rows[kept], weights[kept]
+    random = check_random_state(draw_seed(random_state))
+    orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
+    encoding = estimator.encoding_
+    if estimator._averages():
+        data = Data.of(estimator._scaling.standardise(rows), response, weights)
+        found = room.draw_importance(_parts(estimator), data, orders, max_draws, encoding)
+    else:
+        if extra is None and not hasattr(estimator, "classes_"):
+            response = values[kept].astype(float)
+        found = room.point_importance(
+            estimator._shown_trees(),
+            estimator._expectation,
+            rows,
+            response,
+            orders,
+            weights,
+            encoding=encoding,
+            misfit=None if extra is None else estimator.posterior_.model.leaf.misfit,
+        )
+    prior = room.prior_votes(estimator._scaling.source, encoding)
+    return room.Importance(encoding.names, *found, prior, level)
+
+
+def shapley_values(
+    estimator: Any, X: ArrayLike, background: ArrayLike | None = None
+) -> ShapleyValues:
+    """Exact Shapley values of the predictions of ``tree_``, which must use few columns.
+
+    The contribution of a column to a prediction, averaged over all orders in which columns
+    become known. Unknown columns take the values of the background rows, all from the same
+    row (interventional Shapley values).
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        Each row takes 2^m predictions of the background, for the m columns with a coefficient
+        in ``tree_``, at most 12.
+    background : array or DataFrame, shape (b, d), optional
+        By default at most 100 evenly spaced rows of X.
+
+    Returns
+    -------
+    ShapleyValues
+        Of the probabilities of the classes, or the mean, of the deterministic tree; see also
+        ``to_frame`` and ``plot``.
+
+    Raises
+    ------
+    ValueError
+        If ``tree_`` has more than 12 columns.
+    """
+    from bayestree.explain import shapley  # noqa: PLC0415 - lazy room
+
+    one_output(estimator, "shapley_values")
+    rows = fitted_rows(estimator, X)
+    around = (
+        rows[spread(len(rows), 100)] if background is None else fitted_rows(estimator, background)
+    )
+    classes = tuple(str(label) for label in getattr(estimator, "classes_", ()))
+    return shapley.shapley_values(
+        estimator._shown_trees(), rows, around, classes, estimator.encoding_
+    )
+
+
+def partial_dependence(
+    estimator: Any,
+    X: ArrayLike,
+    feature: str | int,
+    *,
+    grid: ArrayLike | int = 20,
+    level: float = 0.9,
+    max_rows: int = 200,
+) -> PartialDependence:
+    """How the prediction depends on one column, with credible bands.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        Rows over which the other columns are averaged.
+    feature : str or int
+        A column, or a part of a date, such as ``"since (month)"``.
+    grid : array or int
+        Values of the column, or how many: evenly spaced from its 5 % to its 95 % quantile, or
+        all if these are fewer; of categories the most frequent in X. If training rows lack a
+        value, so does the last.
+    level : float
+        Probability of the interval over the draws. A point estimate has no spread.
+    max_rows : int
+        Maximum number of rows, evenly spaced.
+
+    Returns
+    -------
+    PartialDependence
+        With the curve of each row (ICE); see also ``to_frame`` and ``plot``.
+
+    Raises
+    ------
+    ValueError
+        If the column, or a level in ``grid``, is unknown, or ``level`` is not between 0 and 1.
+    """
+    from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
+
+    for name, count in (("grid", grid), ("max_rows", max_rows)):
+        if isinstance(count, int | np.integer) and count < 1:
+            raise ValueError(f"{name} must be 1 or more, got {count}.")
+    one_output(estimator, "partial_dependence")
+    rows = fitted_rows(estimator, X)
+    column, own = estimator.encoding_.part(feature)
+    shown = rows[:, own[0]].tolist()
+    if column in estimator.encoding_.columns:
+        shown = estimator.encoding_.shown(X)[estimator.encoding_.columns.index(column)]
+    return dependence.partial_dependence(
+        partial(_predicted_draws, estimator),
+        rows[spread(len(rows), max_rows)],
+        dependence.setting_of(column, own, shown, grid),
+        classes=tuple(str(label) for label in getattr(estimator, "classes_", ())),
+        level=level,
+    )
+
+
+def interactions(
+    estimator: Any,
+    X: ArrayLike,
+    features: Sequence[str | int] | None = None,
+    *,
+    max_rows: int = 50,
+) -> Interactions:
+    """Strength of the interactions of pairs of columns: Friedman's H.
+
+    The share of the joint effect of two columns on the prediction (averaged over the draws)
+    that is not the sum of their separate effects.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        Rows at which, and over which, effects are averaged.
+    features : sequence of str or int, optional
+        Columns of X, or parts of dates; by default the 8 columns with the largest
+        ``feature_importances_``, or all if they are fewer.
+    max_rows : int
+        Maximum number of rows m, evenly spaced; each pair takes m^2 predictions.
+
+    Returns
+    -------
+    Interactions
+        Can be printed; see also ``to_frame`` and ``plot``.
+
+    Raises
+    ------
+    ValueError
+        If a column is unknown.
+    """
+    from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
+
+    if max_rows < 1:
+        raise ValueError(f"max_rows must be 1 or more, got {max_rows}.")
+    one_output(estimator, "interactions")
+    rows = fitted_rows(estimator, X)
+    if features is None:
+        used = [j for j, own in enumerate(estimator.encoding_.places) if len(own)]
+        most = np.argsort(-estimator.feature_importances_[used], kind="stable")[:PAIRED]
+        features = np.sort(np.array(used)[most]).tolist()
+    columns, chosen = zip(*map(estimator.encoding_.part, features), strict=True)
+    some = rows[spread(len(rows), max_rows)]
+    expect = lambda x: estimator._expectation(x)[0]  # noqa: E731
+    names = tuple(column.name for column in columns)
+    return dependence.interactions(expect, some, chosen, names)
+
+
+def _parts(estimator: Any) -> list[Part]:
+    """The posteriors of the mixture, or the only one."""
+    from bayestree.explain.importance import Part  # noqa: PLC0415 - lazy room
+
+    return [Part(weight, one.posterior) for one, weight in estimator.fitted_.by_weight() if weight]
+
+
+def _weighted_trees(estimator: Any) -> list[tuple[float, RoutedTree]]:
+    """The deterministic trees of all modes, or those of the only one or of a forest."""
+    mixture: Mixture = estimator.fitted_
+    if mixture.several and hasattr(estimator, "tree_"):
+        return [(weight, one.tree) for one, weight in mixture.by_weight()]
+    return list(estimator._shown_trees())
+
+
+def _predicted_draws(estimator: Any, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Predictions of groups of draws, (S, n, C) or (S, n), and weights; one without draws."""
+    if not estimator._averages():
+        yield estimator._expectation(rows)[0][None], np.ones(1)
+        return
+    standard = estimator._scaling.standardise(rows)
+    for weight, posterior in _parts(estimator):
+        each = weight / (posterior.n_chains * posterior.n_draws)
+        for group in posterior.expectations(standard):
+            yield (
+                estimator._scaling.units.decode(group.astype(np.float64)),
+                np.full(len(group), each),
+            )
+
+
+def _one_row(x: Any, names: tuple[str, ...]) -> Any:
+    """A row as a table with one row."""
+    if isinstance(x, Mapping):
+        own = names if x.keys() == {*names} else x
+        return pd.DataFrame([[x[name] for name in own]], columns=[*own])
+    if isinstance(x, pd.Series):
+        return x.to_frame().T.infer_objects()
+    return np.asarray(x, dtype=object)[None] if np.ndim(x) == 1 else x

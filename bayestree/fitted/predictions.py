@@ -1,0 +1,107 @@
+"""Predictions by the parts of large files, and intervals of y.
+
+The functions that take an estimator are its methods.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.diagnostics.draws import tails
+from bayestree.fitted.rows import FileRows
+from bayestree.fitted.tree import FittedEstimator
+from bayestree.fitted.validation import checked
+from bayestree.inference.posterior import mixture_quantiles
+
+
+def by_parts(
+    estimator: Any, X: ArrayLike, function: Callable[..., Any], *columns: FloatArray | None
+) -> Any:
+    """One array or several with a row for each row of X, in chunks if X is a large file.
+
+    ``function`` also takes the rows of ``columns``, of which any may be None.
+    """
+    check_is_fitted(estimator)
+    rows = checked(estimator, X, in_parts=True, reset=False)
+    if not isinstance(rows, FileRows):
+        return function(rows, *columns)
+    parts = [
+        function(rows[part], *(None if one is None else one[part] for one in columns))
+        for part in rows.slices()
+    ]
+    if not isinstance(parts[0], tuple):
+        return np.concatenate(parts)
+    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+
+def predict_interval(
+    estimator: FittedEstimator, X: ArrayLike, level: float = 0.9
+) -> tuple[FloatArray, FloatArray]:
+    """Central interval of y, or of the time of the event, with posterior probability ``level``.
+
+    Its ends are quantiles of the mixture of all modes, draws and leaves; of a forest, of the
+    leaves of all soft trees.
+
+    Returns
+    -------
+    low, high : arrays, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If ``level`` is not between 0 and 1.
+    """
+    return interval(estimator, X, level)
+
+
+def interval(
+    estimator: FittedEstimator, X: ArrayLike, level: float, known: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """The interval of ``predict_interval``, for the ``known`` number of each row."""
+    ends = np.array(tails(level))
+
+    def of_rows(rows: FloatArray, some: FloatArray | None) -> tuple[FloatArray, ...]:
+        return (*quantiles(estimator, rows, some, ends),)
+
+    return by_parts(estimator, X, of_rows, known)
+
+
+def in_interval(
+    estimator: FittedEstimator, X: ArrayLike, y: ArrayLike, level: float = 0.9
+) -> FloatArray:
+    """Whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.
+
+    A censored time has the probability of it, given that the row survived until then.
+
+    Raises
+    ------
+    ValueError
+        If ``level`` is not between 0 and 1, or y has another number of rows than X.
+    """
+    values, extra = estimator._separate(y)
+    low, high = interval(estimator, X, level, extra)
+    found = np.asarray(values, dtype=np.float64)
+    if found.shape != low.shape or found.size == 0:
+        raise ValueError(f"y must have shape {low.shape} with one row or more, got {found.shape}.")
+    return ((low <= found) & (found <= high)).astype(np.float64)
+
+
+def quantiles(
+    estimator: FittedEstimator, rows: FloatArray, known: FloatArray | None, levels: FloatArray
+) -> FloatArray:
+    """Quantiles of the mixture of modes, draws and leaves, (levels, n) or (levels, n, q)."""
+    mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
+    posteriors, weights = [tree.posterior for tree in mixture.trees], mixture.weights
+    scaling = mixture.shown.scaling
+    X = scaling.standardise(rows)
+    if n_outputs == 1:
+        return scaling.units.decode(mixture_quantiles(posteriors, weights, X, levels, known))
+    each = [
+        mixture_quantiles([one.output(number) for one in posteriors], weights, X, levels)
+        for number in range(n_outputs)
+    ]
+    return scaling.units.decode(np.stack(each, axis=-1))

@@ -1,0 +1,204 @@
+"""What a fit has found: trees with their posteriors, and the weights of their mixture."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.diagnostics.polytopes import Reach
+from bayestree.fitted.scaling import Scaling
+from bayestree.inference import Posterior
+from bayestree.tables import Encoding
+
+Prediction = Literal["auto", "tree", "posterior"]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTree:
+    """One fitted tree: its deterministic form, its posterior, and how rows enter it.
+
+    Attributes
+    ----------
+    tree : RoutedTree
+        The deterministic tree, in the units of the data.
+    posterior : Posterior
+        Draws on the standardised features.
+    scaling : Scaling
+    reach : Reach, optional
+        Statistics of the training rows for the diagnostics of polytopes.
+    stream : mapping
+        Sums over the rows so far, for ``partial_fit``; empty after ``fit``.
+    parameters : mapping
+        Parameters of the estimator that fitted this tree alone.
+    """
+
+    tree: Any  # a Tree, or a NetworkTree if splits are networks
+    posterior: Posterior
+    scaling: Scaling
+    reach: Reach | None = None
+    stream: Mapping[str, AnyArray] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws over all chains."""
+        return self.posterior.n_chains * self.posterior.n_draws
+
+    @property
+    def polytopes(self) -> Reach:
+        """The statistics of the training rows; ValueError if the splits are not polytopes."""
+        if self.reach is None:
+            raise AttributeError(
+                "this diagnostic needs the polytopes of a soft tree with linear experts, but this "
+                f"fit has none: its splits are of the kind {self.tree.split_name!r}."
+            )
+        return self.reach
+
+    def moments(self, rows: FloatArray, *, averages: bool) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of E(y | x) over the draws, or the tree's predictions.
+
+        Parameters
+        ----------
+        rows : array, shape (n, d)
+        averages : bool
+            Whether to average over the draws.
+
+        Returns
+        -------
+        mean, sd : arrays, shape (n, C) for classes, (n,) or (n, q) for numbers
+        """
+        if not averages:
+            only = self.tree.predict(rows)
+            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
+        return self.in_units(*self.posterior.predictive(self.scaling.standardise(rows)))
+
+    def in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return predictions of the posterior in the units of y."""
+        if self.posterior.model.leaf.n_classes:
+            # The probabilities of float32 fits sum to 1 in single precision only.
+            return mean / mean.sum(axis=-1, keepdims=True), sd
+        units = self.scaling.units
+        return units.decode(mean), sd * units.y_scale
+
+    def output(self, number: int) -> Self:
+        """Return the tree of one of several outputs."""
+        return replace(
+            self,
+            tree=self.tree.output(number),
+            posterior=self.posterior.output(number),
+            scaling=replace(self.scaling, units=self.scaling.units.output(number)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Fitted trees and their weights: the modes of a posterior, or the trees of a forest.
+
+    A fit of a single tree is a mixture of one.
+
+    Attributes
+    ----------
+    trees : sequence of M fitted trees
+    weights : array, shape (M,)
+        With sum 1.
+    medoid : int
+        The tree whose predictions differ least from the others.
+    distilled : FittedTree, optional
+        A single tree that was fitted to the predictions of the mixture.
+    """
+
+    trees: Sequence[FittedTree]
+    weights: FloatArray
+    medoid: int = 0
+    distilled: FittedTree | None = None
+
+    @classmethod
+    def of(cls, *trees: FittedTree) -> Self:
+        """Return the mixture of trees of equal weights."""
+        return cls(trees, np.full(len(trees), 1 / len(trees)))
+
+    def __iter__(self) -> Iterator[tuple[FittedTree, float]]:
+        """Trees with their weights."""
+        return zip(self.trees, self.weights.tolist(), strict=True)
+
+    def by_weight(self) -> list[tuple[FittedTree, float]]:
+        """Trees with their weights, the largest weight first."""
+        return sorted(self, key=lambda one: -one[1])
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one tree."""
+        return len(self.trees) > 1
+
+    @property
+    def shown(self) -> FittedTree:
+        """The tree that stands for the mixture: the distilled one, or the medoid."""
+        return self.distilled or self.trees[self.medoid]
+
+    def averages(self, prediction: Prediction) -> bool:
+        """Whether predictions average over draws or trees."""
+        if prediction == "auto":
+            return self.several or self.shown.n_draws > 1
+        return prediction == "posterior"
+
+    def expectation(
+        self, rows: FloatArray, prediction: Prediction
+    ) -> tuple[FloatArray, FloatArray]:
+        """E(y | x), class probabilities or means, and its standard deviation over the posterior."""
+        if prediction == "tree":
+            return self.shown.moments(rows, averages=False)
+        averages = prediction == "posterior" or self.shown.n_draws > 1
+        # Relative to the first tree, because squares of values of y may be too large to subtract.
+        first, sd = self.trees[0].moments(rows, averages=averages)
+        if not self.several:
+            return first, sd
+        shift: Any = 0.0
+        square = self.weights[0] * sd**2
+        for tree, weight in zip(self.trees[1:], self.weights[1:], strict=True):
+            mean, sd = tree.moments(rows, averages=averages)
+            shift = shift + weight * (mean - first)
+            square = square + weight * (sd**2 + (mean - first) ** 2)
+        return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))  # of rounding errors
+
+    def output(self, number: int) -> "Mixture":
+        """Return the mixture of one of several outputs."""
+        return replace(self, trees=[tree.output(number) for tree in self.trees], distilled=None)
+
+
+class FittedEstimator(Protocol):
+    """What the readers of a fit need of its estimator."""
+
+    fitted_: Mixture
+    encoding_: Encoding
+    n_features_in_: int
+    prediction: Prediction
+    validation_fraction: float
+    verbose: Any
+
+    @property
+    def tree_(self) -> Any: ...
+    @property
+    def posterior_(self) -> Posterior: ...
+    @property
+    def modes_(self) -> Sequence[Any]: ...
+    @property
+    def n_outputs_(self) -> int: ...
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+    def _encode(self, values: AnyArray) -> AnyArray: ...
+    def _decode(self, values: AnyArray) -> AnyArray: ...
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]: ...
+    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray: ...
+
+
+def one_output(estimator: Any, method: str) -> None:
+    """Refuse a method that is defined for one output."""
+    check_is_fitted(estimator)
+    if estimator.n_outputs_ > 1:
+        raise ValueError(
+            f"{method} is for one output, but y had {estimator.n_outputs_} in the fit: use "
+            f"output(0).{method}, or another up to output({estimator.n_outputs_ - 1})."
+        )
