@@ -52,7 +52,7 @@ def densities(mode: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Log p(y | x) under each draw, shape (draws, n), in the units of y."""
     data = mode.training_data(X, y)
     terms = pointwise.log_likelihood(mode.posterior_.model, mode.posterior_.each(), data)
-    return terms - np.log(mode._units.y_scale)
+    return terms - np.log(mode._scaling.units.y_scale)
 
 
 def score_of(fit: Any, mean: np.ndarray, y: np.ndarray) -> float:
@@ -84,7 +84,7 @@ def measured(name: str, n_modes: int, folds: int, test: bool, settings: dict[str
                 loss = -float(logsumexp(score[:, :m], b=weights, axis=1).mean())
                 found.setdefault((m, how), []).append((quality, loss))
         if fit.mode_tree == "distilled":
-            medoid = fit.modes_[fit._medoid].tree_
+            medoid = fit.modes_[fit.fitted_.medoid].tree_
             for which, tree in (
                 ("first", fit.modes_[0].tree_),
                 ("medoid", medoid),

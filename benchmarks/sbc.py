@@ -201,7 +201,7 @@ def inside_modes(case: Simulated, seed: int) -> dict[str, float]:
     values, weights = [], []
     for mode, weight in zip(clf.modes_, clf.mode_weights_, strict=True):
         posterior = mode.posterior_
-        rows = mode._standardise(PLACES)
+        rows = mode._scaling.standardise(PLACES)
         for sites in posterior.each():
             values.append(posterior.leaf_probs(rows, sites) @ sites["leaf_probs"].numpy()[:, 1])
             weights.append(weight)

@@ -49,7 +49,7 @@ def case():
     y = np.where(X[:, 0] + X[:, 1] / 10 > 0, "yes", "no")
     settings = {"epochs": 20, "n_draws": 60, "n_experts": 4, "max_depth": 2, "n_modes": 1}
     clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, y)
-    return clf, clf.to_arviz(X, y, n_prior=20), (X - clf._units.center) / clf._units.scale
+    return clf, clf.to_arviz(X, y, n_prior=20), clf._scaling.standardise(X)
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")

@@ -16,7 +16,7 @@ from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.scaling import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.inference import Posterior, Svi
+from bayestree.inference import Data, Posterior, Svi
 from bayestree.models.leaves import Leaf
 
 SIMULATED = 4  # simulated rows for each training row,
@@ -63,7 +63,9 @@ def distil(
     if found.tree.n_nodes == 0:
         return found
     taught = _labelled(given, mean, weight, rows.class_names)
-    posterior = _posterior(best, found, teacher, modes.trees[modes.medoid], rows, leaf, seeds)
+    steepness = modes.trees[modes.medoid].posterior.model.steepness
+    data, start = _start(best, found, rows, leaf)
+    posterior = _posterior(best, start, data, teacher, steepness, seeds)
     return _returned(found, posterior, best.min_leaf, rows, taught)
 
 
@@ -126,30 +128,36 @@ def _returned(
     return replace(found, tree=shown, posterior=posterior, reach=measured)
 
 
-def _posterior(
-    student: StagedTree,
-    found: FittedTree,
-    teacher: StagedTree,
-    medoid: FittedTree,
-    rows: TrainingRows,
-    leaf: Leaf,
-    seeds: np.random.RandomState,
-) -> Posterior:
-    """The posterior of the tree's splits given the training rows, by the model of the modes."""
+def _start(
+    student: StagedTree, found: FittedTree, rows: TrainingRows, leaf: Leaf
+) -> tuple[Data, Posterior]:
+    """The training rows with the columns in use, and the tree's splits with leaves from them."""
     used = found.scaling.used
     reduced = not (used.all() or student._in_place())
     data = student._data(rows, 1.0, used if reduced else slice(None))
     start = fitted_start(found.posterior, student._model(leaf), data, used)
-    start = replace(start, inference=found.posterior.inference)
+    return data, replace(start, inference=found.posterior.inference)
+
+
+def _posterior(
+    student: StagedTree,
+    start: Posterior,
+    data: Data,
+    teacher: StagedTree,
+    steepness: float,
+    seeds: np.random.RandomState,
+) -> Posterior:
+    """The posterior of the tree's splits given the training rows, by the model of the modes."""
     last = teacher._stages()[-1]
     if last.draws not in (None, (1, 1)):
-        start = replace(start, model=start.model.with_(steepness=medoid.posterior.model.steepness))
+        start = replace(start, model=start.model.with_(steepness=steepness))
         svi = last if isinstance(last, Svi) else Svi.from_keywords(teacher._keywords(Svi))
         svi = replace(svi, search_facets=False)  # which may change the topology
         with fitting(student.verbose):
             progress = bool(student.verbose)
             start = svi.run(start, data, random_state=seeds, progress=progress)
-    return with_unused_columns(start, used, reduced=reduced)
+    used = student._used
+    return with_unused_columns(start, used, reduced=data.X.shape[1] < len(used))
 
 
 def simulated_rows(

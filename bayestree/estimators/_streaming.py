@@ -44,25 +44,31 @@ def _can_go_on(estimator: Any) -> bool:
 
 def _why_not(estimator: Any) -> str:
     """Why batches cannot be combined with these parameters, and the remedy; or empty."""
-    if getattr(estimator, "class_weight", None) == "balanced":
-        return "needs the same weights in all batches, got class_weight='balanced': give a dict"
     last = estimator._stages()[-1]
-    if not isinstance(last, Map | Svi):
-        return f"needs inference='map' or 'svi', got {estimator.inference!r}"
-    if estimator._number() > 1:
-        return f"updates a single tree, got n_modes={estimator.n_modes}: set n_modes=1"
-    if estimator.refine is not None or estimator.extend:
-        return "updates the splits of the posterior: set refine=None and extend=False"
-    if isinstance(last, Svi) and not (last.own_guide and last.kl_weight == 1.0):
-        return "needs one of the package's own guides and kl_weight=1"
-    if isinstance(last, Svi) and (last.search_facets or last.reset_idle or last.learn_prior):
-        return (
-            "cannot use search_facets, reset_idle or learn_prior, which need all rows at once: "
-            "leave them at False"
-        )
-    if estimator.monotonic_cst is not None:
-        return "cannot keep predictions monotone: set monotonic_cst=None, or use fit"
-    return ""
+    svi = isinstance(last, Svi)
+    reasons = {
+        "needs the same weights in all batches, got class_weight='balanced': give a dict": (
+            getattr(estimator, "class_weight", None) == "balanced"
+        ),
+        f"needs inference='map' or 'svi', got {estimator.inference!r}": (
+            not isinstance(last, Map | Svi)
+        ),
+        f"updates a single tree, got n_modes={estimator.n_modes}: set n_modes=1": (
+            estimator._number() > 1
+        ),
+        "updates the splits of the posterior: set refine=None and extend=False": (
+            estimator.refine is not None or estimator.extend
+        ),
+        "needs one of the package's own guides and kl_weight=1": (
+            svi and not (last.own_guide and last.kl_weight == 1.0)
+        ),
+        "cannot use search_facets, reset_idle or learn_prior, which need all rows at once: leave "
+        "them at False": svi and (last.search_facets or last.reset_idle or last.learn_prior),
+        "cannot keep predictions monotone: set monotonic_cst=None, or use fit": (
+            estimator.monotonic_cst is not None
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 @available_if(_can_go_on)

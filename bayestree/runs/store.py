@@ -378,10 +378,9 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
         raise InputError(
             f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
         )
-    for one in (estimator, *estimator._fitted_trees()):
-        one.encoding_ = columns.encoding
-        one.n_features_in_ = len(columns.encoding.columns)
-        one.feature_names_in_ = np.array(columns.encoding.names, dtype=object)
+    estimator.encoding_ = columns.encoding
+    estimator.n_features_in_ = len(columns.encoding.columns)
+    estimator.feature_names_in_ = np.array(columns.encoding.names, dtype=object)
     return estimator, columns
 
 

@@ -72,7 +72,7 @@ class TestConvergence:
         ).fit(X, y)
         clf.posterior_ = inference.nuts(
             clf.posterior_.model,
-            inference.Data.of(clf._standardise(X), y.astype(int)),
+            inference.Data.of(clf._scaling.standardise(X), y.astype(int)),
             init=clf.posterior_,
             n_chains=2,
             n_draws=100,

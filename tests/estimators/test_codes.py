@@ -7,7 +7,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 
 import bayestree
 from bayestree import AlternatingTreeClassifier, DoubtfulColumnsWarning, UnusedColumnsWarning
-from bayestree.estimators._numbers import _survey
+from bayestree.fitted.validation import _survey
 from bayestree.tables.survey import Sentinels
 
 N = 400

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bayestree
-from bayestree.estimators._detached import GAP, KEPT, drawn_in
-from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators.registry import ESTIMATORS
+from bayestree.fitted.rows import FileRows
+from bayestree.fitted.scaling import GAP, KEPT, drawn_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* far from all other values")
 

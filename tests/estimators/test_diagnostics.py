@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
 from bayestree.diagnostics.polytopes import leaves_in_use, n_facets
-from bayestree.estimators._diagnostics import PRIOR_DRAWS, prior_of_node
+from bayestree.fitted.diagnostics import PRIOR_DRAWS, prior_of_node
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
 
@@ -72,7 +72,7 @@ class TestPolytopeSize:
         assert "Leaves in use" in str(size)
 
     def test_leaves_are_those_the_training_rows_reach(self, sampled):
-        rows = sampled._standardise(ring()[0].to_numpy())
+        rows = sampled._scaling.standardise(ring()[0].to_numpy())
         expected = leaves_in_use(sampled.posterior_.draws, sampled.posterior_.model.topology, rows)
         np.testing.assert_array_equal(sampled.polytope_size().n_leaves, expected)
 
@@ -235,7 +235,7 @@ class TestSplitUncertainty:
     def test_the_posterior_predicts_what_it_is_said_to(self, classifier):
         X, _ = ring(seed=1)
         found = classifier.split_uncertainty(X)
-        mean, _ = classifier.posterior_.predictive(classifier._standardise(X.to_numpy()))
+        mean, _ = classifier.posterior_.predictive(classifier._scaling.standardise(X.to_numpy()))
         entropy = -(mean * np.log(mean)).sum(axis=1)
         np.testing.assert_allclose(found.total_entropy, entropy, rtol=1e-6)
         assert (found.mutual_information >= 0).all()

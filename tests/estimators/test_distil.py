@@ -7,7 +7,7 @@ from sklearn.base import clone
 import bayestree as bt
 from bayestree._utils.parameters import ParameterError
 from bayestree.estimators import _distil
-from bayestree.estimators._simulated import simulated_rows
+from bayestree.estimators._distil import simulated_rows
 
 QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 20, "random_state": 0}
 DISTILLED = {"n_modes": 2, "mode_tree": "distilled"}
@@ -85,7 +85,7 @@ def test_agreement_is_what_the_mixture_expects(values, iris, distilled, regresso
     weights = np.arange(len(X))
     expected = np.average(mean[np.arange(len(X)), chosen], weights=weights)
     assert _distil._agreement(distilled, X, mean, weights) == pytest.approx(expected)
-    units, (X, _) = regressor._units, values
+    units, (X, _) = regressor._scaling.units, values
     apart = (regressor.tree_.predict(X) - regressor.predict(X)) / units.y_scale
     found = _distil._agreement(regressor, X, units.encode(regressor.predict(X)), np.ones(len(X)))
     assert found == pytest.approx(-np.mean(apart**2))

@@ -96,12 +96,15 @@ class TestArviz:
             np.testing.assert_allclose(found, expected, rtol=1e-10)
         else:
             posterior = estimator.posterior_
-            standard = (X.to_numpy() - estimator._units.center) / estimator._units.scale
+            standard = (
+                X.to_numpy() - estimator._scaling.units.center
+            ) / estimator._scaling.units.scale
             density = [
                 posterior.leaf_probs(standard, sites)
                 * stats.norm(
-                    sites["leaf_mean"] * estimator._units.y_scale + estimator._units.y_center,
-                    sites["leaf_scale"] * estimator._units.y_scale,
+                    sites["leaf_mean"] * estimator._scaling.units.y_scale
+                    + estimator._scaling.units.y_center,
+                    sites["leaf_scale"] * estimator._scaling.units.y_scale,
                 ).pdf(y[:, None])
                 for sites in posterior.each()
             ]
@@ -155,7 +158,9 @@ class TestArviz:
         prior = arviz_compat.group(made, "log_prior")
         terms = arviz_compat.group(made, "log_likelihood").obs.sum("row")
         if not isinstance(estimator, ConvexPolytopeTreeClassifier):
-            terms = terms + N * np.log(estimator._units.y_scale)  # lp is on the scale of the draws
+            terms = terms + N * np.log(
+                estimator._scaling.units.y_scale
+            )  # lp is on the scale of the draws
         total = terms + sum(prior[name] for name in prior)
         np.testing.assert_allclose(total, arviz_compat.group(made, "sample_stats").lp, rtol=1e-10)
 

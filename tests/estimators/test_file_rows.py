@@ -15,8 +15,8 @@ from bayestree import (
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
 )
-from bayestree.estimators._file_rows import FileRows
-from bayestree.estimators._units import units
+from bayestree.fitted.rows import FileRows
+from bayestree.fitted.scaling import units
 from bayestree.inference import Data, memory_mapped
 
 N, WIDTH = 12_000, 4
@@ -121,7 +121,7 @@ class TestLargeFiles:
         reach = fitted._reach
         reached = {node: rows for node, rows, _ in fitted.tree_.walk(X)}
         for node, rows in reached.items():
-            own = (X[rows] - fitted._units.center) / fitted._units.scale
+            own = (X[rows] - fitted._scaling.units.center) / fitted._scaling.units.scale
             np.testing.assert_allclose(reach.low[node], own.min(axis=0))
             np.testing.assert_allclose(reach.high[node], own.max(axis=0))
             assert reach.rows[node] == len(rows)

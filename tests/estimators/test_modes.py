@@ -94,7 +94,9 @@ def test_predictions_are_those_of_the_mixture(iris, several):
 
 def test_the_tree_is_that_of_the_medoid(iris, several):
     X, _ = iris
-    means = [mode.posterior_.predictive(mode._units.standardise(X))[0] for mode in several.modes_]
+    means = [
+        mode.posterior_.predictive(mode._scaling.units.standardise(X))[0] for mode in several.modes_
+    ]
     apart = [[np.abs(a - b).sum() for b in means] for a in means] @ several.mode_weights_
     medoid = several.modes_[int(np.argmin(apart))]
     assert several.tree_ is medoid.tree_
@@ -121,10 +123,10 @@ def test_regression_in_the_units_of_y(values, regressor):
 def test_intervals_have_the_mass_of_the_mixture(values, regressor):
     X, _ = values
     low, high = regressor.predict_interval(X, 0.8)
-    rows = regressor._units.standardise(X)
+    rows = regressor._scaling.units.standardise(X)
     mass = [
         sum(
-            w * mode.posterior_.cdf(rows)(regressor._units.encode(end))
+            w * mode.posterior_.cdf(rows)(regressor._scaling.units.encode(end))
             for w, mode in zip(regressor.mode_weights_, regressor.modes_, strict=True)
         )
         for end in (low, high)
@@ -140,7 +142,7 @@ def test_the_uncertainty_of_y_includes_that_between_modes(iris, several, values,
     within = np.tensordot(several.mode_weights_, [one.expected_entropy for one in each], axes=1)
     np.testing.assert_allclose(found.expected_entropy, within)
     np.testing.assert_allclose(found.total_entropy, within + found.mutual_information)
-    np.testing.assert_array_equal(found.mean, each[several._medoid].mean)
+    np.testing.assert_array_equal(found.mean, each[several.fitted_.medoid].mean)
     real = regressor.split_uncertainty(values[0])
     mean, sd = regressor.predict(values[0], return_std=True)
     np.testing.assert_allclose(real.expected_y, mean, rtol=1e-6)
@@ -152,7 +154,7 @@ def test_sizes_over_all_modes(iris, several):
     found = several.polytope_size(20)
     weights = several.mode_weights_
     own = [mode.polytope_size(20) for mode in several.modes_]
-    np.testing.assert_array_equal(found.sizes(), own[several._medoid].sizes())
+    np.testing.assert_array_equal(found.sizes(), own[several.fitted_.medoid].sizes())
     assert "Over all modes: facets of the root" in str(found)
     assert "leaves in use by a draw" in str(found)
     assert "depth of the deterministic trees" in str(found)
@@ -178,7 +180,7 @@ def test_co_membership(iris, several):
     for weight, mode in zip(several.mode_weights_, several.modes_, strict=True):
         sites = list(mode.posterior_.each())
         for one in sites:
-            leaf = mode.posterior_.leaf_probs(mode._units.standardise(X[[0, 70, 149]]), one)
+            leaf = mode.posterior_.leaf_probs(mode._scaling.units.standardise(X[[0, 70, 149]]), one)
             expected += weight * leaf[0] @ leaf[1:].T / len(sites)
     np.testing.assert_allclose(found[0, [70, 149]], expected, atol=1e-6)
 
@@ -348,7 +350,11 @@ def test_the_container_holds_draws_of_the_mixture(iris, several):
     assert len(rows) == 20
     for mode in (0, 1):
         own = np.concatenate(
-            [*several.modes_[mode].posterior_.expectations(several._units.standardise(X[rows]))]
+            [
+                *several.modes_[mode].posterior_.expectations(
+                    several._scaling.units.standardise(X[rows])
+                )
+            ]
         )
         drawn = shown[0, shown["mode"].to_numpy() == mode].to_numpy()
         apart = np.abs(drawn[:, None] - own[None]).max(axis=(2, 3)).min(axis=1)
@@ -400,7 +406,7 @@ def test_modes_without_draws_have_no_leave_one_out(iris):
     container = found.to_arviz(*iris)
     assert "log_likelihood" not in arviz_compat.names(container)
     shown = group(container, "posterior")["prediction"]
-    standard = found._units.standardise(iris[0][shown["row"]])
+    standard = found._scaling.units.standardise(iris[0][shown["row"]])
     mean = np.mean([mode.posterior_.predictive(standard)[0] for mode in found.modes_], axis=0)
     np.testing.assert_allclose(shown.mean(("chain", "draw")), mean, atol=0.01)
     with pytest.raises(ValueError, match="method='kfold'"):
@@ -534,7 +540,7 @@ def test_refits_of_numbers_and_impossible_folds(iris, values):
 
 def test_the_text_names_its_mode(several):
     text = bayestree.export_text(several)
-    assert f"This is mode {several._medoid} of 3 (weight " in text
+    assert f"This is mode {several.fitted_.medoid} of 3 (weight " in text
     assert "This is mode" not in bayestree.export_text(several.modes_[1])
 
 
@@ -577,7 +583,7 @@ def test_stacking_is_given_the_scores_of_single_rows(iris, monkeypatch):
     settings = {"inference": "grow", "max_depth": 2, "n_experts": 3, "random_state": 0}
     scores, found = scores_of_weighted_rows(monkeypatch, iris, validation_fraction=0.3, **settings)
     for mode, column in zip(found.modes_, scores.T, strict=True):
-        probability = mode.posterior_.predictive(mode._standardise(X))[0]
+        probability = mode.posterior_.predictive(mode._scaling.standardise(X))[0]
         each = np.log(probability[np.arange(len(X)), y])
         assert np.abs(column[:, None] - each).min(axis=1).max() < 1e-9
 

@@ -62,7 +62,7 @@ def test_tree_is_of_the_most_probable_topology(classifier):
     assert len(patterns) > 1
     assert counts[(patterns == own).all(axis=1)].item() == counts.max()
     # it is one of the draws of this topology, the one that predicts most like their average
-    X = classifier._standardise(rows()[0])
+    X = classifier._scaling.standardise(rows()[0])
     each = np.concatenate([*posterior.expectations(X)])
     distance = ((each - posterior.predictive(X)[0]) ** 2).sum(axis=(1, 2))
     nearest = np.flatnonzero((silent == own).all(axis=1))

@@ -95,7 +95,7 @@ def test_numbers_are_a_sum_of_stages():
     X = rng.normal(size=(300, 2))
     y = 40 * np.abs(X[:, 0]) + 10 * X[:, 1] + 300
     reg = LocallyConstantEnsembleRegressor(4, max_depth=3, **QUICK).fit(X, y)
-    center = reg.estimators_[0]._units.y_center
+    center = reg.estimators_[0]._scaling.units.y_center
     stages = [(tree.predict(X) - center) / 4 for tree in reg.estimators_]
     np.testing.assert_allclose(reg.predict(X), center + np.sum(stages, axis=0))
     # each stage is fitted to what is left: training errors fall

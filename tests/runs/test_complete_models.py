@@ -82,9 +82,8 @@ def test_models_of_earlier_versions_get_the_encoding_of_their_columns(finished, 
     shutil.copytree(finished.folder, old)
     model = bayestree.load(old / "model.safetensors")
     names = model.encoding_.feature_names
-    for one in (model, *model._fitted_trees()):
-        one.encoding_ = Encoding(tuple(map(Numbers, names)))
-        one.n_features_in_, one.feature_names_in_ = len(names), np.array(names, dtype=object)
+    model.encoding_ = Encoding(tuple(map(Numbers, names)))
+    model.n_features_in_, model.feature_names_in_ = len(names), np.array(names, dtype=object)
     model.save(old / "model.safetensors")
     found, rows = predicted(old, tmp_path)
     pd.testing.assert_frame_equal(found, expected)
