@@ -8,7 +8,6 @@ from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from bayestree import plots as plots
-    from bayestree.fitted.checks import UnconvergedWarning as UnconvergedWarning
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from bayestree.export.onnx import export_onnx as export_onnx
     from bayestree.export.rules import export_rules as export_rules
     from bayestree.export.text import export_text as export_text
+    from bayestree.fitted.checks import UnconvergedWarning as UnconvergedWarning
     from bayestree.inference.single_leaf import SingleLeafWarning as SingleLeafWarning
     from bayestree.literature.alternating_forest import (
         AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,

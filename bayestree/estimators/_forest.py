@@ -24,7 +24,7 @@ from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, Posterior
-from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
+from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree

@@ -14,7 +14,7 @@ from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted.checks import UnconvergedWarning
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
 Member = TypeVar("Member", bound=BaseTree)

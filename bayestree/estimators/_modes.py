@@ -21,8 +21,8 @@ from bayestree.estimators._distil import distil, mean_predictions
 from bayestree.estimators._members import fit_members, member_of
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.inference import Data, Svi, by_row
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference import Data, Svi, pointwise
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
 SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
@@ -187,9 +187,9 @@ def _weigh(estimator: Any, trees: Sequence[FittedTree], scored: Data) -> FloatAr
     columns = []
     for posterior in (one.posterior for one in trees):
         if held_out:
-            columns.append(by_row.log_density(posterior.model, posterior.each(), each))
+            columns.append(pointwise.log_density(posterior.model, posterior.each(), each))
         else:  # all copies of a row are left out together: the score of each of them
-            terms = by_row.log_likelihood(posterior.model, posterior.each(), each)
+            terms = pointwise.log_likelihood(posterior.model, posterior.each(), each)
             columns.append(loo(terms[None]).elpd_row / rows)
     scores = np.stack(columns, axis=1)
     return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)

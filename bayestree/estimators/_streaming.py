@@ -25,7 +25,7 @@ from bayestree.fitted.scaling import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Data, Map, Posterior, Svi
 from bayestree.inference.harden import harden_sums
-from bayestree.inference.memory import Memory
+from bayestree.inference.warm_start import Memory
 
 SAMPLE = 2_000  # rows of the stream that are kept for the diagnostics
 MEMORY = tuple(one.name for one in fields(Memory))

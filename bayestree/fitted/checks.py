@@ -29,8 +29,8 @@ from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.draws import generated_rows, to_arviz, training_rows
 from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_output
 from bayestree.fitted.validation import fitted_rows
-from bayestree.inference import by_row
-from bayestree.inference.unsplit import SingleLeafWarning
+from bayestree.inference import pointwise
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.protocols import has_single_leaf
 from bayestree.tables.files import as_pandas
 
@@ -371,7 +371,7 @@ def log_scores(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     data = data._replace(weights=torch.ones_like(data.weights))
     mixture: Mixture = estimator.fitted_
     posteriors = [tree.posterior for tree in mixture.trees]
-    each = [by_row.log_density(one.model, one.each(), data) for one in posteriors]
+    each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
     density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
     return density - np.log(mixture.shown.scaling.units.y_scale).sum()
 

@@ -28,8 +28,8 @@ from bayestree.fitted.mixed_draws import (
 )
 from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows, validated
-from bayestree.inference import Data, by_row
-from bayestree.inference.attributes import attributes_of
+from bayestree.inference import Data, pointwise
+from bayestree.inference.arviz_groups import attributes_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -292,7 +292,7 @@ def _sampled(
     each = (posterior.sites(*divmod(pick, posterior.n_draws)) for pick in picked)
     also = None if known is None else torch.as_tensor(known)
     standard = fitted.scaling.standardise(rows)
-    return by_row.sample_y(posterior.model, each, standard, random_state, also)
+    return pointwise.sample_y(posterior.model, each, standard, random_state, also)
 
 
 def training_data(

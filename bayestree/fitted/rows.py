@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.inference import scratch
+from bayestree.inference import memory_mapped
 
 PARTS = 8  # chunks that fit into the allowed memory, since each is copied a few times
 
@@ -67,7 +67,7 @@ class FileRows:
 
     def slices(self) -> Iterator[slice]:
         """Slices of all rows, each of which fits into memory."""
-        size = max(1, scratch.HELD // PARTS // self.shape[1])
+        size = max(1, memory_mapped.HELD // PARTS // self.shape[1])
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
 
@@ -77,7 +77,7 @@ class FileRows:
         """Columns of all rows as a tensor, which is mapped from a file if it is on the CPU."""
         shape = (len(self), self[:0][:, columns].shape[1])
         if torch.device(device).type == "cpu":
-            found = scratch.mapped_tensor(shape, dtype)
+            found = memory_mapped.mapped_tensor(shape, dtype)
         else:
             found = torch.empty(shape, dtype=dtype, device=device)
         for part in self.slices():
@@ -88,8 +88,8 @@ class FileRows:
 def large_file(X: Any) -> AnyArray | None:
     """The array of a ``numpy.memmap``, or of a DataFrame of one, if it is too large for memory."""
     if isinstance(X, np.memmap):
-        return X if X.size > scratch.HELD else None
-    if not isinstance(X, pd.DataFrame) or X.size <= scratch.HELD or len(set(X.dtypes)) > 1:
+        return X if X.size > memory_mapped.HELD else None
+    if not isinstance(X, pd.DataFrame) or X.size <= memory_mapped.HELD or len(set(X.dtypes)) > 1:
         return None
     base: Any = X.to_numpy()
     while isinstance(base, np.ndarray):
