@@ -29,7 +29,6 @@ from bayestree.fitted.mixed_draws import (
 from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.inference import Data, pointwise
-from bayestree.inference.arviz_groups import attributes_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -137,6 +136,8 @@ def _mixed_container(
     random_state: RandomState,
 ) -> Any:
     """The container of several trees, with rows on the scale of the draws."""
+    from bayestree.inference.arviz_groups import attributes_of  # noqa: PLC0415 - imports xarray
+
     wanted = _mixed_groups(mixture, groups, data)
     of_modes = [name for name in wanted if name != "posterior"]
     seeds = check_random_state(draw_seed(random_state))
@@ -176,9 +177,9 @@ def _mixed_groups(mixture: Mixture, groups: Iterable[str] | None, data: Data | N
     """The groups to create: those that all modes have, or the given ones."""
     point = max(tree.n_draws for tree in mixture.trees) == 1
     if groups is None:
-        from bayestree.inference import conversion  # noqa: PLC0415 - imports xarray
+        from bayestree.inference import arviz_groups  # noqa: PLC0415 - imports xarray
 
-        each = [conversion.available(tree.posterior, data) for tree in mixture.trees]
+        each = [arviz_groups.available(tree.posterior, data) for tree in mixture.trees]
         known = [name for name in MIXED_GROUPS if all(name in one for one in each)]
         return [name for name in known if not (point and name == "log_likelihood")]
     wanted = [groups] if isinstance(groups, str) else [*groups]
