@@ -539,6 +539,10 @@ class BaseTree(Estimator):
         check_is_fitted(self)
         return self.fitted_.shown.posterior
 
+    @posterior_.setter
+    def posterior_(self, posterior: Posterior) -> None:
+        self.fitted_ = Mixture.of(replace(self.fitted_.shown, posterior=posterior))
+
     explain = explanations.explain
 
     def apply(self, X: ArrayLike) -> IntArray:

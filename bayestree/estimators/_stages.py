@@ -20,9 +20,9 @@ from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
 from bayestree.inference.training import HARD, leaf_sums
-from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree

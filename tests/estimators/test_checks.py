@@ -12,6 +12,8 @@ import bayestree as bt
 from bayestree import inference
 from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
+from bayestree.fitted import checks
+from bayestree.fitted.draws import generated_rows
 
 
 @pytest.fixture(scope="module")
@@ -228,17 +230,15 @@ class TestLabelFree:
 
     def test_nodes_are_those_of_the_posterior(self, svi, iris):
         # the tree's node 0 taken for the posterior's node 1, and compared there
-        clf = bt.ConvexPolytopeTreeClassifier()
-        clf.__dict__.update(svi.__dict__)
-        n = len(svi._reach.nodes)
-        clf._reach = svi._reach._replace(nodes=np.arange(1, n + 1))
-        X = iris[0]
+        fitted, X = svi.fitted_.shown, iris[0]
+        n = len(fitted.reach.nodes)
+        other = replace(fitted, reach=fitted.reach._replace(nodes=np.arange(1, n + 1)))
         for own, usual in (
-            (clf._generated_rows(5, 5)[1], svi._generated_rows(5, 5)[1]),
-            (clf._rows_of_nodes(X, 5), svi._rows_of_nodes(X, 5)),
+            (generated_rows(other, 5, 5)[1], generated_rows(fitted, 5, 5)[1]),
+            (checks._rows_of_nodes(other, X, 5), checks._rows_of_nodes(fitted, X, 5)),
         ):
             assert list(own) == list(range(1, n + 1))
-            assert list(usual) == svi._reach.nodes.tolist()
+            assert list(usual) == fitted.reach.nodes.tolist()
 
     def test_a_single_leaf(self):
         X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2

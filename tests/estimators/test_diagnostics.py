@@ -1,6 +1,7 @@
 """Diagnostics of fitted trees, against their predictions and draws."""
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
 from bayestree.diagnostics.polytopes import leaves_in_use, n_facets
 from bayestree.fitted.diagnostics import PRIOR_DRAWS, prior_of_node
+from bayestree.fitted.tree import Mixture
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
 
@@ -134,8 +136,9 @@ class TestFacets:
     def test_nodes_are_found_in_the_posterior(self, sampled):
         """If ``tree_`` lacks nodes of the soft tree, the two are numbered differently."""
         other = copy(sampled)
-        others = sampled.posterior_.model.topology.n_nodes - 1 - sampled._reach.nodes
-        other._reach = sampled._reach._replace(nodes=others)
+        fitted = sampled.fitted_.shown
+        others = sampled.posterior_.model.topology.n_nodes - 1 - fitted.reach.nodes
+        other.fitted_ = Mixture.of(replace(fitted, reach=fitted.reach._replace(nodes=others)))
         sizes = other.polytope_size().facets
         assert (sizes != sampled.polytope_size().facets).any()
         for number in range(len(sampled.tree_.topology.node_labels)):
@@ -157,7 +160,7 @@ class TestFacets:
         one = ConvexPolytopeTreeClassifier(**FAST | FITS["map"]).fit(X, y)
         found, tree = one.facets(min_share=0.0), one.tree_
         np.testing.assert_array_equal(found.probability, 1)
-        reach, scale = one._reach, tree.scale
+        reach, scale = one.fitted_.shown.reach, tree.scale
         low = reach.low[0] * scale + tree.center
         high = reach.high[0] * scale + tree.center
         corners = np.random.default_rng(0).uniform(low, high, size=(2000, 2))
@@ -305,16 +308,16 @@ def test_leaves_split_further_are_measured_at_their_own_levels(n_experts, infere
     options = {"n_experts": n_experts, "max_depth": 1, "extend": True, "max_leaves": 5}
     model = ConvexPolytopeTreeRegressor(**FAST | FITS[inference] | options).fit(X, y)
     assert model.tree_.n_nodes == 4
-    np.testing.assert_array_equal(model._reach.nodes, 0)
-    assert model._reach.level[0] == pytest.approx(LOG2)
-    assert len(np.unique(model._reach.level.round(6))) == 4
+    np.testing.assert_array_equal(model.fitted_.shown.reach.nodes, 0)
+    assert model.fitted_.shown.reach.level[0] == pytest.approx(LOG2)
+    assert len(np.unique(model.fitted_.shown.reach.level.round(6))) == 4
     # every border lies about where the tree has its own; a point is the tree, but for experts
     # that decide nothing
     found = model.split_uncertainty(X)
     others = ((found.outside > 0.5) != found.right).mean(axis=0)
     assert (others < (0.01 if inference == "map" else 0.1)).all()
     sizes = model.polytope_size().facets
-    draws, reach = model.posterior_.draws, model._reach
+    draws, reach = model.posterior_.draws, model.fitted_.shown.reach
     log_weight = draws.get("log_weight", np.zeros_like(draws["intercept"]))
     for node in range(4):
         expected = n_facets(

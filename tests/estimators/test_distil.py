@@ -75,8 +75,10 @@ def test_classes_count_relative_to_their_shares():
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_the_tree_that_agrees_best_is_kept(monkeypatch, iris, distilled, starts):
-    monkeypatch.setattr(_distil, "_agreement", lambda student, *_: student.warm_start == starts)
-    assert clone(distilled).fit(*iris)._distilled.warm_start is starts
+    monkeypatch.setattr(
+        _distil, "_agreement", lambda found, *_: found.parameters["warm_start"] == starts
+    )
+    assert clone(distilled).fit(*iris).fitted_.distilled.parameters["warm_start"] is starts
 
 
 def test_agreement_is_what_the_mixture_expects(values, iris, distilled, regressor):
@@ -84,16 +86,18 @@ def test_agreement_is_what_the_mixture_expects(values, iris, distilled, regresso
     chosen = distilled.tree_.predict(X).argmax(axis=1)
     weights = np.arange(len(X))
     expected = np.average(mean[np.arange(len(X)), chosen], weights=weights)
-    assert _distil._agreement(distilled, X, mean, weights) == pytest.approx(expected)
+    assert _distil._agreement(distilled.fitted_.shown, X, mean, weights) == pytest.approx(expected)
     units, (X, _) = regressor._scaling.units, values
     apart = (regressor.tree_.predict(X) - regressor.predict(X)) / units.y_scale
-    found = _distil._agreement(regressor, X, units.encode(regressor.predict(X)), np.ones(len(X)))
+    found = _distil._agreement(
+        regressor.fitted_.shown, X, units.encode(regressor.predict(X)), np.ones(len(X))
+    )
     assert found == pytest.approx(-np.mean(apart**2))
 
 
 def test_the_posterior_is_that_of_its_splits(iris, distilled):
     assert distilled.posterior_.n_draws == 20
-    nodes = distilled._reach.nodes
+    nodes = distilled.fitted_.shown.reach.nodes
     assert len(nodes) == distilled.tree_.n_nodes
     assert nodes.max() < distilled.posterior_.model.topology.n_nodes
     assert distilled.posterior_.model.steepness == distilled.modes_[0].posterior_.model.steepness
@@ -107,7 +111,7 @@ def test_the_posterior_is_that_of_its_splits(iris, distilled):
 
 def test_its_posterior_is_judged(iris, distilled):
     found = distilled.check_convergence(iris[0])
-    own = distilled._distilled.check_convergence(iris[0])
+    own = distilled._view(distilled.fitted_.distilled).check_convergence(iris[0])
     assert found["distilled tree: elbo"].value == own["elbo"].value
     assert "distilled tree: elbo" not in distilled.modes_[0].check_convergence(iris[0])
 
@@ -160,7 +164,7 @@ def test_where_the_nearest_mode_has_no_split():
     with pytest.warns(bt.SingleLeafWarning):
         found.fit(X, np.arange(40) % 2)
     assert found.get_n_leaves() == 1
-    assert found._distilled is None
+    assert found.fitted_.distilled is None
 
 
 def test_one_mode_cannot_be_distilled(iris):

@@ -278,7 +278,8 @@ class TestPosteriorPredictive:
         twice = {name: np.concatenate([a, a]) for name, a in posterior.draws.items()}
         watched = Watched(posterior.model, twice, posterior.point, "svi")
         estimator = ConvexPolytopeTreeRegressor(**FAST)
-        estimator.__dict__.update(reg.__dict__, posterior_=watched)
+        estimator.__dict__.update(reg.__dict__)
+        estimator.posterior_ = watched
         for count, expected in ((4, [(0, 0), (0, 20), (1, 0), (1, 20)]), (81, None)):
             found.clear()
             estimator.sample_posterior_predictive(frame()[:2], count)

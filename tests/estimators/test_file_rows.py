@@ -118,7 +118,7 @@ class TestLargeFiles:
         fitted = ConvexPolytopeTreeClassifier(**POLYTOPE).fit(in_file(X, tmp_path), y)
         assert "log_p" not in fitted.posterior_.stats
         assert "[not assessed] Pareto k" in str(fitted.check_convergence())
-        reach = fitted._reach
+        reach = fitted.fitted_.shown.reach
         reached = {node: rows for node, rows, _ in fitted.tree_.walk(X)}
         for node, rows in reached.items():
             own = (X[rows] - fitted._scaling.units.center) / fitted._scaling.units.scale

@@ -21,7 +21,7 @@ from bayestree import (
 )
 from bayestree.estimators import files
 from bayestree.estimators._codec import from_plain, model_from_plain, plain, plain_model
-from bayestree.estimators._contents import describe
+from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.files import ModelFileError
 from bayestree.estimators.registry import ESTIMATORS
 from bayestree.models import (
@@ -347,7 +347,7 @@ class TestRefusals:
             bayestree.load(path)
 
     def test_a_class_outside_the_table(self, tmp_path):
-        described, arrays = describe(classifier()), classifier()._arrays()
+        described, arrays = describe(classifier()), arrays_of(classifier())
         path = tmp_path / "odd.safetensors"
         path.write_bytes(files._to_bytes(described | {"class": "Popen"}, arrays))
         with pytest.raises(ModelFileError, match="Popen"):

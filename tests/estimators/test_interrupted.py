@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bayestree
-from bayestree.estimators._contents import describe
+from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS
 from tests.interrupted import check_every_stop
 
@@ -85,7 +85,7 @@ def rows(n=90):
 
 
 def same(a, b):
-    first, second = a._arrays(), b._arrays()
+    first, second = arrays_of(a), arrays_of(b)
     return (
         describe(a) == describe(b)
         and getattr(a, "n_iter_", None) == getattr(b, "n_iter_", None)

@@ -3,6 +3,7 @@
 import copy
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
-from bayestree.estimators import _mixed_draws, _modes
+from bayestree.estimators import _modes
+from bayestree.estimators._contents import arrays_of, build, describe
+from bayestree.fitted import draws, mixed_draws
 from bayestree.inference import Map, Nuts, Svi, pointwise
 
 QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 40, "random_state": 0}
@@ -185,10 +188,16 @@ def test_co_membership(iris, several):
     np.testing.assert_allclose(found[0, [70, 149]], expected, atol=1e-6)
 
 
+def weighted(estimator, weights):
+    """The estimator with other weights of its modes."""
+    found = copy.copy(estimator)
+    found.fitted_ = replace(estimator.fitted_, weights=np.array(weights))
+    return found
+
+
 def test_draws_of_y_come_from_each_mode_by_its_weight(iris, several):
     X, _ = iris
-    unequal, n = copy.copy(several), 4000
-    unequal._weights = np.array([0.8, 0.2, 0.0])
+    unequal, n = weighted(several, [0.8, 0.2, 0.0]), 4000
     first, second, _ = (mode.predict_proba(X) for mode in several.modes_)
     row = np.abs(first - second).max(axis=1).argmax()
     drawn = unequal.sample_posterior_predictive(X[[row]], n, random_state=0)
@@ -220,7 +229,8 @@ def test_rows_held_out_decide_where_there_are_some(iris):
     data = found.modes_[0].training_data(*iris)
     # the first mode draws its rows as a single fit does, and the others take the same
     seeds = np.random.RandomState(draw_seed(0)), np.random.RandomState(7)
-    held = [mode._hold_out(data, one)[1] for mode, one in zip(found.modes_, seeds, strict=True)]
+    members = _modes._new_members(found)
+    held = [mode._hold_out(data, one)[1] for mode, one in zip(members, seeds, strict=True)]
     assert held[0].X.equal(held[1].X)
     assert len(held[0].X) == 45
     scores = [
@@ -300,10 +310,10 @@ def test_one_file_holds_all_modes(iris, several, tmp_path):
     ],
 )
 def test_files_whose_parts_disagree_are_refused(several, change, message):
-    described, arrays = several._describe(), several._arrays()
+    described, arrays = describe(several), arrays_of(several)
     change(described, arrays)
     with pytest.raises(ValueError, match=message):
-        ConvexPolytopeTreeClassifier()._restore(described, arrays, None)
+        build(ConvexPolytopeTreeClassifier, described, arrays, None)
 
 
 def test_a_warm_start_continues_every_mode(iris):
@@ -339,8 +349,7 @@ def group(container, name):
 
 def test_the_container_holds_draws_of_the_mixture(iris, several):
     X, y = iris
-    unequal = copy.copy(several)
-    unequal._weights = np.array([0.6, 0.4, 0.0])
+    unequal = weighted(several, [0.6, 0.4, 0.0])
     found = unequal.to_arviz(X, y)
     shown = group(found, "posterior")["prediction"]
     counts = np.bincount(shown["mode"], minlength=3)
@@ -368,7 +377,7 @@ def test_the_container_holds_draws_of_the_mixture(iris, several):
 def test_the_groups_of_a_mixture(iris, several):
     X, y = iris
     found = several.to_arviz(X, y, n_prior=30)
-    assert set(arviz_compat.names(found)) == set(_mixed_draws.MIXED_GROUPS)
+    assert set(arviz_compat.names(found)) == set(mixed_draws.MIXED_GROUPS)
     for name in ("log_likelihood", "posterior_predictive"):
         assert group(found, name)["obs"].shape == (1, 120, 150)
     assert group(found, "prior_predictive")["obs"].shape == (1, 30, 150)
@@ -466,9 +475,9 @@ def test_leave_one_out_of_the_draws_is_that_of_the_mixture(weight):
     weights = np.array([0.5, 0.3, 0.2])
     coins = [coin(*prior, seed=n) for n, prior in enumerate([(1, 1), (30, 3), (3, 30)])]
     each, exact = zip(*coins, strict=True)
-    made = _mixed_draws.MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
+    made = mixed_draws.MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
     shifted = made._mixed_likelihood([weight * one for one in each])
-    drawn = _mixed_draws.MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
+    drawn = mixed_draws.MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
     posterior = xr.Dataset({"p": (("chain", "draw"), np.zeros((1, 12_000)))})
     groups = {"posterior": posterior, "log_likelihood": drawn.dataset(shifted)}
     found = arviz_compat.arviz().loo(arviz_compat.container(groups, {}), pointwise=True)
@@ -599,26 +608,19 @@ def test_prediction_may_be_changed_after_the_fit(iris):
     )
 
 
-def test_few_draws_may_come_from_every_mode(several):
-    class Numbered:
-        posterior_ = several.posterior_
+def test_few_draws_may_come_from_every_mode(several, monkeypatch):
+    def numbered(fitted, rows, count, *_):
+        (number,) = (m for m, one in enumerate(several.fitted_.trees) if one is fitted)
+        return np.full((count, len(rows)), number)
 
-        def __init__(self, number):
-            self.number = number
-
-        def _sampled(self, X, count, random_state, known):
-            return np.full((count, len(X)), self.number)
-
-    found = copy.copy(several)
-    found._modes = [Numbered(m) for m in range(3)]
-    found._weights = np.array([0.1, 0.3, 0.6])
-    drawn = [
-        found.sample_posterior_predictive([[0.0]], 1, random_state=s)[0, 0] for s in range(400)
-    ]
+    monkeypatch.setattr(draws, "_sampled", numbered)
+    found, row = weighted(several, [0.1, 0.3, 0.6]), np.zeros((1, several.n_features_in_))
+    drawn = [found.sample_posterior_predictive(row, 1, random_state=s)[0, 0] for s in range(400)]
     shares = np.bincount(np.ravel(drawn), minlength=3) / 400
     # four standard errors of a share; the seeds are fixed
-    assert (abs(shares - found._weights) < 4 * np.sqrt(found._weights * 0.9 / 400)).all()
-    ten = found.sample_posterior_predictive([[0.0]], 10, random_state=0)
+    weights = found.mode_weights_
+    assert (abs(shares - weights) < 4 * np.sqrt(weights * 0.9 / 400)).all()
+    ten = found.sample_posterior_predictive(row, 10, random_state=0)
     np.testing.assert_array_equal(np.bincount(np.ravel(ten)), [1, 3, 6])
 
 

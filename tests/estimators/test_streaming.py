@@ -105,10 +105,10 @@ def test_the_memory_does_not_grow(monkeypatch):
     size = {}
     for batch in range(4):
         clf.partial_fit(X, y)
-        size[batch] = sum(array.nbytes for array in clf._stream.values())
+        size[batch] = sum(array.nbytes for array in clf.fitted_.shown.stream.values())
     assert size[2] == size[3]
-    assert clf._stream["n_rows"] == 400
-    assert len(clf._stream["sample"]) == 150
+    assert clf.fitted_.shown.stream["n_rows"] == 400
+    assert len(clf.fitted_.shown.stream["sample"]) == 150
 
 
 def test_weights_are_kept():

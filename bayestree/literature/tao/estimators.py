@@ -28,7 +28,7 @@ from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._settings import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao
-from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, named
+from bayestree.models import FeatureCount, Flat, Gaussian, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.likelihoods import LinearRule
 from bayestree.models.priors import HyperplanePrior
@@ -155,6 +155,8 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
 
     l1 = 0.2
     min_leaf = 10
+
+    families = dict.fromkeys(("constant", "linear"), Gaussian)  # slopes are of the tree alone
 
     leaf: Annotated[
         Literal["constant", "linear"],
