@@ -35,7 +35,7 @@ def described(name, value):
         for member in sorted(methods(value)):
             found = inspect.getattr_static(value, member)
             plain = found.__func__ if isinstance(found, classmethod | staticmethod) else found
-            yield f"{name}.{member}{signature(plain) if inspect.isroutine(plain) else ''}"
+            yield f"{name}.{member}{signature(plain, 1) if inspect.isroutine(plain) else ''}"
 
 
 def methods(kind):
@@ -50,9 +50,10 @@ def methods(kind):
     }
 
 
-def signature(call):
+def signature(call, first=0):
+    """Parameters with their defaults, from the ``first`` on: those of methods without ``self``."""
     try:
-        parameters = inspect.signature(call).parameters.values()
+        parameters = [*inspect.signature(call).parameters.values()][first:]
     except (TypeError, ValueError):  # such as exceptions, whose signature is that of a C function
         return ""
     plain = [one.replace(annotation=inspect.Parameter.empty) for one in parameters]

@@ -30,6 +30,7 @@ class NumericRegressor(TreeRegressor):
     """
 
     inference: Any
+    _takes_outputs = False  # whether y may have several columns
     in_interval = predictions.in_interval
 
     def fit(
@@ -214,6 +215,8 @@ class NumericRegressor(TreeRegressor):
         return np.mean(each, axis=0)
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
+        if not self._takes_outputs:
+            return {}
         shape = np.asarray(y).shape
         n_columns = shape[1] if len(shape) > 1 else 1
         several = n_columns > 1
@@ -244,7 +247,7 @@ class NumericRegressor(TreeRegressor):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = self.leaf == ALONE
+        tags.target_tags.multi_output = self._takes_outputs and self.leaf == ALONE
         return tags
 
 

@@ -491,6 +491,8 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     >>> low, high = reg.predict_interval(X, 0.9)
     """
 
+    _takes_outputs = True
+
     leaf: NumericFamily = "constant"
 
     partial_fit = partial_fit_numbers
