@@ -60,7 +60,8 @@ def polytope_size(estimator: FittedEstimator, max_draws: int = 100) -> PolytopeS
     check_is_fitted(estimator)
     mixture = estimator.fitted_
     with fitting(estimator.verbose):
-        each = [_size_of_tree(one, max_draws) for one in steps_of(mixture.trees, "modes")]
+        trees = steps_of(mixture.trees, "modes") if mixture.several else mixture.trees
+        each = [_size_of_tree(one, max_draws) for one in trees]
     shown = mixture.distilled
     own = each[mixture.medoid] if shown is None else _size_of_tree(shown, max_draws)
     return replace(own, over_modes=_sizes(mixture, each)) if mixture.several else own
