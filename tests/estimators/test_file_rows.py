@@ -1,5 +1,6 @@
 """Estimators on arrays that are mapped from files."""
 
+import os
 import subprocess
 import sys
 
@@ -223,6 +224,8 @@ def test_file_larger_than_the_memory_of_the_process(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        # Each thread that happens to allocate would get 64 MB of address space of its own.
+        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0.95
