@@ -541,6 +541,11 @@ class BaseTree(Estimator):
 
     @posterior_.setter
     def posterior_(self, posterior: Posterior) -> None:
+        if self.fitted_.several:
+            raise AttributeError(
+                f"posterior_ cannot be replaced in a mixture of {len(self.fitted_.trees)} trees: "
+                "set it on one of modes_."
+            )
         self.fitted_ = Mixture.of(replace(self.fitted_.shown, posterior=posterior))
 
     explain = explanations.explain

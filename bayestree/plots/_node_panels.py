@@ -357,7 +357,7 @@ def facet_image(
     bar = axes[0].figure.colorbar(
         drawn,
         ax=list(axes),
-        label="inside  \N{LEFTWARDS ARROW}  coefficient  \N{RIGHTWARDS ARROW}  outside",
+        label="coefficient\n(above 0: outside)",
         aspect=14,
         shrink=0.9,
     )
