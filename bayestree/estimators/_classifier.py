@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters, declare, takes
 from bayestree._utils.wording import warn
-from bayestree.estimators._base import REMEDY, BaseTree, Estimator, at_once
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._estimator import REMEDY, Estimator, at_once
 from bayestree.estimators._leaf_families import CLASSES
 from bayestree.estimators._parameters import Classes
 from bayestree.fitted.rows import TrainingRows

@@ -14,8 +14,9 @@ from bayestree._utils.parameters import Count, Inference, Model, declare, parame
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
-from bayestree.estimators._base import BaseTree, Estimator
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._members import fit_members, member_of
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor

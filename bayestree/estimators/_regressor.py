@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_array
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
-from bayestree.estimators._base import NO_UNITS, BaseTree, Estimator, at_once
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
 from bayestree.estimators._leaf_families import NUMERIC
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.scaling import TOO_LARGE, drawn_in

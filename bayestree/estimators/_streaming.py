@@ -19,7 +19,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
-from bayestree.estimators._base import at_once
+from bayestree.estimators._estimator import at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.scaling import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture

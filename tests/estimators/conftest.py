@@ -3,6 +3,8 @@
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
 
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from tests.estimators.modes import QUICK
 from tests.short_checks import short_checks
 
 
@@ -21,3 +23,13 @@ def iris():
 def values():
     X, y = load_diabetes(return_X_y=True)
     return X[:120], 1e4 + y[:120]
+
+
+@pytest.fixture(scope="package")
+def several(iris):
+    return ConvexPolytopeTreeClassifier(n_modes=3, **QUICK).fit(*iris)
+
+
+@pytest.fixture(scope="package")
+def regressor(values):
+    return ConvexPolytopeTreeRegressor(n_modes=2, **QUICK).fit(*values)

@@ -24,7 +24,7 @@ def test_a_fitted_tree_is_shown(name):
 
 
 def test_large_trees_are_counted_only(monkeypatch):
-    monkeypatch.setattr("bayestree.estimators._base.MAX_LEAVES", 1)
+    monkeypatch.setattr("bayestree.estimators._estimator.MAX_LEAVES", 1)
     X, _, y = rows()
     reg = REGRESSORS["alternating"]().fit(X, y)
     html = reg._repr_html_()

@@ -1,0 +1,269 @@
+"""Base class of all estimators: the columns of X, and what the fit has found."""
+
+import re
+from collections.abc import Callable
+from copy import copy
+from functools import wraps
+from html import escape
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.parameters import Seed
+from bayestree._utils.progress import Verbose
+from bayestree._utils.wording import counted
+from bayestree.estimators.files import save
+from bayestree.export.text import export_text
+from bayestree.fitted import explanations
+from bayestree.fitted.predictions import by_parts
+from bayestree.fitted.rows import FileRows, TrainingRows
+from bayestree.fitted.scaling import (
+    Scaling,
+    columns_in_use,
+)
+from bayestree.fitted.tree import FittedTree, Mixture, Prediction
+from bayestree.fitted.validation import checked
+from bayestree.inference import Units
+from bayestree.models.leaves import Leaf
+from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
+from bayestree.tables.invalid import quote_columns
+
+MAX_LEAVES = 60  # of the largest tree that a notebook shows
+NO_UNITS = Units(np.zeros(0), np.ones(0))  # before the features are measured
+REMEDY = "set warm_start=False to fit a new tree"
+OTHER_FEATURES = re.compile(r"X has \d+ features|The feature names")  # scikit-learn's messages
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+def at_once(fit: Fit) -> Fit:
+    """Let a method that fits its estimator change it at its end, or not at all.
+
+    The method works on a copy, whose attributes the estimator takes over. After an exception or an
+    interruption the estimator is as it was before.
+    """
+
+    @wraps(fit)
+    def whole(self: Any, *args: Any, **given: Any) -> Any:
+        fitted = copy(self)
+        fit(fitted, *args, **given)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    return cast(Fit, whole)
+
+
+class Estimator(BaseEstimator):
+    """Read the columns of X, and keep what the fit has found; a subclass fits (``_fit``).
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+    fitted_ : bayestree.fitted.tree.Mixture
+        The fitted trees with their posteriors and weights.
+    """
+
+    # Values of parameters that a subclass does not have.
+    warm_start: bool = False
+    prediction: Prediction = "tree"
+    verbose: Verbose = "auto"
+    random_state: Seed
+    missing_values: Any = None
+    leaf: Any = "constant"
+
+    classes_: AnyArray  # of classifiers
+    encoding_: Encoding
+    fitted_: Mixture
+    _scaling: Scaling
+    _to_come: ArrayLike | None = None  # classes of later batches, during the fit of the first
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        takes = tags.input_tags
+        takes.allow_nan = takes.string = takes.categorical = not self._in_place()
+        return tags
+
+    # Fitting.
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        """Fit to rows and keep the result as ``fitted_``."""
+        raise NotImplementedError
+
+    def _continues(self) -> bool:
+        """Whether the next fit continues from the fitted tree."""
+        return self.warm_start and hasattr(self, "fitted_")
+
+    def _in_parts(self) -> bool:
+        """Whether the fit processes the rows in chunks, so that they may stay in a file."""
+        return False
+
+    def _in_place(self) -> bool:
+        """Whether every column must keep its position in the fit, like the pixels of an image."""
+        return False
+
+    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Any:
+        """X and y of a fit (see ``checked``); one that continues needs the same features."""
+        continues = self._continues()
+        if continues and (names := self.encoding_.by_y):
+            raise ValueError(
+                f"warm_start=True cannot continue with the features of {quote_columns(names)}, "
+                f"which are means of the y of the fit before: {REMEDY}."
+            )
+        try:
+            return checked(
+                self,
+                X,
+                in_parts=self._in_parts(),
+                y=y,
+                reset=not continues,
+                sample_weight=sample_weight,
+                **checks,
+            )
+        except ValueError as error:
+            if continues and OTHER_FEATURES.match(str(error)):
+                raise ValueError(
+                    f"{str(error).rstrip().rstrip('.')}. warm_start=True needs the features of "
+                    f"the fit before: give these, or {REMEDY}."
+                ) from error
+            raise
+
+    def _choose_columns(
+        self, X: FloatArray | FileRows, weights: FloatArray, of_y: Units = NO_UNITS
+    ) -> None:
+        """Choose the columns in use, given the units of y."""
+        if self._continues():
+            return
+        names = self._feature_names or None
+        source = columns_in_use(X, weights, names, whole_image=self._in_place())
+        self._scaling = Scaling(source, of_y)
+
+    @property
+    def _used(self) -> BoolArray:
+        """Columns that the fit may use."""
+        return self._scaling.used
+
+    @property
+    def _feature_names(self) -> tuple[str, ...]:
+        """Names of the features, into which the columns of X are encoded; empty without names."""
+        if self.encoding_.is_plain and not hasattr(self, "feature_names_in_"):
+            return ()
+        return tuple(self.encoding_.feature_names)
+
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        """y, and the further number of each row (see ``Leaf.extra``) that it comes with."""
+        return y, None
+
+    def _y_checks(self, y: Any) -> dict[str, bool]:
+        """Arguments of scikit-learn's checks of y."""
+        return {}
+
+    def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
+        """Refuse y that the leaves cannot generate."""
+
+    def _check_outputs(self, y: AnyArray) -> None:
+        """Refuse y with another number of outputs than in the fit."""
+        given = y.shape[1] if y.ndim == 2 else 1
+        if given != self.n_outputs_:
+            raise ValueError(
+                f"y must have {self.n_outputs_} outputs, as in the fit, got the shape {y.shape}."
+            )
+
+    def _response(self, y: AnyArray, extra: FloatArray | None, rows: AnyArray) -> AnyArray:
+        """y as the fit takes it, with the further numbers, of some of the rows; all are checked."""
+        self._check_response(y, extra)
+        found = self._encode(y[rows])
+        return found if extra is None else np.column_stack((found, extra[rows]))
+
+    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
+        raise NotImplementedError
+
+    def _encode(self, values: AnyArray) -> AnyArray:
+        """y as class numbers, or in the units of the fit."""
+        raise NotImplementedError
+
+    def _decode(self, values: AnyArray) -> AnyArray:
+        """The inverse of ``_encode``."""
+        raise NotImplementedError
+
+    # Fitted.
+
+    @property
+    def n_outputs_(self) -> int:
+        """Number of outputs of the fit: columns of y, 1 for y (n,)."""
+        check_is_fitted(self)
+        return self.fitted_.shown.posterior.model.leaf.n_outputs
+
+    def get_depth(self) -> int:
+        """Depth of the deterministic tree, or of the deepest one of a forest."""
+        check_is_fitted(self)
+        return max(tree.depth for _, tree in self._shown_trees())
+
+    def get_n_leaves(self) -> int:
+        """Number of leaves of the deterministic tree, or of all trees of a forest together."""
+        check_is_fitted(self)
+        return sum(tree.n_leaves for _, tree in self._shown_trees())
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree or forest and its posterior to a file (see ``bayestree.load``)."""
+        save(self, path)
+
+    importance = explanations.importance
+    shapley_values = explanations.shapley_values
+    partial_dependence = explanations.partial_dependence
+    interactions = explanations.interactions
+    feature_importances_ = property(explanations.feature_importances)
+    _by_parts = by_parts
+
+    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
+        """The deterministic trees whose weighted mean is the prediction without a posterior."""
+        raise NotImplementedError
+
+    def _members(self) -> dict[str, list[Any]]:
+        """The estimators of the trees of a mixture, by their role; none for a single tree."""
+        return {}
+
+    def _view(self, fitted: FittedTree, kind: type["Estimator"] | None = None) -> Any:
+        """An estimator of one of the trees, of the given class or of this one."""
+        found = (kind or type(self))(**fitted.parameters)
+        for name in ("classes_", "n_features_in_", "feature_names_in_", "encoding_"):
+            if hasattr(self, name):
+                setattr(found, name, getattr(self, name))
+        found.fitted_, found._scaling = Mixture.of(fitted), fitted.scaling
+        return found
+
+    def _averages(self) -> bool:
+        """Whether predictions average over draws."""
+        return self.fitted_.averages(self.prediction)
+
+    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """E(y | x), class probabilities or means, and its standard deviation over the draws."""
+        return self.fitted_.expectation(rows, self.prediction)
+
+    # Notebooks: the fitted tree below scikit-learn's table of parameters.
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._tree_html()}"
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._tree_html()
+        return bundle
+
+    def _tree_html(self) -> str:
+        """The tree as text that can be folded; empty before the fit."""
+        if not hasattr(self, "fitted_"):
+            return ""
+        n_leaves = self.get_n_leaves()
+        title = f"{counted(n_leaves, 'leaf')}, depth {self.get_depth()}"
+        text = "bayestree.export_text writes it."
+        if n_leaves <= MAX_LEAVES:
+            text = export_text(self, max_facets=3, max_features=3)
+        return f"<details open><summary>{title}</summary><pre>{escape(text)}</pre></details>"
