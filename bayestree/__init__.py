@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     )
     from bayestree.literature.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
     from bayestree.literature.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
-    from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
-    from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
-    from bayestree.literature.end_to_end_forest import (
+    from bayestree.literature.end_to_end import (
         EndToEndForestClassifier as EndToEndForestClassifier,
     )
-    from bayestree.literature.end_to_end_forest import (
+    from bayestree.literature.end_to_end import (
         EndToEndForestRegressor as EndToEndForestRegressor,
+    )
+    from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
+    from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
+    from bayestree.literature.locally_constant import (
+        LocallyConstantEnsembleClassifier as LocallyConstantEnsembleClassifier,
+    )
+    from bayestree.literature.locally_constant import (
+        LocallyConstantEnsembleRegressor as LocallyConstantEnsembleRegressor,
     )
     from bayestree.literature.locally_constant import (
         LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,
     )
     from bayestree.literature.locally_constant import (
         LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
-    )
-    from bayestree.literature.locally_constant_ensemble import (
-        LocallyConstantEnsembleClassifier as LocallyConstantEnsembleClassifier,
-    )
-    from bayestree.literature.locally_constant_ensemble import (
-        LocallyConstantEnsembleRegressor as LocallyConstantEnsembleRegressor,
     )
     from bayestree.literature.neural_forest import (
         NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,

@@ -42,9 +42,7 @@ TREES: dict[str, Named] = {
     "cpt": Named(*CPT, start={"n_experts": 20}),
     "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
     "e2edt": Named("literature.end_to_end", "EndToEndTreeClassifier", "EndToEndTreeRegressor"),
-    "e2edf": Named(
-        "literature.end_to_end_forest", "EndToEndForestClassifier", "EndToEndForestRegressor"
-    ),
+    "e2edf": Named("literature.end_to_end", "EndToEndForestClassifier", "EndToEndForestRegressor"),
     "wodt": Named(
         "literature.weighted_oblique",
         "WeightedObliqueTreeClassifier",
@@ -61,7 +59,7 @@ TREES: dict[str, Named] = {
         "LocallyConstantTreeRegressor",
     ),
     "elcn": Named(
-        "literature.locally_constant_ensemble",
+        "literature.locally_constant",
         "LocallyConstantEnsembleClassifier",
         "LocallyConstantEnsembleRegressor",
     ),

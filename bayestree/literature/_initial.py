@@ -15,8 +15,7 @@ from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import Data, Posterior, grow
 from bayestree.inference.single_leaf import why_not_grown
-from bayestree.literature._line_search import LineSearch
-from bayestree.literature.bivariate import BivariateSplitter
+from bayestree.literature.bivariate import BivariateSplitter, LineSearch
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree

@@ -32,7 +32,7 @@ from bayestree.inference.grow import fitted_splits
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
 from bayestree.inference.stage import Settings
-from bayestree.literature._feature_subsets import RandomFeatures, subset_rule
+from bayestree.literature._em_stumps import RandomFeatures, subset_rule
 from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree
 

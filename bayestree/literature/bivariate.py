@@ -1,13 +1,25 @@
-"""Trees with one or two features in each node, grown like CART (Kairgeldin and others, 2024)."""
+"""Trees with one or two features in each node (Kairgeldin and Carreira-Perpinan, 2024).
 
+"Bivariate decision trees: smaller, interpretable, more accurate" (KDD 2024). For every pair of
+features the rows are projected onto H orientations, and for each the best threshold is found by
+sorting. The quality of a split is a function of the sums of additive statistics on its left side,
+so that one search serves both growth by impurity and the weighted 0/1 loss of alternating
+optimisation.
+"""
+
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from itertools import combinations
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import (
     Count,
     Inference,
@@ -18,13 +30,286 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data
-from bayestree.inference.splitters.cuts import SLACK, RowClasses, quality_of, statistics_of
+from bayestree.inference.splitters.cuts import (
+    GRAIN,
+    SLACK,
+    Cut,
+    Quality,
+    RowClasses,
+    best_cuts,
+    quality_of,
+    statistics_of,
+)
 from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
-from bayestree.literature._line_search import FEW, Line, LineNode, LineSearch
 from bayestree.models import SoftTree, named
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
+
+#: Screening stages of pairs: orientations, rows, and multiple of n_refined that is kept.
+SCREENS = ((2, 200, 10), (6, 1000, 1))
+CHUNK = 100_000  # numbers per array and batch, which fit into the cache
+FEW = 20  # classes, over which sums are as fast as a second sort of the rows
+OVERHEAD = 40_000  # cost of creating cells, in numbers sorted and summed
+
+
+class Cells(NamedTuple):
+    """Cells of equal rows, or single rows, to be sorted."""
+
+    z: FloatArray  # (d, m): standardised features
+    statistics: FloatArray  # (c, m)
+    counts: IntArray  # (m,): number of rows in each cell
+    classes: RowClasses | None = None  # of rows, if these are too many to be summed one by one
+
+    @property
+    def width(self) -> int:
+        """Numbers that are summed for each row or cell and direction."""
+        return len(self.statistics) if self.classes is None else FEW
+
+    def take(self, rows: IntArray) -> "Cells":
+        own = None if self.classes is None else self.classes.take(rows)
+        return Cells(self.z[:, rows], self.statistics[:, rows], self.counts[rows], own)
+
+
+class Codes(NamedTuple):
+    """Codes of the distinct values of each feature (d, m), and the number of these values (d,)."""
+
+    codes: IntArray
+    levels: IntArray
+
+    @classmethod
+    def of(cls, z: FloatArray) -> "Codes":
+        """Encode the values of features (d, m)."""
+        codes = np.stack([np.unique(values, return_inverse=True)[1] for values in z])
+        return cls(codes, codes.max(axis=1) + 1)
+
+    def take(self, rows: IntArray) -> "Codes":
+        return self._replace(codes=self.codes[:, rows])
+
+    def n_sorted(self, groups: IntArray, numbers: int) -> IntArray:
+        """Return the number of cells or rows to sort for each group of features (G, k), shape (G,).
+
+        There are fewer cells than rows, but they are created one group at a time, which pays if
+        it saves more than ``OVERHEAD`` (``numbers`` per row or cell).
+        """
+        n_rows = self.codes.shape[1]
+        n_cells: IntArray = self.levels[groups].prod(axis=1)
+        return np.where((n_rows - n_cells) * numbers > OVERHEAD, n_cells, n_rows)
+
+
+def parts(
+    rows: Cells, codes: Codes, groups: IntArray, n_directions: int
+) -> Iterator[tuple[IntArray, Cells]]:
+    """Yield batches of groups (G, k) of features: numbers of g groups, rows or cells (g k, m).
+
+    ``n_directions`` is the number of projections per group, which determines the memory.
+    """
+    n_rows = rows.z.shape[1]
+    few = np.zeros(len(groups), dtype=bool)
+    if rows.classes is None:  # which cells do not have
+        few = codes.n_sorted(groups, n_directions * rows.width) < n_rows
+    for place in np.flatnonzero(few).tolist():
+        yield np.array([place]), _cells(rows, codes, groups[place])
+    others = np.flatnonzero(~few)
+    step = max(1, CHUNK // (n_directions * n_rows * rows.width))
+    for start in range(0, len(others), step):
+        batch = others[start : start + step]
+        yield batch, rows._replace(z=rows.z[groups[batch].ravel()])
+
+
+def _cells(rows: Cells, codes: Codes, features: IntArray) -> Cells:
+    """Merge rows that agree in all of the given features."""
+    shape = tuple(codes.levels[features])
+    code = np.ravel_multi_index(tuple(codes.codes[features]), shape)
+    n_codes = math.prod(shape)
+    counts = np.bincount(code, rows.counts, n_codes)
+    used = np.flatnonzero(counts)
+    sums = [np.bincount(code, column, n_codes)[used] for column in rows.statistics]
+    member = np.empty(n_codes, dtype=np.int64)
+    member[code] = np.arange(len(code))
+    return Cells(
+        rows.z[np.ix_(features, member[used])], np.stack(sums), counts[used].astype(np.int64)
+    )
+
+
+class Line(NamedTuple):
+    """A split: right iff coefficient . x[features] + intercept > 0."""
+
+    features: IntArray  # one or two
+    coefficient: FloatArray  # in the units of the rows searched
+    intercept: float
+    quality: float
+    margin: float  # width of the gap around the split, in standardised units
+
+
+@dataclass(frozen=True)
+class LineSearch:
+    """Search of one- and two-feature splits.
+
+    Every feature is searched exactly, and so is every pair at every orientation if the size of
+    the search is within ``budget``. Otherwise, pairs are screened at a few orientations on up to
+    1,000 rows, and the ``n_refined`` best are searched exactly. Rows that agree in both features
+    of a pair are merged.
+    """
+
+    #: Number H of orientations of a pair: evenly spaced, without those along a feature.
+    n_orientations: int = 30
+    min_leaf: int = 1  # minimum number of rows on each side
+    #: Maximum size (pairs x orientations x distinct rows x statistics) of an exact search of all
+    #: pairs: a million takes a few hundredths of a second. Infinite: always search exactly.
+    budget: float = 1e6
+    n_refined: int = 20  # number of pairs that are searched exactly after screening
+    max_pairs: int = 20_000  # if there are more, only pairs of the best features are screened
+
+    def __post_init__(self) -> None:
+        if self.n_orientations < 2:
+            raise ValueError(f"n_orientations must be 2 or more, got {self.n_orientations}.")
+        for name in ("min_leaf", "n_refined", "max_pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}.")
+        if not self.budget >= 0:
+            raise ValueError(f"budget must be 0 or more, got {self.budget}.")
+
+    def orientations(self) -> FloatArray:
+        """Return unit vectors of the directions searched, shape (H, 2), or (H - 1, 2) for odd H."""
+        angle = (np.arange(self.n_orientations) + 0.5) * math.pi / self.n_orientations
+        angle = angle[np.abs(angle - math.pi / 2) > 1e-9]
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+class LineNode:
+    """Search of a node: rows (m, d), statistics (m, c) and weights (m,), which are positive.
+
+    The weights are used to standardise the features; for ``sparse`` and ``classes`` see
+    :func:`best_cuts`.
+    """
+
+    def __init__(
+        self,
+        search: LineSearch,
+        X: NDArray[np.floating],
+        statistics: FloatArray,
+        weights: FloatArray,
+        quality: Quality,
+        *,
+        sparse: bool = False,
+        classes: RowClasses | None = None,
+    ) -> None:
+        self.search = search
+        self.quality, self.sparse = quality, sparse
+        rows = np.asarray(X, dtype=np.float64)
+        share = np.asarray(weights, dtype=np.float64) / weights.sum()
+        self.mean = share @ rows
+        spread = np.sqrt(share @ (rows - self.mean) ** 2)
+        size = np.abs(rows).max(axis=0, initial=0.0)
+        unit = GRAIN * float(np.finfo(X.dtype).eps)
+        # The computed spread of a constant column, and differences of projections below the
+        # grain, are rounding errors.
+        varies = spread > unit * size
+        self.usable = np.flatnonzero(varies)
+        self.spread = np.where(varies, spread, 1.0)
+        self.grain = unit * (1.0 + size / self.spread)
+        self.rows = Cells(
+            np.ascontiguousarray(((rows - self.mean) / self.spread).T),
+            np.ascontiguousarray(statistics.T, dtype=np.float64),
+            np.ones(len(rows), dtype=np.int64),
+            classes,
+        )
+        self.slack = SLACK * float(np.abs(self.rows.statistics).sum())
+        self.codes = Codes.of(self.rows.z)
+        # the best cut of each usable feature
+        self.alone, _ = self._sweep(self.rows, self.codes, self.usable[:, None], np.ones((1, 1)))
+
+    def single(self) -> Line | None:
+        """Find the best split by one feature; None if a side has fewer than ``min_leaf`` rows."""
+        best = self._best(self.alone)
+        if best is None:
+            return None
+        return self._line(self.usable[[best]], np.ones(1), self.alone, best)
+
+    def pair(self) -> Line | None:
+        """Find the best split by two features."""
+        pairs = self._pairs()
+        if len(pairs) == 0:
+            return None
+        directions = self.search.orientations()
+        numbers = len(directions) * self.rows.width
+        if numbers * self.codes.n_sorted(pairs, numbers).sum() > self.search.budget:
+            pairs = self._screened(pairs, directions)
+        found, where = self._sweep(self.rows, self.codes, pairs, directions)
+        best = self._best(found)
+        if best is None:
+            return None
+        return self._line(pairs[best], directions[where[best]], found, best)
+
+    def _line(self, features: IntArray, direction: FloatArray, cuts: Cut, best: int) -> Line:
+        """Convert a cut of standardised features to a split of the original rows.
+
+        direction . (x - mean) / spread > t means c . x > t + c . mean, with c = direction / spread.
+        """
+        coefficient = direction / self.spread[features]
+        intercept = -float(cuts.threshold[best] + coefficient @ self.mean[features])
+        return Line(
+            features, coefficient, intercept, float(cuts.quality[best]), float(cuts.margin[best])
+        )
+
+    def _best(self, cuts: Cut) -> int | None:
+        """Find the best of all cuts; ties are resolved by the widest gap."""
+        highest = cuts.quality.max(initial=-math.inf)
+        if highest == -math.inf:
+            return None
+        return int(np.where(cuts.quality >= highest - self.slack, cuts.margin, -1.0).argmax())
+
+    def _pairs(self) -> IntArray:
+        """List pairs of features, shape (P, 2): all pairs, or pairs of the best single features."""
+        order = np.argsort(-self.alone.quality, kind="stable")
+        limit = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 pairs
+        chosen = np.sort(self.usable[order[:limit]])
+        return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
+
+    def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
+        """Find the best pairs at a few orientations: first on few rows, then on more."""
+        for n_directions, n_rows, n_kept in SCREENS:
+            rows, codes, limit = self.rows, self.codes, n_kept * self.search.n_refined
+            if len(pairs) <= limit:
+                continue
+            if rows.z.shape[1] > n_rows:
+                rng = np.random.default_rng(0)  # equal rows get equal splits, anywhere in a tree
+                drawn = np.sort(rng.choice(rows.z.shape[1], n_rows, replace=False))
+                rows, codes = rows.take(drawn), codes.take(drawn)
+            step = max(1, len(directions) // n_directions)
+            found, _ = self._sweep(rows, codes, pairs, directions[step // 2 :: step])
+            order = np.argsort(-found.quality, kind="stable")[:limit]
+            pairs = pairs[np.sort(order)]
+        return pairs
+
+    def _sweep(
+        self, rows: Cells, codes: Codes, groups: IntArray, directions: FloatArray
+    ) -> tuple[Cut, IntArray]:
+        """Find the best cut of each group of features (G, k) over directions (H, k), and which."""
+        found = Cut(*(np.empty(len(groups)) for _ in Cut._fields))
+        where = np.empty(len(groups), dtype=np.int64)
+        for batch, part in parts(rows, codes, groups, len(directions)):
+            projection = directions @ part.z.reshape(len(batch), groups.shape[1], -1)
+            grain = np.repeat(self.grain[groups[batch]].sum(axis=1), len(directions))
+            flat = best_cuts(
+                projection.reshape(len(grain), -1),
+                part.statistics,
+                self.quality,
+                grain=grain,
+                slack=self.slack,
+                counts=part.counts,
+                min_leaf=self.search.min_leaf,
+                classes=part.classes,
+                sparse=self.sparse,
+            )
+            cut = Cut(*(values.reshape(len(batch), -1) for values in flat))
+            near = cut.quality >= cut.quality.max(axis=1, keepdims=True) - self.slack
+            best = np.where(near, cut.margin, -1.0).argmax(axis=1)
+            for target, values in zip(found, cut, strict=True):
+                target[batch] = values[np.arange(len(batch)), best]
+            where[batch] = best
+        return found, where
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from bayestree.inference.data import PART
 from bayestree.inference.training import RunningSums
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._settings import method_of
-from bayestree.literature.tao.splits import sites_of, splits_of
+from bayestree.literature.tao.solvers import sites_of, splits_of
 from bayestree.models import SoftTree
 from bayestree.routing import levels
 from bayestree.topology import Topology

@@ -11,11 +11,7 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
-from bayestree.literature.cart_lc import CartLC
-from bayestree.literature.co2 import CO2
-from bayestree.literature.guide import Guide
-from bayestree.literature.hhcart import HHCart
-from bayestree.literature.oc1 import OC1
+from bayestree.literature.plane_searches import CO2, OC1, CartLC, Guide, HHCart
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 

@@ -6,7 +6,7 @@ from bayestree import ConvexPolytopeTreeRegressor
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.literature.end_to_end import EndToEndSplitter
+from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, named
 from bayestree.topology import Topology

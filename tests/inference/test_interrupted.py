@@ -12,8 +12,8 @@ from bayestree.inference.facets import SearchOptions, improve_facets
 from bayestree.inference.facets.bound import refit
 from bayestree.inference.facets.moves import guide_around
 from bayestree.inference.facets.search import FacetSearch
+from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.bivariate import BivariateSplitter
-from bayestree.literature.end_to_end import EndToEndSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Flat, Laplace, Oblique, Priors, named
 from tests.inference.problems import quadrants, soft_tree

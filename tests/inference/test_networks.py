@@ -6,7 +6,7 @@ from torch import nn
 
 from bayestree.inference import Data, GrowthLimits, Posterior, em, grow, harden, svi
 from bayestree.inference import map as fit_map
-from bayestree.literature.end_to_end import EndToEndSplitter
+from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.models import Categorical, Gaussian, Network, named
 from bayestree.topology import Topology
 from tests.inference.problems import normal, quadrants, step

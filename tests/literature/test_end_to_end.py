@@ -1,253 +1,22 @@
-import math
-from dataclasses import dataclass
+"""End-to-end trees and forests: what a fit finds, and what it refuses."""
 
 import numpy as np
+import pandas as pd
 import pytest
-import torch
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.exceptions import NotFittedError
-from torch import nn
+from sklearn.model_selection import train_test_split
 
 import bayestree
-from bayestree import EndToEndTreeClassifier
-from bayestree.inference import Data, GrowthLimits, em, grow
-from bayestree.inference.posterior import Posterior
-from bayestree.literature.end_to_end import EmStumps, EndToEndSplitter, NodeAdam
+from bayestree import EndToEndForestClassifier, EndToEndTreeClassifier
 from bayestree.models import (
-    Categorical,
-    Flat,
-    Gaussian,
-    Laplace,
     Network,
-    Oblique,
-    Priors,
     SmallConvNet,
-    named,
 )
-from bayestree.topology import Topology
-from tests.inference.problems import normal, quadrants, step
 from tests.sampling import at_least
 
-FLAT = Priors(hyperplane=Flat())
-LIMITS = GrowthLimits(max_depth=2, min_rows=2, min_leaf=1, min_gain=0.0)
-
-
-def splitter(leaf=None, **changes):
-    settings = {"learning_rate": 0.02, "epochs": 60, "priors": FLAT} | changes
-    return EndToEndSplitter(Oblique(), leaf or Categorical(2), **settings)
-
-
-def stumps(data, rows, sites, *, priors=FLAT, batch_size=1000):
-    """Stumps from given parameters."""
-    settings = splitter(priors=priors, batch_size=batch_size, learning_rate=0.01)
-    made = EmStumps(settings, data, rows)
-    for name, value in sites.items():
-        made.sites[name].copy_(value)
-    return made
-
-
-def start(n_nodes, n_features=2):
-    torch.manual_seed(3)
-    return Oblique().start(n_nodes, n_features, torch.zeros(0, dtype=torch.float64))
-
-
-def accuracy(posterior, data):
-    """Of the deterministic tree."""
-    model, sites = posterior.model.with_(steepness=math.inf), posterior.point_sites()
-    leaf = model.leaf_log_probs(sites, data.X).argmax(-1)
-    return float((sites["leaf_probs"][leaf].argmax(-1) == data.y).double().mean())
-
-
-@pytest.mark.parametrize("priors", [FLAT, Priors(hyperplane=Laplace(2.0))])
-def test_a_stump_is_the_em_of_a_tree_of_one_split(priors):
-    data = quadrants(80)._replace(weights=normal(80).exp())
-    made = stumps(data, [torch.arange(80)], start(1), priors=priors)
-    leaves = {"leaf_probs": torch.full((2, 2), 0.5, dtype=torch.float64)}
-    model = named.end_to_end(Categorical(2), prior=priors.hyperplane)
-    model = model.with_(topology=Topology.stump())
-    init = Posterior.from_point(model, start(1) | leaves, "start")
-    found = em(model, data, init=init, epochs=6, learning_rate=0.01, random_state=0)
-    for epoch in range(6):
-        made.epoch(1.0 + 0.1 * epoch)
-    # their gradients differ by a factor, which Adam's epsilon of 1e-8 alone can tell; a step of
-    # Adam is 0.01
-    for name, value in made.sites.items():
-        np.testing.assert_allclose(value, found.point[name], atol=1e-4)
-    np.testing.assert_allclose(made.leaves["leaf_probs"][0], found.point["leaf_probs"], atol=1e-4)
-
-
-def test_nodes_of_a_batch_go_their_own_ways():
-    data = quadrants(300)
-    rows = [torch.arange(120, 300), torch.arange(50), torch.arange(50, 75)]
-    sites = start(3)
-    together = stumps(data, rows, sites)
-    alone = [
-        stumps(data, [own], {k: v[i : i + 1] for k, v in sites.items()})
-        for i, own in enumerate(rows)
-    ]
-    for one in (together, *alone):
-        for _ in range(5):
-            one.epoch(2.0)
-    for i, one in enumerate(alone):
-        for name, value in one.sites.items():
-            np.testing.assert_allclose(together.sites[name][i], value[0], rtol=1e-10)
-        np.testing.assert_allclose(
-            together.leaves["leaf_probs"][i], one.leaves["leaf_probs"][0], rtol=1e-10
-        )
-
-
-def test_nodes_with_more_rows_take_more_steps_and_all_rows_count_for_the_leaves():
-    data = quadrants(300)
-    rows = [torch.arange(250), torch.arange(250, 300)]
-    parts, whole = (stumps(data, rows, start(2), batch_size=size) for size in (60, 1000))
-    for one in (parts, whole):
-        one.epoch(1.0)
-    assert parts.adam.steps.tolist() == [5.0, 1.0]
-    torch.testing.assert_close(parts.leaves, whole.leaves)
-
-
-def test_each_node_has_an_adam_of_its_own():
-    value = normal(2, 3)
-    mine = {"weight": value.clone()}
-    adam = NodeAdam(mine, 0.1)
-    theirs = [value[i : i + 1].clone().requires_grad_() for i in range(2)]
-    reference = [torch.optim.Adam([one], lr=0.1) for one in theirs]
-    for count in (2, 1, 1, 2):
-        active = {"weight": mine["weight"][:count].clone().requires_grad_()}
-        active["weight"].square().sum().backward()
-        adam.step(active)
-        for one, optimiser in list(zip(theirs, reference, strict=True))[:count]:
-            optimiser.zero_grad()
-            one.square().sum().backward()
-            optimiser.step()
-    torch.testing.assert_close(mine["weight"], torch.cat(theirs).detach())
-
-
-@dataclass(frozen=True)
-class Unlucky(Oblique):
-    """Starts far from all rows, as long as ``log`` is short."""
-
-    log: list = None
-
-    def start(self, n_nodes, n_features, like):
-        sites = super().start(n_nodes, n_features, like)
-        self.log.append(n_nodes)
-        if len(self.log) < 3:
-            sites["intercept"] += 1e3
-        return sites
-
-
-@pytest.mark.parametrize(("attempts", "succeeds"), [(2, False), (5, True)])
-def test_failed_stumps_are_tried_again(attempts, succeeds):
-    data = quadrants(60)
-    split = Unlucky(log=[])
-    fit = EndToEndSplitter(split, Categorical(2), epochs=3, attempts=attempts)
-    found = fit(data, [torch.arange(40), torch.arange(40, 60)])
-    assert all((one is not None) == succeeds for one in found)
-    assert split.log == [2] * (3 if succeeds else 2)
-
-
-def test_the_gain_is_rows_times_information():
-    # 8 rows on a line, classes 0001 0111: a split in the middle leaves shares 3/4 and 1/4.
-    X = torch.arange(8.0, dtype=torch.float64).unsqueeze(1) - 3.5
-    data = Data.of(X, torch.tensor([0, 0, 0, 1, 0, 1, 1, 1]))
-    ones, zeros = torch.ones(1, 1, 1, dtype=torch.float64), torch.zeros(1, 1).double()
-    found = splitter()._finished(data, torch.arange(8), {"hyperplane": ones, "intercept": zeros})
-    assert found.right.tolist() == [False] * 4 + [True] * 4
-    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    assert found.gain == pytest.approx(8 * (math.log(2) - entropy), rel=1e-9)
-
-
-def corner(n=400):
-    """Class 1 where both features are positive: two half-spaces, found greedily."""
-    X = normal(n, 2)
-    return Data.of(X, (X > 0).all(1).long())
-
-
-@pytest.mark.portable
-@pytest.mark.parametrize("order", ["level", "best"])
-def test_growth_and_training_as_a_whole_find_a_corner(order):
-    data = corner()
-    model = named.end_to_end(Categorical(2))
-    grown, again = (
-        grow(model, data, splitter=splitter(), limits=LIMITS, order=order, random_state=0)
-        for _ in range(2)
-    )
-    assert accuracy(grown, data) > 0.85
-    found = em(grown.model, data, init=grown, epochs=200, learning_rate=0.02, random_state=0)
-    assert accuracy(found, data) > max(0.95, accuracy(grown, data))
-    for name, value in grown.point.items():
-        np.testing.assert_array_equal(value, again.point[name])
-
-
-@pytest.mark.portable
-def test_values_are_split_too():
-    data = step(200, noise=0.1)
-    model = named.end_to_end(Gaussian())
-    fit = splitter(Gaussian(), epochs=200)
-    limits = GrowthLimits(1, min_rows=2, min_leaf=1, min_gain=0.0)
-    found = grow(model, data, splitter=fit, limits=limits, random_state=0)
-    side = found.model.scores(found.point_sites(), data.X)[:, 0] > math.log(2)
-    agreement = (side == (data.X[:, 0] > 0)).double().mean()
-    assert abs(agreement - 0.5) > 0.45
-
-
-def test_a_split_keeps_to_its_features():
-    data = Data.of(normal(200, 6), torch.arange(200) % 2)
-
-    def pairs(n_nodes, n_features, generator):
-        score = torch.rand(n_nodes, n_features, generator=generator)
-        return score >= score.topk(2).values[:, -1:]
-
-    fit = splitter(features=pairs, epochs=5)
-    model = named.end_to_end(Categorical(2))
-    grown = grow(model, data, splitter=fit, limits=LIMITS, random_state=0)
-    assert ((grown.point["hyperplane"] != 0).sum(-1) == 2).all()
-    found = em(grown.model, data, init=grown, epochs=5, keep_zeros=True, random_state=0)
-    np.testing.assert_array_equal(found.point["hyperplane"] != 0, grown.point["hyperplane"] != 0)
-    assert (found.point["hyperplane"] != grown.point["hyperplane"]).any()
-
-
-def test_the_narrowed_start_is_on_the_sphere():
-    made = EmStumps(
-        splitter(batch_size=10),
-        quadrants(20),
-        [torch.arange(20)] * 2,
-        torch.tensor([[True, False], [False, True]]),
-    )
-    square = made.sites["hyperplane"].square().sum(-1) + made.sites["intercept"].square()
-    torch.testing.assert_close(square, torch.ones_like(square))
-    assert (made.sites["hyperplane"][[0, 1], 0, [0, 1]] == 0).all()
-
-
-def tiny(n_features):
-    return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, 1))
-
-
-@pytest.mark.portable
-def test_a_network_is_fitted_by_the_same_lines():
-    data = quadrants(300)
-    split = Network(tiny)
-    fit = EndToEndSplitter(split, Categorical(2), epochs=150, learning_rate=0.05)
-    model = named.end_to_end(Categorical(2), split=split)
-    limits = GrowthLimits(1, min_rows=2, min_leaf=1, min_gain=0.0)
-    # One start in eight ends in a poor optimum, of accuracy 3/4.
-    scores = []
-    for seed in range(3):
-        grown = grow(model, data, splitter=fit, limits=limits, random_state=seed)
-        found = em(grown.model, data, init=grown, epochs=100, steepness=5.0, learning_rate=0.05)
-        scores.append(accuracy(found, data))
-    assert max(scores) > 0.85  # a hyperplane reaches about a half
-    with pytest.raises(ValueError, match="linear"):
-        EndToEndSplitter(split, Categorical(2), features=lambda n, d, _: torch.ones(n, d) > 0)(
-            data, [torch.arange(300)]
-        )
-
-
-@pytest.mark.parametrize("name", ["epochs", "batch_size", "attempts", "min_leaf"])
-def test_counts_out_of_range_are_named(name):
-    with pytest.raises(ValueError, match=name):
-        splitter(**{name: 0})
+# Some pixels of the digits are always white.
+pytestmark = pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 
 
 LINEAR = at_least(0.98, 150)  # what linear discriminants reach on iris
@@ -400,3 +169,149 @@ def test_parameters_that_do_not_go_together_are_refused(iris, changes, message):
 def test_it_must_be_fitted(iris):
     with pytest.raises(NotFittedError):
         EndToEndTreeClassifier().predict(iris[0])
+
+
+QUICK = {"max_depth": 4, "epochs": 5, "learning_rate": 0.02, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return train_test_split(X, y, stratify=y, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def forest(digits):
+    X, _, y, _ = digits
+    return EndToEndForestClassifier(3, **QUICK).fit(X, y)
+
+
+def test_it_predicts_the_mean_of_its_trees(digits, forest):
+    _, X, _, _ = digits
+    by_tree = [tree.predict_proba(X) for tree in forest.estimators_]
+    np.testing.assert_allclose(forest.predict_proba(X), np.mean(by_tree, axis=0))
+    np.testing.assert_array_equal(
+        forest.predict(X), forest.classes_[forest.predict_proba(X).argmax(axis=1)]
+    )
+
+
+@pytest.mark.portable
+def test_it_is_better_than_its_trees(digits):
+    X, X_test, y, y_test = digits
+    settings = {"max_depth": 6, "epochs": 10, "learning_rate": 0.03, "dtype": "float32"}
+    forest = EndToEndForestClassifier(4, random_state=0, **settings).fit(X, y)
+    alone = [tree.score(X_test, y_test) for tree in forest.estimators_]
+    assert forest.score(X_test, y_test) > max(alone)
+
+
+def test_every_split_keeps_to_its_features(digits, forest):
+    subsets = forest.feature_subsets_
+    assert [len(subset) for subset in subsets] == [t.tree_.n_nodes for t in forest.estimators_]
+    assert max(subset.sum(axis=1).max() for subset in subsets) == 7  # of the 60 that vary
+    assert not np.array_equal(subsets[0][0], subsets[1][0])
+    X, _, y, _ = digits
+    patches = EndToEndForestClassifier(
+        2, image_shape=(8, 8), patch_size=(3, 3), **QUICK | {"max_depth": 2}
+    ).fit(X, y)
+    for subset in patches.feature_subsets_:
+        for image in subset.reshape(-1, 8, 8):
+            rows, columns = (np.flatnonzero(image.any(axis=axis)) for axis in (1, 0))
+            assert np.ptp(rows) < 3
+            assert np.ptp(columns) < 3
+
+
+def test_all_features(digits):
+    X, _, y, _ = digits
+    forest = EndToEndForestClassifier(1, max_features=None, **QUICK | {"max_depth": 1}).fit(X, y)
+    varies = np.ptp(X, axis=0) > 0
+    assert forest.feature_subsets_[0][:, varies].all()
+
+
+def test_the_numbers_are_the_same_for_any_n_jobs():
+    X, y = load_iris(return_X_y=True)
+    alone, together = (EndToEndForestClassifier(2, n_jobs=n, **QUICK).fit(X, y) for n in (1, 2))
+    for first, second in zip(alone.estimators_, together.estimators_, strict=True):
+        np.testing.assert_array_equal(first.tree_.hyperplane, second.tree_.hyperplane)
+    np.testing.assert_array_equal(alone.predict_proba(X), together.predict_proba(X))
+
+
+def test_the_trees_are_fine_tuned_three_times_as_long(forest):
+    tree = forest.estimators_[0]
+    assert isinstance(tree, EndToEndTreeClassifier)
+    assert len(tree.posterior_.stats["log_likelihood"]) == 3 * QUICK["epochs"]
+    assert tree.refine_epochs == 15
+
+
+def test_leaves(digits, forest):
+    _, X, _, _ = digits
+    leaves = forest.apply(X)
+    assert leaves.shape == (len(X), 3)
+    for t, tree in enumerate(forest.estimators_):
+        np.testing.assert_array_equal(leaves[:, t], tree.apply(X))
+    assert forest.get_depth() == 4
+    assert forest.get_n_leaves() == sum(tree.get_n_leaves() for tree in forest.estimators_)
+
+
+def test_one_file_holds_it_all(digits, forest, tmp_path):
+    _, X, _, _ = digits
+    forest.save(tmp_path / "forest.safetensors")
+    loaded = bayestree.load(tmp_path / "forest.safetensors")
+    assert isinstance(loaded, EndToEndForestClassifier)
+    assert loaded.get_params() == forest.get_params()
+    np.testing.assert_array_equal(loaded.predict_proba(X), forest.predict_proba(X))
+    np.testing.assert_array_equal(loaded.apply(X), forest.apply(X))
+    for again, tree in zip(loaded.estimators_, forest.estimators_, strict=True):
+        np.testing.assert_array_equal(
+            again.posterior_.point["hyperplane"], tree.posterior_.point["hyperplane"]
+        )
+
+
+def test_as_text_its_trees_come_one_after_the_other(forest):
+    text = bayestree.export_text(forest, max_features=2)
+    parts = [bayestree.export_text(tree, max_features=2) for tree in forest.estimators_]
+    assert text == "\n".join(f"tree {t} of 3: {part}" for t, part in enumerate(parts, start=1))
+
+
+def test_what_shows_one_tree_asks_for_one(forest):
+    for show in (bayestree.export_rules, bayestree.plots.tree):
+        with pytest.raises(TypeError, match=r"of a forest.*estimators_\[0\]"):
+            show(forest)
+        show(forest.estimators_[0])
+
+
+def test_names_of_features_and_labels_reach_the_trees():
+    iris = load_iris(as_frame=True)
+    labels = iris.target_names[iris.target]
+    forest = EndToEndForestClassifier(2, **QUICK).fit(iris.data, labels)
+    tree = forest.estimators_[1]
+    assert tree.predict(iris.data).tolist()[0] == "setosa"
+    assert isinstance(iris.data, pd.DataFrame)
+    assert tree.tree_.feature_names == tuple(iris.feature_names)
+
+
+def test_weights_of_classes_count_once():
+    X, y = load_iris(return_X_y=True)
+    weights = {0: 1.0, 1: 2.0, 2: 0.5}
+    by_class = EndToEndForestClassifier(2, class_weight=weights, **QUICK).fit(X, y)
+    by_row = EndToEndForestClassifier(2, **QUICK).fit(X, y, [weights[label] for label in y])
+    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"patch_size": (2, 2)}, "needs image_shape"),
+        ({"patch_size": (3, 2), "image_shape": (2, 2)}, "patch_size must lie"),
+        ({"image_shape": (2, 3)}, "6 pixels, and X has 4"),
+        ({"n_estimators": 0}, "n_estimators"),
+    ],
+)
+def test_parameters_of_the_forest_that_do_not_go_together_are_refused(settings, message):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=message):
+        EndToEndForestClassifier(**QUICK, **settings).fit(X, y)
+
+
+def test_the_forest_must_be_fitted():
+    with pytest.raises(NotFittedError):
+        EndToEndForestClassifier().predict([[0.0]])

@@ -14,7 +14,7 @@ from bayestree._utils.parameters import declare
 from bayestree.estimators.registry import TREES
 from bayestree.inference.splitters.planes import PlaneSearch
 from bayestree.literature.oblique import SEARCHES, SearchName
-from bayestree.literature.oc1 import OC1
+from bayestree.literature.plane_searches import OC1
 from bayestree.models.criteria import Gini, Twoing
 
 

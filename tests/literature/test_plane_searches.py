@@ -10,13 +10,9 @@ import torch
 from bayestree.inference import Data
 from bayestree.inference.splitters import planes
 from bayestree.inference.splitters.planes import NodeRows, PlaneSplitter, weighted_quartiles
-from bayestree.literature import cart_lc, co2, guide, hhcart, oc1
-from bayestree.literature.cart_lc import CartLC
-from bayestree.literature.co2 import CO2
-from bayestree.literature.guide import Guide
-from bayestree.literature.hhcart import HHCart
+from bayestree.literature import plane_searches
 from bayestree.literature.oblique import SEARCHES
-from bayestree.literature.oc1 import OC1
+from bayestree.literature.plane_searches import CO2, OC1, CartLC, Guide, HHCart
 from bayestree.models import Categorical, Gaussian
 from bayestree.models.criteria import Entropy, Gini
 
@@ -132,7 +128,7 @@ class TestHHCart:
     @pytest.mark.parametrize("vector", [[3.0, 4, 0], [1.0, 0, 0], [-1.0, 0, 0], [0, 0, 1.0]])
     def test_a_reflection_maps_the_vector_to_the_first_axis(self, vector):
         unit = np.array(vector) / np.linalg.norm(vector)
-        matrix = hhcart.reflection(unit.copy())
+        matrix = plane_searches.reflection(unit.copy())
         np.testing.assert_allclose(matrix @ unit, [1, 0, 0], atol=1e-15)
         np.testing.assert_allclose(matrix @ matrix, np.eye(3), atol=1e-15)
 
@@ -169,7 +165,7 @@ class TestGuide:
         X = np.arange(8.0)[:, None]
         rows = node(X, np.repeat([-1.0, 1.0], 4))
         p = math.erfc(2) + 4 / math.sqrt(math.pi) * math.exp(-4)
-        found = guide.significance(rows, rows.groups(np.zeros(1)))
+        found = plane_searches.significance(rows, rows.groups(np.zeros(1)))
         np.testing.assert_allclose(found, [-math.log(p)])
 
     @pytest.mark.parametrize(("k", "square"), [(2, 1e5), (4, 1e4), (80, 4e3)])
@@ -178,13 +174,13 @@ class TestGuide:
         x, counts = square / 2, np.arange(k // 2)
         terms = counts * math.log(x) - x - [math.lgamma(c + 1) for c in counts]
         expected = terms.max() + math.log(np.exp(terms - terms.max()).sum())
-        found = guide.log_p(np.array([square]), np.array([float(k)]))
+        found = plane_searches.log_p(np.array([square]), np.array([float(k)]))
         np.testing.assert_allclose(found, [expected], rtol=1e-12)
 
     def test_p_values_are_continuous_where_they_underflow(self):
         square = np.linspace(1200, 1350, 60)  # p from 1e-260 to 1e-294
         for k in (1.0, 3.0, 75.0):
-            steps = np.diff(guide.log_p(square, np.full(60, k)), 2)
+            steps = np.diff(plane_searches.log_p(square, np.full(60, k)), 2)
             assert np.abs(steps).max() < 1e-2
 
     def test_the_better_of_two_strong_features(self):
@@ -201,23 +197,25 @@ class TestGuide:
         # two classes need 40 rows for four intervals; of n equally spaced values from 0 to 1, the
         # variance exceeds 1 / 12 by the factor (n + 1) / (n - 1)
         X = np.linspace(0, 1, n)[:, None]
-        found = guide._about_means(node(X, np.arange(n) % 2), 2)
+        found = plane_searches._about_means(node(X, np.arange(n) % 2), 2)
         spread = math.sqrt((n + 1) / (n - 1))
         np.testing.assert_allclose(np.unique(found), 0.5 + spread * (np.array(bounds) - 0.5))
 
     def test_intervals_count_weights_as_rows(self):
         X, weights = np.array([[4.0], [1], [3], [2]]), np.array([1.0, 40, 1, 1])
         y = np.array([0, 1, 0, 1])
-        once = guide._about_means(node(X, y, weights), 2)
+        once = plane_searches._about_means(node(X, y, weights), 2)
         repeats = weights.astype(int)
-        every = guide._about_means(node(np.repeat(X, repeats, axis=0), np.repeat(y, repeats)), 2)
+        every = plane_searches._about_means(
+            node(np.repeat(X, repeats, axis=0), np.repeat(y, repeats)), 2
+        )
         np.testing.assert_allclose(once, every)
 
     def test_two_values_have_one_degree_of_freedom(self):
         # the table (3, 1), (1, 3) has chi-squared 8 / 4 = 2, and p = erfc(sqrt(2 / 2))
         X = np.repeat([0.0, 1.0], 4)[:, None]
         rows = node(np.column_stack([X, np.ones(8)]), [0, 0, 0, 1, 0, 1, 1, 1])
-        found = guide.significance(rows, rows.groups())
+        found = plane_searches.significance(rows, rows.groups())
         assert found.tolist() == [pytest.approx(-math.log(math.erfc(1))), -math.inf]
 
     def test_it_does_not_favour_many_values(self):
@@ -249,7 +247,7 @@ class TestCO2:
         X, y, weights = problem(seed=3)
         rows = node(X, y, weights)
         right = (X[:, 0] > 0)[None]
-        leaves = co2._Leaves(rows, right)
+        leaves = plane_searches._StumpLeaves(rows, right)
         difference = leaves.difference()
         loss = -np.log(leaves.value[:, 0][:, y])  # of both sides
         np.testing.assert_allclose(difference[0], loss[1] - loss[0])
@@ -264,9 +262,9 @@ class TestCO2:
 
     def test_leaves_by_hand(self):
         rows = node(np.zeros((4, 1)), [0, 0, 1, 1], [1.0, 1, 1, 3])
-        leaves = co2._Leaves(rows, np.array([[False, True, True, True]]))
+        leaves = plane_searches._StumpLeaves(rows, np.array([[False, True, True, True]]))
         np.testing.assert_allclose(leaves.value[:, 0], [[1, 0], [0.2, 0.8]], atol=0.01)
-        real = co2._Leaves(
+        real = plane_searches._StumpLeaves(
             node(np.zeros((4, 1)), [0.0, 1, 2, 3]), np.array([[True] * 2 + [False] * 2])
         )
         np.testing.assert_allclose(real.value[:, 0, 0], [2.5, 0.5], atol=0.01)
@@ -326,7 +324,9 @@ class TestDescent:
         # with probabilities of 1, .9, .8, .7, .6, ...
         rows = node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])
         taken = []
-        found = oc1._CoordinateDescent(rows, np.array([[1.0, -1.5]]), FixedDraw(0.55), 1.0)
+        found = plane_searches._CoordinateDescent(
+            rows, np.array([[1.0, -1.5]]), FixedDraw(0.55), 1.0
+        )
         monkeypatch.setattr(found, "_move", lambda to, planes, quality: taken.extend(to))
         for _ in range(5):  # of two steps
             assert not found.sweep(np.array([0])).any()
@@ -334,21 +334,23 @@ class TestDescent:
 
     def test_oc1_moves_sideways_again_after_an_improvement(self):
         rows = node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])
-        found = oc1._CoordinateDescent(rows, np.array([[1.0, -2.5]]), FixedDraw(0.55), 1.0)
+        found = plane_searches._CoordinateDescent(
+            rows, np.array([[1.0, -2.5]]), FixedDraw(0.55), 1.0
+        )
         found.chance[:] = 0.3
         assert found.sweep(np.array([0])).all()
         assert found.chance == [0.9]  # the second step was sideways
 
     def test_cart_lc_moves_about_three_points_of_a_feature(self):
         # the quartiles of 0, 1, 2, 3, 4 are 1, 2 and 3: (x - 2) / 2 + gamma
-        units = cart_lc._units(node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1]))
+        units = plane_searches._units(node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1]))
         np.testing.assert_allclose(units, [[[0.5, -1.25], [0.5, -1.0], [0.5, -0.75]]])
 
     def test_cart_lc_takes_the_best_of_the_three(self, monkeypatch):
         X, y, _ = problem(n=60, seed=7)
         rows = node(X, y, criterion=Gini())
         three = CartLC(deletion=0).find(rows, rng())
-        monkeypatch.setattr(cart_lc, "SHIFTS", (0.0, 0.0, 0.0))
+        monkeypatch.setattr(plane_searches, "SHIFTS", (0.0, 0.0, 0.0))
         one = CartLC(deletion=0).find(rows, rng())
         better, worse = rows.qualities(np.array([three, one]))
         assert better > worse + 0.5  # of 60 rows

@@ -17,12 +17,12 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree.inference import Data, Posterior
 from bayestree.inference.stage import Stage, as_function
-from bayestree.literature.tao.solvers import solver_for
-from bayestree.literature.tao.splits import (
+from bayestree.literature.tao.solvers import (
     NodeSplit,
     ReducedSolver,
     reduced_loss,
     sites_of,
+    solver_for,
     splits_of,
 )
 from bayestree.models import SoftTree

@@ -7,7 +7,6 @@ use only their Gram matrix, so rows are visited once per outer step. Rows may be
 sums that determine a step are accumulated in double precision.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.literature.tao.splits import NodeSplit
 
 STEPS = 50  # maximum number of Newton steps
 INNER = 100  # maximum number of steps on a Gram matrix
@@ -58,35 +56,6 @@ class _LogisticProblem(NamedTuple):
         """Compute X w for a w that is zero outside ``columns``."""
         X = self.X if len(columns) == self.X.shape[1] else self.X[:, columns]
         return (X @ w[columns].astype(X.dtype)).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class LogisticSolver:
-    """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree."""
-
-    #: lambda: penalty on |w|_1 in the objective, for a loss summed over rows (1/C in liblinear).
-    l1: float = 0.0
-    #: Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows; ignored
-    #: if ``l1`` > 0.
-    ridge: float = 0.1
-    tolerance: float = 1e-3  # relative decrease below which a fit stops
-
-    def penalty(self, split: NodeSplit) -> float:
-        return self.l1 * float(np.abs(split.hyperplane).sum(dtype=np.float64))
-
-    def __call__(
-        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
-    ) -> NodeSplit:
-        fit = fit_logistic(
-            X,
-            right,
-            weight,
-            l1=self.l1,
-            l2=0.0 if self.l1 else self.ridge,
-            start=(current.hyperplane[0], float(current.intercept[0])),
-            tolerance=self.tolerance,
-        )
-        return NodeSplit.linear(fit.coefficients, fit.intercept)
 
 
 def fit_logistic(

@@ -5,7 +5,7 @@ import numpy as np
 from bayestree.baselines import random_oblique
 from bayestree.inference.data import Data
 from bayestree.literature.tao.alternating import Alternation
-from bayestree.literature.tao.splits import NodeSplit, splits_of
+from bayestree.literature.tao.solvers import NodeSplit, splits_of
 from bayestree.models import Categorical, Gaussian, Oblique, named
 from bayestree.models.likelihoods import MajorityRule, MeanRule
 from bayestree.topology import Topology

@@ -12,9 +12,14 @@ from bayestree.baselines import cart, random_oblique
 from bayestree.inference import Data, GrowthLimits, grow, tao
 from bayestree.literature.tao import alternating as sweeping
 from bayestree.literature.tao.alternating import Alternation, reduced_problem, solve, sweep
-from bayestree.literature.tao.logistic import LogisticSolver
-from bayestree.literature.tao.solvers import AxisSolver, solver_for
-from bayestree.literature.tao.splits import NodeSplit, reduced_loss, splits_of
+from bayestree.literature.tao.solvers import (
+    AxisSolver,
+    LogisticSolver,
+    NodeSplit,
+    reduced_loss,
+    solver_for,
+    splits_of,
+)
 from bayestree.models import (
     Categorical,
     FeatureCount,

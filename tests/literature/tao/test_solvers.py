@@ -5,8 +5,14 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from bayestree.literature.tao.alternating import RowRouting, redundant_nodes
-from bayestree.literature.tao.solvers import AxisSolver, PolytopeSolver, best_cut, log_loss
-from bayestree.literature.tao.splits import NodeSplit, reduced_loss
+from bayestree.literature.tao.solvers import (
+    AxisSolver,
+    NodeSplit,
+    PolytopeSolver,
+    best_cut,
+    log_loss,
+    reduced_loss,
+)
 from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule, ridge_fit
 from bayestree.topology import Topology
 
