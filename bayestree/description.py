@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.inequality import inequality, limit, plain, signed
-from bayestree._utils.wording import counted, one_line
+from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
 from bayestree.protocols import has_draws, modes_of, shown_mode, trees_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology

@@ -14,8 +14,8 @@ import numpy as np
 from distributed import Client
 
 from bayestree.runs.rows import read_rows
-from bayestree.runs.sweep import read_sweep, sweep
-from bayestree.runs.sweep.results import fit_and_score, folds_of
+from bayestree.runs.sweep import fit_and_score, folds_of, sweep
+from bayestree.runs.sweep_file import read_sweep
 
 DATA = Path(__file__).parents[1] / "examples" / "data" / "tumours.csv"
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bayestree._utils.progress import watching
-from bayestree._utils.state import capture, from_bytes, restore, to_bytes
+from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes
 
 
 class Stopped(Exception):

@@ -1,4 +1,4 @@
-"""Tasks in processes or on a cluster, repeated if a worker dies."""
+"""Tasks in processes or on a cluster, repeated if a worker dies, and the number of threads."""
 
 import os
 import sys
@@ -7,9 +7,11 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
+import torch
 from joblib import Parallel, delayed
 
 WATCH = 1.0  # seconds between checks whether the parent is alive
@@ -112,3 +114,22 @@ def _deaths() -> tuple[type[BaseException], ...]:
         # FutureCancelledError: the only worker with a task's data is gone.
         return (BrokenExecutor, KilledWorker, FutureCancelledError)
     return (BrokenExecutor,)
+
+
+SMALL = 500_000
+
+
+@contextmanager
+def threads_for(work: int) -> Iterator[None]:
+    """Run the block on one thread if steps of ``work`` numbers are too small to share.
+
+    For small tensors, synchronisation costs more than it gains, and ten times as much on a
+    machine under load.
+    """
+    before = torch.get_num_threads()
+    if work < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

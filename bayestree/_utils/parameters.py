@@ -41,7 +41,7 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
-from bayestree._utils.errors import MAX_INTEGER
+from bayestree._utils.wording import MAX_INTEGER
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes

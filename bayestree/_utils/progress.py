@@ -58,7 +58,7 @@ class Monitor(Protocol):
         """Called before a loop of ``total`` steps.
 
         ``parts`` is all state that the loop changes and later steps need, except torch's
-        generator (see ``bayestree._utils.state``); None for a loop that cannot be resumed.
+        generator (see ``bayestree.runs.checkpoints``); None for a loop that cannot be resumed.
         """
 
 

@@ -1,10 +1,42 @@
-"""What users read: names on one line, numbers with their nouns, nearest names, and warnings."""
+"""What users read: errors and warnings, names, numbers with their nouns, and half-spaces."""
 
 import difflib
+import math
 import sys
 import unicodedata
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bayestree._utils.arrays import FloatArray
+
+MAX_INTEGER = 2**31 - 1  # larger integers are refused: libraries count in 32 bits
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message is one line and names the remedy."""
+
+
+class CellError(InputError):
+    """A value in a table that cannot be used.
+
+    ``before`` and ``after`` are the message around the location of the value; ``row`` counts from
+    0; ``missing`` is true for a missing value.
+    """
+
+    def __init__(
+        self, before: str, row: int, after: str, *, column: str, missing: bool = False
+    ) -> None:
+        self.before, self.row, self.after = before, row, after
+        self.column, self.missing = column, missing
+        super().__init__(self.located_at(f"row {row + 1}"))
+
+    def located_at(self, place: str) -> str:
+        """Return the message with another name for the row, such as its line in a file."""
+        return f"{self.before} {place}{self.after}"
+
 
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
@@ -62,3 +94,89 @@ def warn(message: str, category: type[Warning]) -> None:
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in INTERNAL:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def inequality(
+    normal: "FloatArray",
+    strength: "FloatArray",
+    names: Sequence[str],
+    *,
+    max_features: int | None = 4,
+    decimals: int | None = 3,
+    separator: str = " ",
+) -> tuple[str, int]:
+    """Return the left side and relation of normal . x <= limit, divided by the first coefficient.
+
+    For example ``"age - 4 height + … 2 more >="``, with the number of the first feature, by whose
+    coefficient the limit must be divided as well. Terms are in decreasing order of ``strength``,
+    the coefficients per unit of each feature. ``decimals`` is the number of significant digits;
+    None writes the full double precision.
+    """
+    order = _by_strength(strength)
+    first = order[0]
+    lead = normal[first]
+    terms = [names[first]]
+    terms += [signed(normal[j] / lead, decimals, names[j]) for j in order[1:max_features]]
+    text = separator.join([*terms, *_hidden(order, max_features)])
+    return f"{text} {'<=' if lead > 0 else '>='}", first
+
+
+def weighted_sum(
+    normal: "FloatArray",
+    strength: "FloatArray",
+    names: Sequence[str],
+    *,
+    max_features: int | None = None,
+    decimals: int | None = None,
+) -> str:
+    """Return normal . x in words, such as ``"2 age - 0.5 height + … 1 more"``; empty if it is 0."""
+    order = _by_strength(strength)
+    terms = [signed(normal[j], decimals, names[j]) for j in order[:max_features]]
+    return leading(" ".join([*terms, *_hidden(order, max_features)]))
+
+
+def signed(value: float, decimals: int | None, name: str = "") -> str:
+    """Return a signed term of a sum, such as ``"- 4 height"``."""
+    return f"{'-' if value < 0 else '+'} {plain(abs(value), decimals)} {name}".rstrip()
+
+
+def leading(terms: str) -> str:
+    """Return a sum of signed terms without a leading plus or a space after a leading minus."""
+    return f"-{terms[2:]}" if terms.startswith("- ") else terms.removeprefix("+ ")
+
+
+def _by_strength(strength: "FloatArray") -> list[int]:
+    """Return the features with a coefficient, the strongest first."""
+    sizes = abs(strength).tolist()
+    return sorted((j for j, size in enumerate(sizes) if size), key=lambda j: -sizes[j])
+
+
+def _hidden(order: list[int], max_features: int | None) -> list[str]:
+    hidden = len(order) - len(order[:max_features])
+    return [f"+ … {hidden} more"] if hidden else []
+
+
+def plain(value: float, decimals: int | None) -> str:
+    """Return a number to some significant digits, or in full; an exponent only if far from 1."""
+    short = repr(float(value)) if decimals is None else f"{value:.{decimals}g}"
+    if 1e-6 <= abs(value) < 1e7 or value == 0:
+        return f"{Decimal(repr(float(short))):f}".removesuffix(".0")
+    return short
+
+
+def limit(value: float, spread: float, decimals: int | None = 3) -> str:
+    """Return a limit to some significant digits of the spread of its feature, or in full."""
+    if decimals is None:
+        return plain(value, None)
+    places = decimals - 1 - math.floor(math.log10(spread))
+    if not math.isfinite(value) or not abs(places) <= 12:
+        return f"{value:.{decimals}g}"
+    return f"{round(value, places):z.{max(places, 0)}f}"  # "0.00", not "-0.00"
+
+
+def in_words(value: object, digits: int) -> str:
+    """Return a value of a column: a number to some digits, text or a date as is, or "missing"."""
+    text = str(value).removesuffix(" 00:00:00")
+    if text in ("None", "nan", "NaT") and not isinstance(value, str):
+        return "missing"
+    return plain(value, digits) if isinstance(value, float) else one_line(text)

@@ -1,5 +1,76 @@
-"""The command line `bayestree`; torch is imported only when it is needed."""
+"""The command line `bayestree`. Every verb calls public functions."""
 
-from bayestree.cli._app import app, main
+import io
+import sys
+import traceback
+from typing import Annotated
 
-__all__ = ["app", "main"]
+import typer
+
+from bayestree import __version__
+from bayestree.cli.cards import cards
+from bayestree.cli.output import Verbs
+from bayestree.cli.predict import explain, export, predict
+from bayestree.cli.results import compare, diagnose, report, summary
+from bayestree.cli.run import fit, run, sweep
+
+INTERNAL_ERROR = 70  # exit code (EX_SOFTWARE)
+EXAMPLES = """
+Examples:
+
+    bayestree fit iris.csv --target species --out iris-tree
+
+    bayestree predict iris-tree new.csv --out predictions.csv
+
+    bayestree run tumours.toml
+
+    bayestree run tumours.toml --resume
+
+    bayestree diagnose results/tumours && bayestree summary results/tumours
+
+    bayestree fit iris.csv --target species --tree tao --set max_depth=3 --out iris-tao
+
+Exit codes: 0 success; 1 negative result (not converged, or a point of a sweep failed); 2 unusable
+input, with one line that names the remedy; 70 internal error; 130 interrupted; 141 broken pipe.
+"""
+
+app = typer.Typer(
+    name="bayestree",
+    cls=Verbs,
+    help="Bayesian decision trees whose splits are convex polytopes, and oblique trees as their "
+    "special cases.\n" + EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # code pages may lack box-drawing characters
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        app()
+    except Exception:
+        traceback.print_exc()
+        sys.exit(INTERNAL_ERROR)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"bayestree {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for verb in (run, fit, predict, explain, summary, diagnose, report, compare, export, sweep):
+    app.command()(verb)
+app.add_typer(cards, name="cards")

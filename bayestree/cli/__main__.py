@@ -1,5 +1,5 @@
 """`python -m bayestree.cli`."""
 
-from bayestree.cli._app import main
+from bayestree.cli import main
 
 main()

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bayestree.cli.errors import clear_errors
 from bayestree.cli.options import Force, Json, card_names, tree_names
-from bayestree.cli.output import check_output, print_json
+from bayestree.cli.output import check_output, clear_errors, print_json
 from bayestree.runs.configuration import TaskName
 
 if TYPE_CHECKING:

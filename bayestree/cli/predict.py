@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bayestree._utils.errors import InputError
-from bayestree.cli.errors import clear_errors
+from bayestree._utils.wording import InputError
 from bayestree.cli.options import Force, Json
-from bayestree.cli.output import check_output, print_json, records
+from bayestree.cli.output import check_output, clear_errors, print_json, records
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
@@ -36,7 +35,7 @@ def predict(
     with clear_errors():
         check_output(out, force=force, data=data)
         from bayestree.runs.outputs import format_scores
-        from bayestree.runs.predict import predict_file
+        from bayestree.runs.results import predict_file
 
         n_rows, remarks, scores, n_seen = predict_file(folder, data, out)
         for remark in remarks:
@@ -116,7 +115,7 @@ def explain(
     with clear_errors():
         if plot is not None:
             check_output(plot, PICTURES, force=force, option="--plot ")
-        from bayestree.runs.predict import explain_row
+        from bayestree.runs.results import explain_row
 
         found = explain_row(folder, row, features=feature or (), target=target)
         if plot is not None:

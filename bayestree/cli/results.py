@@ -1,20 +1,35 @@
-"""`bayestree diagnose`, `compare` and `report`."""
+"""`bayestree diagnose`, `compare`, `report` and `summary`."""
 
+import json
+import math
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayestree._utils.errors import InputError
-from bayestree.cli.errors import clear_errors
+from bayestree._utils.wording import InputError, counted, one_line
 from bayestree.cli.options import FolderArgument, Force, Json, TableOut
-from bayestree.cli.output import PAGE, check_output, display, print_json, records, write_table
+from bayestree.cli.output import (
+    PAGE,
+    aligned,
+    check_output,
+    clear_errors,
+    display,
+    facet_columns,
+    print_json,
+    records,
+    score_lines,
+    write_table,
+)
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bayestree.runs.rows import RunRows
     from bayestree.runs.store import Run
-
 
 NOT_CONVERGED = 1  # exit code
 
@@ -176,3 +191,218 @@ def _rows(run: "Run") -> "RunRows":
         return run.rows()
     except InputError as error:
         raise InputError(f"{str(error).rstrip('.')}; or add --no-rows.") from error
+
+
+MAX_NODES = 60  # maximum number of printed nodes; --out writes all
+MAX_FEATURES = 3  # maximum number of printed features of a node
+WIDTH = 100  # characters per line below the table
+LEVEL = 0.9  # probability of the intervals, as in the table of the run
+TERMS, DIGITS = 4, 3  # shown of the facets of a node, as in tree.txt
+
+
+def summary(
+    folder: FolderArgument,
+    *,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Show the facets of one node: root, L, R, LL, ..."),
+    ] = None,
+    no_rows: Annotated[
+        bool,
+        typer.Option(
+            "--no-rows", help="Do not read the data; omit feature importance and split uncertainty."
+        ),
+    ] = False,
+    out: TableOut = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Summarise a run in a table of the nodes of its tree.
+
+    The table has, for each node, the number of training rows that reach it; the number of facets
+    of its polytope in the point estimate, in the posterior (median and 90 % interval) and in the
+    prior (mean); the share of rows whose side is uncertain; the most important features; and the
+    split of the point estimate, of several facets the one nearest to the mean of the data. Lines
+    below the table explain these columns and name the rows they were measured on. With --node the
+    facets of one node are shown: those of the point estimate, and those of the posterior, each with
+    its probability and the interval of its limit.
+
+    For example:
+
+        bayestree summary results/tumours
+
+        bayestree summary results/tumours --node root
+    """
+    with clear_errors():
+        if out is not None:
+            check_output(out, force=force)
+        from bayestree.runs.store import open_run
+
+        run = open_run(folder)
+        run.columns.check_single("summary")
+        if node is None:
+            table = _nodes(run, rows=not no_rows)
+            name, text = "nodes", "\n".join([*_head(run), *_printed(table)])
+        else:
+            facets = _facets(run, node)
+            point = _point_facets(run, node)
+            table, name = facets.to_frame(), "facets"
+            table.insert(0, "inside is", facets.inequalities())
+            text = "\n".join([_rule(point), *point, "", "Posterior", str(facets)])
+        if out is not None:
+            shown = table.reset_index()
+            if out.suffix == ".csv" and "features" in shown:  # names may contain commas
+                shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
+            write_table(shown, out)
+        if as_json:
+            other: dict[Any, Any] = {"point_estimate": point} if node else dict(table.attrs)
+            print_json(
+                {
+                    "folder": str(run.folder),
+                    "title": run.file.title,
+                    "question": run.file.question,
+                    "metrics": run.metrics,
+                    "warnings": run.manifest.get("warnings", []),
+                    name: records(table),
+                    **other,
+                }
+            )
+        else:
+            print(text)
+
+
+def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
+    """Return the table; if the rows have changed, without the columns that need them."""
+    from bayestree.runs.results import summary as table_of
+
+    if not rows:
+        return table_of(run, rows=False)
+    _ = run.estimator  # a missing model is an error of its own
+    try:
+        return table_of(run)
+    except (InputError, OSError) as error:
+        typer.echo(
+            f"warning: feature importance and split uncertainty are not shown: {error}", err=True
+        )
+        return table_of(run, rows=False)
+
+
+def _facets(run: "Run", node: str) -> Any:
+    from bayestree.protocols import has_draws
+
+    estimator = run.estimator
+    if not (has_draws(estimator) and hasattr(estimator, "facets")):
+        raise InputError(
+            "--node shows the posterior of the facets of a node, but this run has no posterior; "
+            f"show its splits with `bayestree export {run.folder}`."
+        )
+    try:
+        return estimator.facets(node, level=LEVEL)
+    except ValueError as error:
+        raise InputError(f"--node: {error}") from error
+
+
+def _point_facets(run: "Run", node: str) -> list[str]:
+    """Return the facets of a node in the point estimate, in words."""
+    from bayestree.description import TreeDescription
+
+    tree = run.estimator.tree_
+    number = list(tree.topology.node_labels).index(node)
+    return [str(facet) for facet in TreeDescription(tree, TERMS, DIGITS).half_spaces(number)]
+
+
+def _rule(facets: list[str]) -> str:
+    """Return how the facets of a node decide."""
+    from bayestree.description import POLYTOPE_RULE
+
+    if len(facets) == 1:
+        return "Point estimate: a row goes left if"
+    return textwrap.fill(f"Point estimate: {len(facets)} facets. {POLYTOPE_RULE}", WIDTH)
+
+
+def _head(run: "Run") -> Iterator[str]:
+    """Title, question, size and scores of a run."""
+    from bayestree.description import words_of_mode
+
+    metrics = run.metrics
+    yield from (one_line(line) for line in (run.file.title, run.file.question) if line)
+    kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
+    yield (
+        f"{kind} {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
+        f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
+    )
+    if words := words_of_mode(run.estimator):
+        yield f"the tree is {words}"
+    yield from score_lines(metrics)
+    yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
+    yield ""
+
+
+def _printed(table: "pd.DataFrame") -> Iterator[str]:
+    """Yield the table as lines, with rounded numbers."""
+    if table.empty:
+        yield "a tree without a split"
+        return
+    shown = table.iloc[:MAX_NODES]
+    columns: dict[str, list[str]] = {}
+    for level, name in enumerate(shown.index.names):
+        columns[str(name)] = [str(key) for key in shown.index.get_level_values(level)]
+    columns["rows"] = [f"{round(rows, 1):,.10g}" for rows in shown["rows"]]
+    has_posterior = "facets_low" in shown
+    if has_posterior or ("facets" in shown and (table["facets"] > 1).any()):
+        columns |= facet_columns(shown)
+    if "prior_mean" in shown:
+        columns["prior"] = [f"{mean:.1f}" for mean in shown["prior_mean"]]
+    if "unsure" in shown:
+        columns["unsure"] = [_percent(share) for share in shown["unsure"]]
+    if "features" in shown:
+        columns["features"] = [_first(names) for names in shown["features"]]
+    columns["split (point estimate)"] = [str(split) for split in shown["split"]]
+    yield from aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
+    if len(table) > len(shown):
+        yield f"… {len(table) - len(shown)} more nodes: write all with --out nodes.csv"
+    several = "facets_point" in table and bool((table["facets_point"] > 1).any())
+    yield from _legend(columns, table.attrs, polytopes=several)
+
+
+def _legend(
+    columns: Collection[str], attrs: Mapping[Any, Any], *, polytopes: bool
+) -> Iterator[str]:
+    """Yield the explanation of the columns and of the rows they were measured on."""
+    from bayestree.description import POLYTOPE_RULE
+    from bayestree.report.rows import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
+
+    lines = []
+    if "posterior" in columns:
+        lines.append(
+            "Point estimate and posterior: number of facets in the tree of tree.txt, and the "
+            f"posterior median of the number of {attrs['counted']}, with its 90 % interval."
+        )
+    if "unsure" in columns:
+        lines.append(
+            f"Unsure: share of the {attrs.get('asked', '')} at the node whose side is uncertain. "
+            f"{UNCERTAIN_DEFINITION}"
+        )
+    if "features" in columns:
+        lines.append(
+            "Features: columns that account for 90 % of the importance, the most important first, "
+            f"measured on {attrs.get('asked', '')}. {IMPORTANCE_DEFINITION}"
+        )
+    if polytopes:
+        lines.append(f"Split: the facet nearest to the mean of the data. {POLYTOPE_RULE}")
+    if lines:
+        yield ""
+    for sentence in lines:
+        yield from textwrap.wrap(sentence, WIDTH)
+
+
+def _percent(share: float) -> str:
+    """Return a share; a dash if no row reaches the node."""
+    return "\N{EN DASH}" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first few names, and the number of others."""
+    shown = " \N{MIDDLE DOT} ".join(map(one_line, names[:MAX_FEATURES]))
+    hidden = len(names) - MAX_FEATURES
+    return shown if hidden <= 0 else f"{shown} + {hidden} more"

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayestree._utils.errors import InputError
-from bayestree.cli.errors import clear_errors
+from bayestree._utils.wording import InputError
 from bayestree.cli.options import (
     ForceRun,
     Json,
@@ -19,7 +18,14 @@ from bayestree.cli.options import (
     settings_of,
     tree_names,
 )
-from bayestree.cli.output import command_line, display, print_json, resume_hint, run_and_print
+from bayestree.cli.output import (
+    clear_errors,
+    command_line,
+    display,
+    print_json,
+    resume_hint,
+    run_and_print,
+)
 from bayestree.estimators.registry import TREES
 from bayestree.runs.configuration import Task
 
@@ -170,7 +176,7 @@ def run(
         bayestree run tumours.toml --resume
     """
     with clear_errors(interrupted=resume_hint(force=force)):
-        from bayestree.runs.cluster import spread
+        from bayestree.runs.runner import spread
         from bayestree.runs.schema import read_run
 
         sets = list(settings or [])
@@ -231,8 +237,8 @@ def sweep(
         bayestree sweep depths.toml --scheduler tcp://10.0.0.1:8786
     """
     with clear_errors(interrupted=RESUME_HINT):
-        from bayestree.runs.sweep import read_sweep
         from bayestree.runs.sweep import sweep as run_sweep
+        from bayestree.runs.sweep_file import read_sweep
 
         if jobs == 0:
             raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
@@ -250,7 +256,7 @@ def sweep(
 
 
 def _print_sweep(found: "Sweep", *, as_json: bool) -> None:
-    from bayestree.runs.sweep.results import TABLE
+    from bayestree.runs.sweep import TABLE
 
     table = found.folder / TABLE
     if as_json:

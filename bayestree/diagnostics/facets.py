@@ -15,8 +15,7 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.inequality import inequality, limit
-from bayestree._utils.wording import one_line
+from bayestree._utils.wording import inequality, limit, one_line
 from bayestree.diagnostics.draws import (
     MAX_NAMES,
     SHARE,

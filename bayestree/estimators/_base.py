@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import inference
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
-from bayestree._utils.threads import threads_for
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._estimator import REMEDY, Estimator
 from bayestree.fitted import explanations

@@ -32,7 +32,7 @@ from bayestree.inference import Units
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
-from bayestree.tables.invalid import quote_columns
+from bayestree.tables.columns import quote_columns
 
 MAX_LEAVES = 60  # of the largest tree that a notebook shows
 NO_UNITS = Units(np.zeros(0), np.ones(0))  # before the features are measured

@@ -10,10 +10,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of, takes
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
-from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
 from bayestree.estimators._estimator import Estimator

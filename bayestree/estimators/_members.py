@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.parallel import Call, in_order
+from bayestree._utils.parallel import Call, in_order, threads_for
 from bayestree._utils.progress import Track, Verbose, fitting
-from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted.checks import UnconvergedWarning

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
-from bayestree._utils.threads import threads_for
 from bayestree.estimators._estimator import at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.scaling import with_unused_columns

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree._utils.inequality import plain
-from bayestree._utils.wording import nearest_match
+from bayestree._utils.wording import nearest_match, plain
 from bayestree.explain.branch_and_bound import NearestRow, Outcome, nearest_of, nearest_row
 from bayestree.explain.moves import Features, Movable, Moves, Number, Values, movable_columns
 from bayestree.tables import Encoding

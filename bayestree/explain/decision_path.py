@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray, softplus
-from bayestree._utils.inequality import in_words, plain, signed
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, in_words, plain, signed
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.routed_tree import RoutedTree

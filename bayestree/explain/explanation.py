@@ -11,8 +11,7 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.inequality import in_words, plain
-from bayestree._utils.wording import counted, one_line
+from bayestree._utils.wording import counted, in_words, one_line, plain
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.explain.counterfactual import Counterfactual, Expect, counterfactual, label_of

@@ -5,8 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._utils.inequality import leading, limit, plain, signed, weighted_sum
-from bayestree._utils.wording import quantity
+from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
 from bayestree.description import TreeDescription, Visit, check_limits, point_estimate_note
 from bayestree.export._visitor import Visitor
 from bayestree.protocols import tree_of

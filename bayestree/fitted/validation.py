@@ -28,9 +28,8 @@ from bayestree.tables import (
     UnusedColumnsWarning,
     target_columns,
 )
-from bayestree.tables.columns import codes_by_column
+from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
 from bayestree.tables.files import as_pandas
-from bayestree.tables.invalid import abbreviate, check_finite
 
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:

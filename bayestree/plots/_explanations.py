@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.inequality import in_words
+from bayestree._utils.wording import in_words
 from bayestree.plots import _style
 
 PANEL = _style.Size(3.2, 2.3, above=0.1)

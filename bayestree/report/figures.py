@@ -23,8 +23,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bayestree import plots
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.inequality import in_words
-from bayestree._utils.wording import counted, isolated
+from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.description import TreeDescription
 from bayestree.plots._node_panels import SIGNED
 from bayestree.plots._polytope_size import RARE, draw_sizes

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.errors import InputError
+from bayestree._utils.wording import InputError
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
 from bayestree.protocols import Mode, has_draws, has_evidence, modes_of

@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from bayestree._utils.errors import MAX_INTEGER, InputError
+from bayestree._utils.wording import MAX_INTEGER, InputError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,12 +9,11 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike
 
-from bayestree._utils.errors import InputError
 from bayestree._utils.parameters import parameters_of
-from bayestree._utils.wording import nearest_match
+from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
-from bayestree.runs.cards import FOLDERS, Card, find_any, find_card
+from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     DataTable,
     Head,
@@ -35,7 +34,6 @@ from bayestree.runs.settings import (
     find_key,
     tree_parameters,
 )
-from bayestree.runs.toml import read_pair, read_toml
 
 DEFAULT_TREE = "cpt"
 

@@ -23,9 +23,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bayestree import estimators
-from bayestree._utils.errors import InputError
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
-from bayestree._utils.wording import nearest_match
+from bayestree._utils.wording import InputError, nearest_match
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated

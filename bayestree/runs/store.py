@@ -26,7 +26,7 @@ from bayestree.estimators.files import load
 from bayestree.runs.rows import RunRows, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, numbers
-from bayestree.tables.invalid import quote_columns
+from bayestree.tables.columns import quote_columns
 from bayestree.tables.kinds import Ignored
 
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"

@@ -1,9 +1,9 @@
 """Tables in files: how they are read, checked, and turned into features and a target."""
 
-from bayestree._utils.errors import InputError
-from bayestree.tables.chunks import Table, open_table
+from bayestree._utils.wording import InputError
 from bayestree.tables.columns import (
     Kind,
+    check_complete,
     is_text,
     kind_of,
     numbers,
@@ -12,8 +12,7 @@ from bayestree.tables.columns import (
     read_weights,
 )
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
-from bayestree.tables.files import located
-from bayestree.tables.invalid import check_complete
+from bayestree.tables.files import Table, located, open_table
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
 from bayestree.tables.survey import DoubtfulColumnsWarning, Survey, UnusedColumnsWarning

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.errors import CellError, InputError
+from bayestree._utils.wording import CellError, InputError
 
 UNIT: Final = "datetime64[us]"  # for the years 1 to 9999, which nanoseconds cannot count
 FEW = 20  # this many different dates or numbers may still be categories

@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.errors import InputError
-from bayestree._utils.wording import nearest_match, warn
-from bayestree.tables.columns import Codes, without_codes
+from bayestree._utils.wording import InputError, nearest_match, warn
+from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
 from bayestree.tables.files import as_pandas
-from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
 from bayestree.tables.kinds import (
     KINDS,
     Categories,

@@ -13,10 +13,17 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.errors import CellError
-from bayestree.tables.columns import PLAIN, Codes, read_numbers, text_of
+from bayestree._utils.wording import CellError
+from bayestree.tables.columns import (
+    PLAIN,
+    Codes,
+    abbreviate,
+    check_complete,
+    check_finite,
+    read_numbers,
+    text_of,
+)
 from bayestree.tables.dates import REMEDY, Clocks
-from bayestree.tables.invalid import abbreviate, check_complete, check_finite
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")

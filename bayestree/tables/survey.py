@@ -10,8 +10,16 @@ import pandas as pd
 from pandas.util import hash_pandas_object
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.tables.columns import Codes, Kind, Texts, kind_of, text_of, without_codes
-from bayestree.tables.invalid import UNNAMED, InvalidValues
+from bayestree.tables.columns import (
+    UNNAMED,
+    Codes,
+    InvalidValues,
+    Kind,
+    Texts,
+    kind_of,
+    text_of,
+    without_codes,
+)
 
 FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value

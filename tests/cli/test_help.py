@@ -6,7 +6,6 @@ import sys
 
 import bayestree
 from bayestree import cli
-from bayestree.cli import _app
 from tests.cli.command import run
 
 
@@ -33,7 +32,7 @@ class TestHelp:
 def test_a_terminal_that_lacks_a_character_shows_another(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    monkeypatch.setattr(_app, "app", lambda: sys.stdout.write("├─ L: leaf"))
+    monkeypatch.setattr(cli, "app", lambda: sys.stdout.write("├─ L: leaf"))
     cli.main()
     sys.stdout.flush()
     assert raw.getvalue().split() == [b"??", b"L:", b"leaf"]

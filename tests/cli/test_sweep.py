@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.command import done, files_in, refused, run
-from tests.runs.sweep.cases import RUN, SWEEP, written
+from tests.runs.sweep_cases import RUN, SWEEP, written
 
 
 @pytest.fixture

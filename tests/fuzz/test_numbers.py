@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayestree._utils.errors import MAX_INTEGER
+from bayestree._utils.wording import MAX_INTEGER
 from bayestree.estimators.registry import TREES
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import tree_parameters

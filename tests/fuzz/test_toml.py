@@ -13,7 +13,7 @@ from bayestree.estimators.registry import tasks_of
 from bayestree.runs.cards import cards, find_card
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.settings import keys_of, trees_by_parameter
-from bayestree.runs.sweep.file import read_sweep
+from bayestree.runs.sweep_file import read_sweep
 from bayestree.tables import InputError
 from tests.fuzz.strategies import changed, fuzzed, scalars, values
 

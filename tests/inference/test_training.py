@@ -5,8 +5,8 @@ import sys
 
 import torch
 
-from bayestree._utils.state import capture, from_bytes, restore, to_bytes
 from bayestree.inference.training import Adam
+from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes
 
 CURVATURE = torch.tensor([[1.0, 30.0], [0.1, 5.0]], dtype=torch.float64)
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from bayestree._utils.progress import Track, watching
-from bayestree._utils.state import from_bytes
 from bayestree.runs import checkpoints
-from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
+from bayestree.runs.checkpoints import Checkpoints, from_bytes, stopped_by_signals
 from bayestree.runs.display import Display
 from bayestree.runs.store import RunFolder
 from bayestree.tables import InputError

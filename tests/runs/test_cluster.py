@@ -13,12 +13,12 @@ import pytest
 
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndForestClassifier
-from bayestree.runs import cluster
-from bayestree.runs.cluster import spread
+from bayestree.runs import runner
+from bayestree.runs.runner import spread
 from bayestree.runs.sweep import sweep
 from bayestree.tables import InputError
 from tests.cli.command import done
-from tests.runs.sweep.cases import SWEEP, Heard, numbers, table, written
+from tests.runs.sweep_cases import SWEEP, Heard, numbers, table, written
 
 distributed = pytest.importorskip("distributed")
 
@@ -137,7 +137,7 @@ def test_a_run_is_the_same(dask_cluster, tmp_path):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    monkeypatch.setattr(runner, "TIMEOUT", 1)
     with pytest.raises(InputError, match="no Dask scheduler answers"), spread("tcp://127.0.0.1:1"):
         pass
 
@@ -154,7 +154,7 @@ def test_without_dask(monkeypatch):
 
 
 def test_workers_of_another_version(dask_cluster, monkeypatch):
-    monkeypatch.setattr(cluster, "__version__", "99.0")
+    monkeypatch.setattr(runner, "__version__", "99.0")
     words = f"has bayestree {bayestree.__version__}, but this machine has 99.0"
     with pytest.raises(InputError, match=re.escape(words)), spread(dask_cluster.address):
         pass
@@ -191,7 +191,7 @@ def test_a_killed_worker_loses_no_point_and_doubles_none(dask_cluster, tmp_path)
 
 
 def test_no_workers(dask_cluster, monkeypatch):
-    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    monkeypatch.setattr(runner, "TIMEOUT", 1)
     for process in dask_cluster.workers:
         if process.poll() is None:
             dask_cluster.kill(process)

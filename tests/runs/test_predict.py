@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayestree.runs.outputs import predictions, scored
-from bayestree.runs.predict import predict_file
+from bayestree.runs.results import predict_file
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
 from tests.runs.cases import run_file, table
@@ -21,7 +21,7 @@ def fitted(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("bayestree.tables.chunks.CELLS", 50)
+    monkeypatch.setattr("bayestree.tables.files.CELLS", 50)
 
 
 def new() -> pd.DataFrame:

@@ -11,9 +11,9 @@ import pytest
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.inference import Smc
 from bayestree.inference.splitters.searches import OC1
+from bayestree.runs.cards import read_toml
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.settings import tree_parameters
-from bayestree.runs.toml import read_toml
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from bayestree.runs.compare import compare
-from bayestree.runs.predict import explain_row, predict_file
-from bayestree.runs.results import diagnose
+from bayestree.runs.results import diagnose, explain_row, predict_file
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
 from tests.runs.cases import run_file, table

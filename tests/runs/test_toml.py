@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bayestree.cli.output import check_output
+from bayestree.runs.cards import MAX_BYTES, read_pair, read_toml
 from bayestree.runs.configuration import abbreviated, relative_path, resolve_path
-from bayestree.runs.toml import MAX_BYTES, read_pair, read_toml
 from bayestree.tables import InputError
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bayestree.runs.sweep import sweep
-from tests.runs.sweep.cases import SWEEP, numbers, written
+from tests.runs.sweep_cases import SWEEP, numbers, written
 
 KILLS = 10
 LARGE = SWEEP.replace("folds = 2", "folds = 4").replace("[1, 2]", "[1, 2, 3, 4]")

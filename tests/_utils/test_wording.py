@@ -1,4 +1,4 @@
-from bayestree._utils.inequality import limit
+from bayestree._utils.wording import limit
 
 
 def test_a_limit_that_rounds_to_zero_has_no_sign():

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from bayestree.runs.sweep import read_sweep
+from bayestree.runs.sweep_file import read_sweep
 
 RUN = """
 [data]

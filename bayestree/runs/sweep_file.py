@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 
-from bayestree._utils.errors import InputError
+from bayestree._utils.wording import InputError
 from bayestree._utils.write import write_whole
+from bayestree.runs.cards import read_toml
 from bayestree.runs.configuration import (
     MAX_COMBINATIONS,
     Metric,
@@ -25,7 +26,6 @@ from bayestree.runs.configuration import (
 )
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import CARD_KEYS, check_section, find_key, table_settings
-from bayestree.runs.toml import read_toml
 
 PATIENCE = 100  # duplicates drawn in a row, for each point, before the search stops
 #: Metrics of each task, the default first.

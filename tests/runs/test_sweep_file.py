@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bayestree.runs.configuration import MAX_COMBINATIONS, Range
-from bayestree.runs.sweep import SweepFile, read_sweep
-from bayestree.runs.sweep.file import grid, random
+from bayestree.runs.sweep_file import SweepFile, grid, random, read_sweep
 from bayestree.tables import InputError
-from tests.runs.sweep.cases import SWEEP, written
+from tests.runs.sweep_cases import SWEEP, written
 
 
 def refused(folder, text, **others):

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayestree._utils.state import capture, from_bytes, restore, to_bytes
 from bayestree.inference.training import Adam
+from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes
 
 DTYPES = st.sampled_from([np.bool_, np.int8, np.int64, np.uint32, np.float32, np.float64])
 LEAVES = (

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import tomli_w
 
-from bayestree.runs.sweep import read_sweep, sweep
+from bayestree.runs.sweep import sweep
+from bayestree.runs.sweep_file import read_sweep
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree.runs import sweep as driver
 from bayestree.runs.rows import read_rows
 from bayestree.runs.schema import read_run
-from bayestree.runs.sweep import driver, sweep
-from bayestree.runs.sweep.results import fit_and_score
+from bayestree.runs.sweep import fit_and_score, sweep
 from bayestree.tables import InputError
-from tests.runs.sweep.cases import RUN, SWEEP, Heard, numbers, written
+from tests.runs.sweep_cases import RUN, SWEEP, Heard, numbers, written
 
 
 def files_in(folder):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayestree.runs.rows import read_rows
-from bayestree.runs.sweep.results import (
+from bayestree.runs.sweep import (
     PointOutcome,
     SweepFolder,
     SweepPoint,
@@ -15,7 +15,7 @@ from bayestree.runs.sweep.results import (
     table_of,
 )
 from bayestree.tables import InputError
-from tests.runs.sweep.cases import RUN, SWEEP, table, written
+from tests.runs.sweep_cases import RUN, SWEEP, table, written
 
 
 def points_in(folder, **texts):
@@ -55,7 +55,7 @@ class TestKeys:
 
     def test_other_versions_give_other_numbers(self, tmp_path, monkeypatch):
         here = keys(tmp_path)
-        monkeypatch.setattr("bayestree.runs.sweep.results.versions", lambda: {"torch": "1.0"})
+        monkeypatch.setattr("bayestree.runs.sweep.versions", lambda: {"torch": "1.0"})
         assert not set(keys(tmp_path)) & set(here)
 
     def test_processes_of_the_estimator_are_of_no_account(self, tmp_path):
