@@ -1,7 +1,7 @@
 """Base class of the estimators of one tree: the fit, and the deterministic tree."""
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree import inference
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
-from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree.diagnostics.polytopes import Reach
+from bayestree.estimators._combinations import BASE, Rules, check_combinations
 from bayestree.estimators._estimator import REMEDY, Estimator
 from bayestree.fitted import explanations
 from bayestree.fitted.rows import FileRows, TrainingRows
@@ -77,6 +77,7 @@ class BaseTree(Estimator):
 
     _has_units = False  # whether the units of the features were given before the fit
     _refits_leaves = False  # whether leaves of a regression are refitted with a learned prior
+    _rules: ClassVar[Rules] = BASE
 
     # Fitting.
 
@@ -95,48 +96,6 @@ class BaseTree(Estimator):
     def _some_family(self) -> Leaf:
         """A family with the attributes of that in use, for any number of classes."""
         raise NotImplementedError
-
-    def _check_combination(self, model: SoftTree) -> None:
-        """Refuse invalid combinations of parameters before any work is done."""
-        try:
-            torch.zeros(1, device=self.device).item()  # "meta" makes tensors, but no numbers
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"device {self.device!r} cannot be used here: {reason}") from error
-        if self._continues():
-            self._check_same_split(model)
-        self._check_family(model.leaf)
-
-    def _check_family(self, family: Leaf) -> None:
-        """Refuse parameters that do not suit the family of leaves."""
-        n_used = int(self._used.sum())
-        if family.most_features is not None and n_used > family.most_features:
-            raise ParameterError(
-                f"leaf={self.leaf!r} is for at most {family.most_features} features that vary, got "
-                f"{n_used}: its cost grows with the square of their number. Select features, or "
-                "set leaf='constant'."
-            )
-        if family.needs_double and self.dtype == "float32":
-            raise ParameterError(
-                f"leaf={self.leaf!r} needs double precision, because its sums of squares "
-                "cancel; set dtype='auto' or 'float64', got 'float32'."
-            )
-        if not family.averages and (self.refine == "tao" or self.mode_tree == "distilled"):
-            name = "refine='tao'" if self.refine == "tao" else "mode_tree='distilled'"
-            raise ParameterError(
-                f"leaf={self.leaf!r} cannot be combined with {name}, which fits leaves of means; "
-                "leave this parameter at its default."
-            )
-
-    def _check_same_split(self, model: SoftTree) -> None:
-        """Refuse parameters that give the splits another form than that of the fitted ones."""
-        fitted = self.posterior_.model.split
-        dropped = self.posterior_.settings.get("drop_idle", False)  # by the fit itself
-        if model.split != fitted and not dropped:
-            raise ValueError(
-                f"warm_start=True continues from {fitted!r} splits, but the parameters ask for "
-                f"{model.split!r}: change n_experts or split back, or {REMEDY}."
-            )
 
     def _limits(self) -> GrowthLimits:
         return GrowthLimits(
@@ -179,7 +138,7 @@ class BaseTree(Estimator):
     def _prepare(self, rows: TrainingRows, leaf: Leaf) -> Prepared:
         """Check the parameters, and scale the rows of positive weight."""
         model = self._model(leaf)
-        self._check_combination(model)
+        check_combinations(self, model)
         rows = rows.counted()
         center, scale = units(rows.X, rows.weights, self._unit_rule())
         if not (self._continues() or self._has_units):

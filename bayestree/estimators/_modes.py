@@ -14,14 +14,15 @@ import torch
 from sklearn.utils import check_random_state
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.parameters import Count, Inference, ParameterError, declare
+from bayestree._utils.parameters import Count, Inference, declare
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
+from bayestree.estimators._combinations import scores_unseen_rows
 from bayestree.estimators._distil import distil, mean_predictions
 from bayestree.estimators._members import fit_members, member_of
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.inference import Data, Svi, pointwise
+from bayestree.inference import Data, pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
@@ -67,35 +68,6 @@ class Modes:
             "as many as the medoid)."
         ),
     ] = "medoid"
-
-
-def check_modes(estimator: Any) -> None:
-    """Refuse combinations of parameters that the number of modes excludes."""
-    given, number = estimator.n_modes, estimator._number()
-    if given is not None and estimator._continues() and len(estimator.fitted_.trees) != given:
-        n_fitted = len(estimator.fitted_.trees)
-        raise ParameterError(
-            f"warm_start=True continues from {n_fitted} fitted modes: set "
-            f"n_modes={n_fitted}, or warm_start=False to fit new trees."
-        )
-    if number == 1:
-        if estimator.mode_tree == "distilled":
-            raise ParameterError(
-                "mode_tree='distilled' fits a tree to the predictions of several modes, got "
-                f"n_modes={given}: set n_modes to 2 or more, or mode_tree='medoid'."
-            )
-        return
-    if estimator.mode_weights == "elbo" and not isinstance(estimator._stages()[-1], Svi):
-        raise ParameterError(
-            f"mode_weights='elbo' needs inference='svi', got {estimator.inference!r}; use "
-            "mode_weights='equal' or 'stacking'."
-        )
-    if estimator.mode_weights == "stacking" and not _stacks(estimator):
-        raise ParameterError(
-            f"mode_weights='stacking' needs several draws or held-out rows, and "
-            f"inference={estimator.inference!r} is a point estimate: use mode_weights='equal', or "
-            "hold rows out by validation_fraction."
-        )
 
 
 def fit_modes(estimator: Any, rows: TrainingRows, leaf: Leaf) -> Mixture:
@@ -169,10 +141,7 @@ def _distilled(
 
 def _stacks(estimator: Any) -> bool:
     """Whether the modes can be scored on rows that they have not seen."""
-    one = estimator._stages()[-1].draws in (None, (1, 1))
-    return estimator.mode_weights in ("auto", "stacking") and bool(
-        estimator.validation_fraction or not one
-    )
+    return estimator.mode_weights in ("auto", "stacking") and scores_unseen_rows(estimator)
 
 
 def _weigh(estimator: Any, trees: Sequence[FittedTree], scored: Data) -> FloatArray:

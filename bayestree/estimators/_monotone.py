@@ -11,7 +11,6 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Model, ParameterError, declare
 from bayestree.inference import Data, Posterior
 from bayestree.inference.training import leaf_sums
-from bayestree.models import SoftTree
 from bayestree.models.monotone import isotonic, larger_side, leaf_order
 from bayestree.tables import Encoding
 from bayestree.tables.kinds import Numbers, Ordered
@@ -60,31 +59,6 @@ def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
         for feature in features[: len(column.labels)]:
             found[feature] = int(direction)
     return tuple(found) if any(found) else ()
-
-
-def check_monotone(estimator: Any, model: SoftTree) -> None:
-    """Refuse what does not keep the predictions monotone."""
-    if estimator._continues() and model.monotone != estimator.posterior_.model.monotone:
-        raise ParameterError(
-            "warm_start=True continues a tree that was fitted with another monotonic_cst: "
-            "restore it, or set warm_start=False to fit a new tree."
-        )
-    if not model.monotone:
-        return
-    if model.leaf.level_site is None:
-        raise ParameterError(
-            "monotonic_cst needs two classes, or one output and leaf='constant' or "
-            f"'poisson', got leaves {model.leaf!r}; leave it at None."
-        )
-    others = {
-        "refine='tao'": estimator.refine,
-        "mode_tree='distilled'": estimator.mode_tree != "medoid",
-    }
-    for name in (name for name, given in others.items() if given):
-        raise ParameterError(
-            f"monotonic_cst cannot be combined with {name}, which does not keep predictions "
-            "monotone; leave one of them at its default."
-        )
 
 
 def ordered_tree(tree: Tree, directions: tuple[int, ...]) -> Tree:

@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.parameters import ParameterError, check_parameters
+from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.scores import count_scores, squared_scores
+from bayestree.estimators._combinations import NUMERIC
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted import explanations, predictions
 from bayestree.fitted.draws import sampled
@@ -30,6 +31,7 @@ class NumericRegressor(TreeRegressor):
     """
 
     inference: Any
+    _rules = NUMERIC
     _takes_outputs = False  # whether y may have several columns
     in_interval = predictions.in_interval
 
@@ -229,21 +231,6 @@ class NumericRegressor(TreeRegressor):
 
     def _family_of(self, y: FloatArray) -> Leaf:
         return Outputs((Gaussian(),) * y.shape[1]) if y.ndim == 2 else super()._family_of(y)
-
-    def _check_family(self, family: Leaf) -> None:
-        super()._check_family(family)
-        if family.n_outputs == 1:
-            return
-        wrong = {
-            "refine='tao'": self.refine == "tao",
-            "mode_tree='distilled'": self.mode_tree == "distilled",
-            f"inference={self.inference!r}": self._stages()[-1].samples_topology,
-        }
-        for name in (name for name, given in wrong.items() if given):
-            raise ParameterError(
-                f"y with several columns cannot be combined with {name}, which is for one output; "
-                "fit a regressor for each column, or leave the parameter at its default."
-            )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -15,6 +15,7 @@ from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
+from bayestree.estimators._combinations import STAGED
 from bayestree.fitted import checks, diagnostics, draws
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
@@ -44,6 +45,7 @@ class StagedTree(BaseTree):
     extend: bool = False
     prediction: Prediction = "auto"
     validation_fraction: float = 0.0
+    _rules = STAGED
     _split_seed: int | None = None  # of the held-out rows, which all modes share
 
     to_arviz = draws.to_arviz
@@ -118,11 +120,6 @@ class StagedTree(BaseTree):
 
     def _weights_are_counts(self) -> bool:
         return True
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        for stage in self._stages():
-            stage.check(model)
 
     def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
         """The grown tree, from which the next stage starts."""

@@ -19,11 +19,12 @@ from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
+from bayestree.estimators._combinations import STREAMING, first_broken
 from bayestree.estimators._estimator import at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.scaling import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.inference import Data, Map, Posterior, Svi
+from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.harden import harden_sums
 from bayestree.inference.warm_start import Memory
 
@@ -33,42 +34,14 @@ Stream = Mapping[str, AnyArray]
 
 
 def _can_go_on(estimator: Any) -> bool:
+    """Return True, or raise AttributeError if the parameters need all rows at once."""
     try:
-        reason = _why_not(estimator)
+        reason = first_broken(STREAMING, estimator)
     except ParameterError:
         return True  # the fit explains it
     if reason:
         raise AttributeError(f"partial_fit {reason}.")
     return True
-
-
-def _why_not(estimator: Any) -> str:
-    """Why batches cannot be combined with these parameters, and the remedy; or empty."""
-    last = estimator._stages()[-1]
-    svi = isinstance(last, Svi)
-    reasons = {
-        "needs the same weights in all batches, got class_weight='balanced': give a dict": (
-            getattr(estimator, "class_weight", None) == "balanced"
-        ),
-        f"needs inference='map' or 'svi', got {estimator.inference!r}": (
-            not isinstance(last, Map | Svi)
-        ),
-        f"updates a single tree, got n_modes={estimator.n_modes}: set n_modes=1": (
-            estimator._number() > 1
-        ),
-        "updates the splits of the posterior: set refine=None and extend=False": (
-            estimator.refine is not None or estimator.extend
-        ),
-        "needs one of the package's own guides and kl_weight=1": (
-            svi and not (last.own_guide and last.kl_weight == 1.0)
-        ),
-        "cannot use search_facets, reset_idle or learn_prior, which need all rows at once: leave "
-        "them at False": svi and (last.search_facets or last.reset_idle or last.learn_prior),
-        "cannot keep predictions monotone: set monotonic_cst=None, or use fit": (
-            estimator.monotonic_cst is not None
-        ),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 @available_if(_can_go_on)

@@ -15,7 +15,6 @@ from bayestree._utils.parameters import (
     Count,
     Inference,
     Model,
-    ParameterError,
     Positive,
     Share,
     declare,
@@ -24,12 +23,12 @@ from bayestree._utils.parameters import (
 )
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._combinations import POLYTOPE, check_combinations
 from bayestree.estimators._images import check_image
 from bayestree.estimators._leaf_families import ClassName, NumericFamily
-from bayestree.estimators._modes import Modes, check_modes, fit_modes
+from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._monotone import (
     Monotone,
-    check_monotone,
     directions,
     ordered,
     ordered_tree,
@@ -220,6 +219,8 @@ class BasePolytopeTree(StagedTree):
         Smc: ("steepness",),
     }
 
+    _rules = POLYTOPE
+
     def _stages(self) -> list[Stage]:
         stages = super()._stages()
         final = float(self.steepness or self._default_steepness(stages))
@@ -239,54 +240,6 @@ class BasePolytopeTree(StagedTree):
             # Numbers that jump by more than their noise have far more evidence under steep splits.
             return 6.0
         return min(stage.default_steepness for stage in stages)
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        check_modes(self)
-        check_monotone(self, model)
-        if self.learn_prior and not any(isinstance(stage, Svi) for stage in self._stages()):
-            raise ValueError(
-                "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
-                f"{self.inference!r}: point estimates of parameters and of the scales of their "
-                "priors have no finite joint mode, and SMC starts from a fixed prior."
-            )
-        searches = any(isinstance(stage, Svi) and stage.search_facets for stage in self._stages())
-        fits = self.prior == "inverse-gamma" and self.steepness in (None, 1) and self.n_experts > 1
-        if searches and not fits:
-            raise ValueError(
-                "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of "
-                f"2 or more, got {self.prior!r}, {self.steepness} and {self.n_experts}."
-            )
-
-        if self._stages()[-1].samples_topology:
-            self._check_sampled_topology()
-
-    def _check_sampled_topology(self) -> None:
-        """Refuse what has no meaning, or no effect, where the draws have topologies of their own.
-
-        Several modes would be copies of one posterior, and limits would bind the grown tree alone.
-        """
-        held_out = "it does not use held-out rows; to judge the fit, split the rows before it"
-        limits = ("max_leaves", "min_rows", "min_leaf", "min_gain")
-        remedies = {
-            "warm_start": "every run starts from the prior",
-            "validation_fraction": held_out,
-            **dict.fromkeys(limits, "only max_depth limits the trees that it samples"),
-            **dict.fromkeys(
-                ("kl_weight", "search_facets"),
-                "it samples the posterior, without a variational fit",
-            ),
-        }
-        known = parameters_of(type(self))
-        found = {
-            f"{name}={getattr(self, name)!r}": remedy
-            for name, remedy in remedies.items()
-            if getattr(self, name) != known[name].default
-        }
-        if self._number() > 1:
-            found = {"n_modes above 1": "n_chains sets the number of its runs"} | found
-        for reason, remedy in found.items():
-            raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")
 
     def learned_prior(self) -> dict[str, list[float]]:
         """Hyperparameters that the fit learned, by parameter: a value for each of ``modes_``.
@@ -348,7 +301,7 @@ class BasePolytopeTree(StagedTree):
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         if self._number() == 1:
             return super()._fit(rows, leaf)
-        self._check_combination(self._model(leaf))
+        check_combinations(self, self._model(leaf))
         self.fitted_ = fit_modes(self, rows, leaf)
         self._scaling = self.fitted_.shown.scaling
         checks.warn_if_unconverged(self)

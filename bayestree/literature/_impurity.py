@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 import torch
 
 from bayestree import inference
-from bayestree._utils.parameters import Model, NonNegative, ParameterError, declare
+from bayestree._utils.parameters import Model, NonNegative, declare
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._combinations import Rule
 from bayestree.estimators._leaf_families import ShareLeaves
 from bayestree.estimators._parameters import Depth, Limits, ShownRun
 from bayestree.inference import Data, Posterior
@@ -73,17 +74,18 @@ class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
         ),
     ] = "entropy"
 
+    _rules = (
+        Rule(
+            "criterion and leaf",
+            lambda tree, model: model.leaf.regresses and tree.criterion != "entropy",
+            "criterion={tree.criterion!r} is for constant leaves, got leaf={tree.leaf!r}, whose "
+            "splits are compared by their likelihood; leave criterion at 'entropy', or set "
+            "leaf='constant'.",
+        ),
+    )
+
     def _impurity(self, leaf: Leaf) -> Criterion:
         return leaf.criterion if leaf.regresses else CRITERIA[self.criterion]
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        if model.leaf.regresses and self.criterion != "entropy":
-            raise ParameterError(
-                f"criterion={self.criterion!r} is for constant leaves, got leaf={self.leaf!r}, "
-                "whose splits are compared by their likelihood; leave criterion at 'entropy', or "
-                "set leaf='constant'."
-            )
 
 
 def cost_complexity(

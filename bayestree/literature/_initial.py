@@ -11,12 +11,13 @@ from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import KEPT_LEAF, BaseTree
+from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import Data, Posterior, grow
 from bayestree.inference.single_leaf import why_not_grown
 from bayestree.literature.bivariate import BivariateSplitter, LineSearch
-from bayestree.models import SoftTree, named
+from bayestree.models import named
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree
 
@@ -64,6 +65,21 @@ class InitialTree(RandomRun, Depth, BaseTree):
             "unit, such as pixels or indicators."
         ),
     ] = "standard"
+
+    _rules = (
+        Rule(
+            "init and max_depth",
+            lambda tree, _: tree.init == "random" and tree.max_depth > MAX_RANDOM_DEPTH,
+            "init='random' creates a complete tree: max_depth must be "
+            f"{MAX_RANDOM_DEPTH} or less, got {{tree.max_depth}}.",
+        ),
+        Rule(
+            "scaling and leaf",
+            lambda tree, model: model.leaf.regresses and tree.scaling == "none",
+            "scaling='none' leaves features as they are, but the priors of the slopes in the "
+            "leaves are for centred features of unit size; set scaling='standard'.",
+        ),
+    )
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling
@@ -136,16 +152,3 @@ class InitialTree(RandomRun, Depth, BaseTree):
         source, units = self._scaling.source, self._scaling.units
         scale = np.where(source < 0, 1.0, units.scale[source])
         return given.on_scaled(units.center, scale).with_columns(source)
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        if self.init == "random" and self.max_depth > MAX_RANDOM_DEPTH:
-            raise ValueError(
-                "init='random' creates a complete tree: "
-                f"max_depth must be {MAX_RANDOM_DEPTH} or less, got {self.max_depth}."
-            )
-        if model.leaf.regresses and self.scaling == "none":
-            raise ValueError(
-                "scaling='none' leaves features as they are, but the priors of the slopes in the "
-                "leaves are for centred features of unit size; set scaling='standard'."
-            )

@@ -14,7 +14,6 @@ from bayestree._utils.parameters import (
     Inference,
     Model,
     NonNegative,
-    ParameterError,
     Positive,
     Size,
     declare,
@@ -22,6 +21,7 @@ from bayestree._utils.parameters import (
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._combinations import Rule, Rules, complaint
 from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._images import check_image
 from bayestree.estimators._leaf_families import (
@@ -117,6 +117,22 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits, Depth):
     ] = "variance"
 
 
+def _needs_coefficients(tree: Any, _: Any) -> dict[str, Any] | None:
+    """Return the parameters for hyperplanes if the splits are networks, otherwise None."""
+    linear = {"l1": 0.0, "spatial": 0.0, "max_features": None, "patch_size": None}
+    given = {name: getattr(tree, name) for name in linear}
+    needed = given != linear or any(stage.linear_only for stage in tree._stages())
+    return given | {"inference": tree.inference} if needed and tree.split != "oblique" else None
+
+
+def _wrong_image(tree: Any, _: Any) -> str:
+    """Return why the rows are no images of the given shape; empty if they are, or need not be."""
+    if not tree.spatial and tree.image_shape is None:
+        return ""
+    setting = f"spatial={tree.spatial}"
+    return complaint(check_image, tree.image_shape, tree.n_features_in_, setting)
+
+
 @declare
 class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, StagedTree):
     """Grow and train an end-to-end tree; classifier and regressor add y."""
@@ -172,6 +188,38 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
         Em: ("refine_epochs",),
     }
 
+    _rules: ClassVar[Rules] = (
+        Rule(
+            "split and what needs coefficients",
+            _needs_coefficients,
+            "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
+            "because a network has no coefficients for features; got {found} with {tree.split!r}.",
+        ),
+        Rule("features of a split", lambda tree, _: complaint(tree._subsets), "{found}"),
+        Rule(
+            "features of a split and inference",
+            lambda tree, _: (
+                tree._subsets() is not None
+                and not all(stage.keeps_zeros for stage in tree._stages()[1:])
+            ),
+            "max_features and patch_size fix coefficients at 0, but posterior draws are never "
+            "exactly 0; use inference='em', or all features.",
+        ),
+        Rule(
+            "l1 and spatial",
+            lambda tree, _: tree.l1 and tree.spatial,
+            "l1 and spatial are two priors of the same coefficients, got {tree.l1} and "
+            "{tree.spatial}: leave one at 0.",
+        ),
+        Rule("image_shape", _wrong_image, "{found}"),
+        Rule(
+            "split and leaf",
+            lambda tree, model: model.leaf.regresses and tree.split != "oblique",
+            "leaf={tree.leaf!r} needs split='oblique'; use leaf='constant' with the network "
+            "{tree.split!r}.",
+        ),
+    )
+
     def _stages(self) -> list[Stage]:
         """Return the stages; EM continues from the steepness that was reached."""
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
@@ -192,36 +240,6 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
 
     def _weights_are_counts(self) -> bool:
         return self._stages()[-1].draws is not None
-
-    def _check_combination(self, model: SoftTree) -> None:
-        linear = {"l1": 0.0, "spatial": 0.0, "max_features": None, "patch_size": None}
-        given = {name: getattr(self, name) for name in linear}
-        stages = self._stages()
-        only = any(stage.linear_only for stage in stages)
-        if self.split != "oblique" and (only or given != linear):
-            raise ValueError(
-                "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
-                "because a network has no coefficients for features; got "
-                f"{given | {'inference': self.inference}} with {self.split!r}."
-            )
-        if self._subsets() is not None and not all(stage.keeps_zeros for stage in stages[1:]):
-            raise ValueError(
-                "max_features and patch_size fix coefficients at 0, but posterior draws are never "
-                "exactly 0; use inference='em', or all features."
-            )
-        if self.l1 and self.spatial:
-            raise ValueError(
-                f"l1 and spatial are two priors of the same coefficients, got {self.l1} and "
-                f"{self.spatial}: leave one at 0."
-            )
-        if self.spatial or self.image_shape is not None:
-            check_image(self.image_shape, self.n_features_in_, f"spatial={self.spatial}")
-        if model.leaf.regresses and self.split != "oblique":
-            raise ParameterError(
-                f"leaf={self.leaf!r} needs split='oblique'; use leaf='constant' with the network "
-                f"{self.split!r}."
-            )
-        super()._check_combination(model)
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
         """Return the rule for the features that each split may use; None for all of them."""

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import ByName, Model, check_parameters, declare
+from bayestree.estimators._combinations import Rule, complaint
 from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
 from bayestree.literature.plane_searches import CO2, OC1, CartLC, Guide, HHCart
-from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 
 SearchName = Literal["cart-lc", "co2", "guide", "hhcart", "oc1"]
@@ -40,12 +40,12 @@ class BaseObliqueTree(RandomRun, ImpurityTree):
         ),
     ] = "hhcart"
 
+    _rules = (
+        Rule("splitter", lambda tree, _: complaint(check_parameters, tree._search()), "{found}"),
+    )
+
     def _search(self) -> PlaneSearch:
         return SEARCHES[self.splitter]() if isinstance(self.splitter, str) else self.splitter
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        check_parameters(self._search())
 
     def _splitter(self, leaf: Leaf) -> PlaneSplitter:
         return PlaneSplitter(self._search(), leaf, self._impurity(leaf), self.min_leaf)

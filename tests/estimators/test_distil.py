@@ -5,7 +5,6 @@ import pytest
 from sklearn.base import clone
 
 import bayestree as bt
-from bayestree._utils.parameters import ParameterError
 from bayestree.estimators import _distil
 from bayestree.estimators._distil import simulated_rows
 
@@ -165,11 +164,6 @@ def test_where_the_nearest_mode_has_no_split():
         found.fit(X, np.arange(40) % 2)
     assert found.get_n_leaves() == 1
     assert found.fitted_.distilled is None
-
-
-def test_one_mode_cannot_be_distilled(iris):
-    with pytest.raises(ParameterError, match="n_modes=1: set n_modes to 2"):
-        bt.ConvexPolytopeTreeClassifier(n_modes=1, mode_tree="distilled").fit(*iris)
 
 
 def test_simulated_rows_lie_between_neighbours():

@@ -252,9 +252,7 @@ def test_n_jobs_is_that_of_the_modes(iris):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mode_weights": "stacking", "inference": "map"}, "mode_weights='equal'"),
         ({"mode_weights": "stacking", "n_draws": 1}, "validation_fraction"),
-        ({"mode_weights": "elbo", "inference": "nuts"}, "needs inference='svi'"),
         ({"n_modes": 0}, "n_modes must be an integer of 1 or more"),
     ],
 )

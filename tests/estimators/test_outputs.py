@@ -144,7 +144,6 @@ def test_other_inference(inference):
     [
         ({"refine": "tao"}, "refine='tao'"),
         ({"n_modes": 2, "mode_tree": "distilled"}, "mode_tree='distilled'"),
-        ({"inference": "smc", "max_depth": None}, "inference='smc'"),
     ],
 )
 def test_combinations_for_one_output_are_refused(others, message):

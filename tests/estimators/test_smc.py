@@ -184,23 +184,6 @@ def test_the_fingerprint_is_that_of_the_rows(classifier):
     assert oblique.fit(X, y, np.arange(60) % 2 + 1).evidence().rows != one
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_modes": 2}, "n_modes above 1: n_chains sets the number"),
-        ({"validation_fraction": 0.2}, "validation_fraction=0.2: it does not use held-out rows"),
-        ({"warm_start": True}, "warm_start=True: every run starts from the prior"),
-        ({"max_leaves": 2}, "max_leaves=2: only max_depth"),
-        ({"kl_weight": 0.1}, "kl_weight=0.1: it samples the posterior, without a variational fit"),
-        ({"search_facets": True}, "search_facets=True: it samples the posterior"),
-        ({"min_leaf": 40}, "min_leaf=40: only max_depth"),
-    ],
-)
-def test_what_the_sampler_does_not_use_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        ConvexPolytopeTreeClassifier(**NAMED, **settings).fit(*rows())
-
-
 def test_a_settings_object_has_the_steepness_of_estimators_unless_it_states_one():
     few = {"n_draws": 8, "n_chains": 1, "max_experts": 1, "max_depth": 1}
     for stated, expected in (({}, 1.0), ({"steepness": 2.0}, 2.0)):

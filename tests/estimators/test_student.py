@@ -96,11 +96,6 @@ def test_the_posterior_of_nuts_agrees_with_svi(rows, fitted):
         assert np.sort(scale * mine) == pytest.approx(np.sort(scale * theirs), abs=0.06)
 
 
-def test_what_fits_means_is_refused(rows):
-    with pytest.raises(ValueError, match="leaf='student' cannot be combined"):
-        tree(refine="tao").fit(*rows)
-
-
 def test_one_misprint_of_any_size_counts_for_next_to_nothing():
     """The split between 3 and -2 is found, and the fit does not depend on the size."""
     X, y = planted(200, 3, share=0.0)

@@ -208,12 +208,6 @@ def test_noise_about_a_linear_response_is_not_fitted(splitter):
     assert np.sqrt(((found - mean) ** 2).mean()) < 0.6
 
 
-def test_scaling_is_needed():
-    tree = bayestree.NonGreedyTreeRegressor(leaf="linear", scaling="none")
-    with pytest.raises(ValueError, match="scaling='none' leaves features as they are"):
-        tree.fit(np.eye(6), np.arange(6.0))
-
-
 def test_missing_values_and_constant_columns():
     X, y = planted()
     holes = X.copy()

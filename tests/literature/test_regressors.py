@@ -13,7 +13,6 @@ from bayestree import (
     EndToEndTreeRegressor,
     WeightedObliqueTreeRegressor,
 )
-from bayestree._utils.parameters import ParameterError
 from bayestree.inference import Svi
 from bayestree.models import Network
 from tests.fitted_cases import linear
@@ -125,12 +124,6 @@ def test_linear_leaves(reg):
         # of 100 rows each, with noise 0.1: standard errors of 0.01, and up to 3 % strays
         np.testing.assert_allclose(slopes, [-3, 3], atol=0.5)
     assert reg.score(X[200:], y[200:]) > 0.9  # 1 % of the rows on the wrong side cost 4 %
-
-
-def test_linear_leaves_need_linear_splits():
-    reg = EndToEndTreeRegressor(leaf="linear", split=Network(linear))
-    with pytest.raises(ParameterError, match="leaf='linear' needs split='oblique'"):
-        reg.fit(*planted(30))
 
 
 @pytest.mark.parametrize("name", ["weighted", "bivariate"])

@@ -1,0 +1,327 @@
+"""Combinations of parameters that are refused: a table for each kind of estimator.
+
+A class lists its rules in ``_rules``, next to the rules of its bases. All are checked before any
+work is done. The rules of the trees in ``literature`` are in their classes.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+
+from bayestree._utils.parameters import ParameterError, parameters_of
+from bayestree.inference import Map, Svi
+
+
+class Rule(NamedTuple):
+    """A combination of parameters that is refused.
+
+    ``broken`` takes an estimator and its model, and returns a true value if they break the rule.
+    ``message`` is a format string that may use ``tree``, ``model``, and ``found``, the true value.
+    """
+
+    name: str
+    broken: Callable[[Any, Any], object]
+    message: str
+
+
+Rules = tuple[Rule, ...]
+
+
+def check_combinations(tree: Any, model: Any) -> None:
+    """Raise ParameterError for the first rule that an estimator with this model breaks."""
+    if reason := first_broken(rules_of(type(tree)), tree, model):
+        raise ParameterError(reason)
+
+
+def rules_of(kind: type) -> Rules:
+    """Return the rules of a class of estimators, after the rules of its bases."""
+    own = (vars(base).get("_rules", ()) for base in reversed(kind.__mro__))
+    return tuple(chain.from_iterable(own))
+
+
+def first_broken(rules: Rules, tree: Any, model: Any = None) -> str:
+    """Return the message of the first rule that is broken; empty if none is."""
+    for rule in rules:
+        if found := rule.broken(tree, model):
+            return rule.message.format(tree=tree, model=model, found=found)
+    return ""
+
+
+def complaint(check: Callable[..., object], *arguments: Any) -> str:
+    """Return the message of the ValueError that a check raises; empty if it raises none."""
+    try:
+        check(*arguments)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def differs(tree: Any, name: str) -> bool:
+    """Return whether a parameter has another value than its default."""
+    return bool(getattr(tree, name) != parameters_of(type(tree))[name].default)
+
+
+def scores_unseen_rows(tree: Any) -> bool:
+    """Return whether the modes of a fit can be scored on rows that they have not seen."""
+    return bool(tree.validation_fraction or tree._stages()[-1].draws not in (None, (1, 1)))
+
+
+def _why_no_device(tree: Any, _: Any) -> str:
+    """Return the reason why the device cannot be used; empty if it can."""
+    try:
+        torch.zeros(1, device=tree.device).item()  # "meta" makes tensors, but no numbers
+    except (RuntimeError, AssertionError) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _has_another_split(tree: Any, model: Any) -> bool:
+    if not tree._continues():
+        return False
+    dropped = tree.posterior_.settings.get("drop_idle", False)  # by the fit itself
+    return bool(model.split != tree.posterior_.model.split and not dropped)
+
+
+def _too_many_features(tree: Any, model: Any) -> int:
+    """Return the number of features in use if it is too large for the leaves, otherwise 0."""
+    most, n_used = model.leaf.most_features, int(tree._used.sum())
+    return n_used if most is not None and n_used > most else 0
+
+
+def _other_tree(tree: Any) -> str:
+    """Return the parameter that fits the deterministic tree anew; empty if none does."""
+    if tree.refine == "tao":
+        return "refine='tao'"
+    return "mode_tree='distilled'" if tree.mode_tree == "distilled" else ""
+
+
+BASE: Rules = (
+    Rule("device", _why_no_device, "device {tree.device!r} cannot be used here: {found}"),
+    Rule(
+        "warm_start and splits",
+        _has_another_split,
+        "warm_start=True continues from {tree.posterior_.model.split!r} splits, but the parameters "
+        "ask for {model.split!r}: change n_experts or split back, or set warm_start=False to fit a "
+        "new tree.",
+    ),
+    Rule(
+        "leaf and features",
+        _too_many_features,
+        "leaf={tree.leaf!r} is for at most {model.leaf.most_features} features that vary, got "
+        "{found}: its cost grows with the square of their number. Select features, or set "
+        "leaf='constant'.",
+    ),
+    Rule(
+        "leaf and dtype",
+        lambda tree, model: model.leaf.needs_double and tree.dtype == "float32",
+        "leaf={tree.leaf!r} needs double precision, because its sums of squares cancel; set "
+        "dtype='auto' or 'float64', got 'float32'.",
+    ),
+    Rule(
+        "leaf and another tree",
+        lambda tree, model: not model.leaf.averages and _other_tree(tree),
+        "leaf={tree.leaf!r} cannot be combined with {found}, which fits leaves of means; leave "
+        "this parameter at its default.",
+    ),
+)
+
+
+def _refused_by_a_stage(tree: Any, model: Any) -> str:
+    return next(filter(None, (complaint(stage.check, model) for stage in tree._stages())), "")
+
+
+STAGED: Rules = (Rule("model and method", _refused_by_a_stage, "{found}"),)
+
+
+def _other_number_of_modes(tree: Any, _: Any) -> int:
+    """Return the number of fitted modes if a warm start asks for another, otherwise 0."""
+    if tree.n_modes is None or not tree._continues():
+        return 0
+    n_fitted = len(tree.fitted_.trees)
+    return 0 if n_fitted == tree.n_modes else n_fitted
+
+
+MODES: Rules = (
+    Rule(
+        "warm_start and n_modes",
+        _other_number_of_modes,
+        "warm_start=True continues from {found} fitted modes: set n_modes={found}, or "
+        "warm_start=False to fit new trees.",
+    ),
+    Rule(
+        "mode_tree and n_modes",
+        lambda tree, _: tree.mode_tree == "distilled" and tree._number() == 1,
+        "mode_tree='distilled' fits a tree to the predictions of several modes, got "
+        "n_modes={tree.n_modes}: set n_modes to 2 or more, or mode_tree='medoid'.",
+    ),
+    Rule(
+        "mode_weights and inference",
+        lambda tree, _: (
+            tree.mode_weights == "elbo"
+            and tree._number() > 1
+            and not isinstance(tree._stages()[-1], Svi)
+        ),
+        "mode_weights='elbo' needs inference='svi', got {tree.inference!r}; use "
+        "mode_weights='equal' or 'stacking'.",
+    ),
+    Rule(
+        "mode_weights and draws",
+        lambda tree, _: (
+            tree.mode_weights == "stacking" and tree._number() > 1 and not scores_unseen_rows(tree)
+        ),
+        "mode_weights='stacking' needs several draws or held-out rows, and "
+        "inference={tree.inference!r} is a point estimate: use mode_weights='equal', or hold rows "
+        "out by validation_fraction.",
+    ),
+)
+
+MONOTONE: Rules = (
+    Rule(
+        "warm_start and monotonic_cst",
+        lambda tree, model: tree._continues() and model.monotone != tree.posterior_.model.monotone,
+        "warm_start=True continues a tree that was fitted with another monotonic_cst: restore it, "
+        "or set warm_start=False to fit a new tree.",
+    ),
+    Rule(
+        "monotonic_cst and leaf",
+        lambda _, model: model.monotone and model.leaf.level_site is None,
+        "monotonic_cst needs two classes, or one output and leaf='constant' or 'poisson', got "
+        "leaves {model.leaf!r}; leave it at None.",
+    ),
+    Rule(
+        "monotonic_cst and another tree",
+        lambda tree, model: model.monotone and _other_tree(tree),
+        "monotonic_cst cannot be combined with {found}, which does not keep predictions monotone; "
+        "leave one of them at its default.",
+    ),
+)
+
+
+def _searches_another_prior(tree: Any, _: Any) -> bool:
+    searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._stages())
+    fits = tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree.n_experts > 1
+    return searches and not fits
+
+
+ONLY_DEPTH = "only max_depth limits the trees that it samples"
+NO_VARIATIONAL_FIT = "it samples the posterior, without a variational fit"
+# What has no meaning, or no effect, where the draws have topologies of their own: several modes
+# would be copies of one posterior, and limits would bind the grown tree alone.
+WITHOUT_EFFECT = {
+    "warm_start": "every run starts from the prior",
+    "validation_fraction": "it does not use held-out rows; to judge the fit, split the rows before "
+    "it",
+    "max_leaves": ONLY_DEPTH,
+    "min_rows": ONLY_DEPTH,
+    "min_leaf": ONLY_DEPTH,
+    "min_gain": ONLY_DEPTH,
+    "kl_weight": NO_VARIATIONAL_FIT,
+    "search_facets": NO_VARIATIONAL_FIT,
+}
+
+
+def _without_effect(name: str, reason: str) -> Rule:
+    """Return the rule for a parameter that a sampler of topologies does not use."""
+    return Rule(
+        f"{name} and sampled topologies",
+        lambda tree, _: tree._stages()[-1].samples_topology and differs(tree, name),
+        f"inference={{tree.inference!r}} cannot use {name}={{tree.{name}!r}}: {reason}.",
+    )
+
+
+POLYTOPE: Rules = (
+    *MODES,
+    *MONOTONE,
+    Rule(
+        "learn_prior and inference",
+        lambda tree, _: (
+            tree.learn_prior and not any(isinstance(stage, Svi) for stage in tree._stages())
+        ),
+        "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
+        "{tree.inference!r}: point estimates of parameters and of the scales of their priors have "
+        "no finite joint mode, and SMC starts from a fixed prior.",
+    ),
+    Rule(
+        "search_facets and the model",
+        _searches_another_prior,
+        "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
+        "more, got {tree.prior!r}, {tree.steepness} and {tree.n_experts}.",
+    ),
+    Rule(
+        "n_modes and sampled topologies",
+        lambda tree, _: tree._stages()[-1].samples_topology and tree._number() > 1,
+        "inference={tree.inference!r} cannot use n_modes above 1: n_chains sets the number of its "
+        "runs.",
+    ),
+    *(_without_effect(name, reason) for name, reason in WITHOUT_EFFECT.items()),
+)
+
+
+def _for_one_output(tree: Any, model: Any) -> str:
+    """Return the parameter that excludes several outputs; empty if there is none."""
+    if model.leaf.n_outputs == 1:
+        return ""
+    samples = tree._stages()[-1].samples_topology
+    return _other_tree(tree) or (f"inference={tree.inference!r}" if samples else "")
+
+
+NUMERIC: Rules = (
+    Rule(
+        "several outputs",
+        _for_one_output,
+        "y with several columns cannot be combined with {found}, which is for one output; fit a "
+        "regressor for each column, or leave the parameter at its default.",
+    ),
+)
+
+
+def _last_is(kind: Any, tree: Any) -> Any:
+    """Return the last stage of a fit if it is of this kind, otherwise None."""
+    last = tree._stages()[-1]
+    return last if isinstance(last, kind) else None
+
+
+#: What batches of ``partial_fit`` cannot be combined with.
+STREAMING: Rules = (
+    Rule(
+        "class_weight in batches",
+        lambda tree, _: getattr(tree, "class_weight", None) == "balanced",
+        "needs the same weights in all batches, got class_weight='balanced': give a dict",
+    ),
+    Rule(
+        "inference in batches",
+        lambda tree, _: not _last_is(Map | Svi, tree),
+        "needs inference='map' or 'svi', got {tree.inference!r}",
+    ),
+    Rule(
+        "n_modes in batches",
+        lambda tree, _: tree._number() > 1,
+        "updates a single tree, got n_modes={tree.n_modes}: set n_modes=1",
+    ),
+    Rule(
+        "another tree in batches",
+        lambda tree, _: tree.refine is not None or tree.extend,
+        "updates the splits of the posterior: set refine=None and extend=False",
+    ),
+    Rule(
+        "guide in batches",
+        lambda tree, _: (svi := _last_is(Svi, tree)) and not (svi.own_guide and svi.kl_weight == 1),
+        "needs one of the package's own guides and kl_weight=1",
+    ),
+    Rule(
+        "search in batches",
+        lambda tree, _: (
+            (svi := _last_is(Svi, tree))
+            and (svi.search_facets or svi.reset_idle or svi.learn_prior)
+        ),
+        "cannot use search_facets, reset_idle or learn_prior, which need all rows at once: leave "
+        "them at False",
+    ),
+    Rule(
+        "monotonic_cst in batches",
+        lambda tree, _: tree.monotonic_cst is not None,
+        "cannot keep predictions monotone: set monotonic_cst=None, or use fit",
+    ),
+)
