@@ -16,6 +16,7 @@ MODULES = (
     ".models.leaves",
     ".models.priors",
     ".plots",
+    ".testing",
 )
 
 
@@ -45,7 +46,7 @@ def methods(kind):
         name
         for one in ours
         for name, value in vars(one).items()
-        if not name.startswith(("_", "set_"))
+        if not name.startswith(("_", "set_", "test_"))
         and (inspect.isroutine(value) or isinstance(value, property))
     }
 

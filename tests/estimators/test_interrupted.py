@@ -6,7 +6,7 @@ import pytest
 import bayestree
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS
-from tests.interrupted import check_every_stop
+from bayestree.testing import check_every_stop
 
 CPT = {"n_modes": 1, "max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
 NUTS = CPT | {"inference": "nuts", "n_warmup": 10, "n_chains": 2}

@@ -1,4 +1,7 @@
-"""Every inference method, stopped after a step and resumed, gives the same bits."""
+"""Inference methods with other settings, stopped after a step and resumed, give the same bits.
+
+Their contract interrupts each at its usual settings (tests/testing/test_stages.py).
+"""
 
 from functools import cache
 
@@ -16,8 +19,8 @@ from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.bivariate import BivariateSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Flat, Laplace, Oblique, Priors, named
+from bayestree.testing import check_every_stop, same_posterior
 from tests.inference.problems import quadrants, soft_tree
-from tests.interrupted import check_every_stop, same_posterior
 from tests.literature.tao.cases import classes, model_of
 
 # Whole fits of every estimator are interrupted in tests/estimators/test_interrupted.py.
@@ -61,9 +64,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("order", ["level", "best"])
 @pytest.mark.parametrize("name", SPLITTERS)
-def test_growth(name, order):
+def test_best_first_growth(name):
     model = MODELS[name]()
 
     def fit():
@@ -72,7 +74,7 @@ def test_growth(name, order):
             quadrants(90),
             limits=LIMITS,
             splitter=SPLITTERS[name](model),
-            order=order,
+            order="best",
             steps=8,
             random_state=0,
         )
@@ -102,17 +104,6 @@ def test_map(optimiser, patience):
 
     assert check(fit, most=2) == ["map"]
     assert patience is None or len(fit().stats["log_joint"]) < 60, "it was to end early"
-
-
-def test_em():
-    init, data = grown("oblique"), quadrants(120)
-
-    def fit():
-        return inference.em(
-            init.model, data, init=init, epochs=5, batch_size=50, learning_rate=0.1, random_state=0
-        )
-
-    assert check(fit) == ["em"]
 
 
 @pytest.mark.filterwarnings("ignore:The posterior under Flat.. is improper")
@@ -242,15 +233,6 @@ def test_nuts(split, n_jobs, monkeypatch):
         )
 
     assert check(fit, most=2) == ["nuts"]
-
-
-def test_smc():
-    model, data = soft_tree(steepness=3.0, n_experts=2), quadrants(20)
-
-    def fit():
-        return inference.smc(model, data, n_chains=2, n_draws=10, n_rounds=2, random_state=0)
-
-    assert check(fit, most=3) == ["smc"]
 
 
 @pytest.mark.parametrize("strict", [False, True])

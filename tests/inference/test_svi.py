@@ -17,8 +17,8 @@ from bayestree.models import (
     Oblique,
     Priors,
 )
+from bayestree.testing import same_posterior
 from tests.inference.problems import ring, soft_tree, step
-from tests.interrupted import same_posterior
 from tests.sampling import quickly
 
 FITS = {"classes": Categorical(2), "reals": Gaussian()}

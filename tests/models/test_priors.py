@@ -18,7 +18,9 @@ from bayestree.models import (
     Flat,
     GammaProcess,
     HyperplanePrior,
+    IndependentPrior,
     InverseGammaScale,
+    Laplace,
     LiteralGammaProcess,
     Polytope,
     Priors,
@@ -224,3 +226,37 @@ def test_classes_with_slots_have_to_subclass():
 def test_other_objects_are_no_priors():
     with pytest.raises(TypeError, match="hyperplane must be a HyperplanePrior, got 'flat'"):
         Priors(hyperplane="flat")  # type: ignore[arg-type]
+
+
+def test_an_overridden_density_discards_inherited_closed_forms():
+    class Own(Laplace):
+        def log_prob(self, sites):
+            return super().log_prob(sites) - sites["hyperplane"].square().sum()
+
+    assert Laplace().implements("set_gradient")
+    assert not Own().implements("set_gradient")
+    assert Own().factors(torch.zeros(1, 1), 2) is None
+
+
+def test_overridden_laws_discard_inherited_closed_forms():
+    class Ridge(IndependentPrior):
+        def laws(self, like):
+            return (dist.Normal(like.new_zeros(()), like.new_ones(())),) * 2
+
+        def log_density(self, free, n_experts):
+            return -0.5 * sum((free[name] ** 2).sum() for name in ("hyperplane", "intercept"))
+
+        def set_gradient(self, free, into):
+            for name in ("hyperplane", "intercept"):
+                into[name][...] = -free[name]
+
+        def expected_log_prob(self, moments):
+            return -0.5 * moments.square.sum()
+
+    class Heavy(Ridge):
+        def laws(self, like):
+            return (dist.Cauchy(like.new_zeros(()), like.new_ones(())),) * 2
+
+    for method in ("log_density", "set_gradient", "expected_log_prob"):
+        assert Ridge().implements(method)
+        assert not Heavy().implements(method)
