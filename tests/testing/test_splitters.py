@@ -4,8 +4,8 @@ import pytest
 
 from bayestree.inference.splitters.planes import PlaneSplitter
 from bayestree.inference.splitters.stumps import StumpFitter
+from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.bivariate import BivariateSplitter
-from bayestree.literature.end_to_end import EndToEndSplitter
 from bayestree.literature.oblique import SEARCHES
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import (
