@@ -54,7 +54,7 @@ def by_size(forest: Any, rows: Split) -> dict[int, float]:
     """Test accuracy of the first trees, by their number."""
     found = np.array([tree.predict_proba(rows.X_test) for tree in forest.estimators_])
     # trees of an ensemble by stages multiply
-    shares = np.cumsum(found if forest.averaged else np.log(found + 1e-300), axis=0)
+    shares = np.cumsum(found if forest._averaged else np.log(found + 1e-300), axis=0)
     sizes = [size for size in (1, 3, 5, 10, 20, 50, 100) if size < len(shares)] + [len(shares)]
     labels = [forest.classes_[shares[size - 1].argmax(axis=1)] for size in sizes]
     return {n: accuracy_score(rows.y_test, y) for n, y in zip(sizes, labels, strict=True)}

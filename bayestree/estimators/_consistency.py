@@ -45,7 +45,7 @@ def check_built(estimator: Any) -> None:
         classes = getattr(estimator, "classes_", None)
         if classes is not None and estimator.predict_proba(given).shape != (1, len(classes)):
             raise ValueError("classes are not those of the leaves")
-        n_outputs = getattr(estimator, "n_outputs_", 1)  # which forests lack
+        n_outputs = estimator.n_outputs_
         if np.shape(estimator.predict(given)) != (1, n_outputs)[: 1 + (n_outputs > 1)]:
             raise ValueError(f"the prediction of a row does not have {n_outputs} outputs")
 

@@ -26,7 +26,7 @@ from bayestree.inference import Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 from bayestree.models.sites import Size
-from bayestree.tables import Encoding, Numbers
+from bayestree.tables import Encoding
 from bayestree.topology import Topology
 
 Arrays = dict[str, AnyArray]
@@ -134,7 +134,7 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
     names = described["feature_names"]
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    estimator.encoding_ = _encoding(described)
+    estimator.encoding_ = Encoding.from_json(described["columns"])
     if described["classes"] is not None:
         estimator.classes_ = from_plain(described["classes"])
     if "trees" in described:
@@ -147,14 +147,6 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
         fitted = Mixture.of(replace(one, parameters=estimator.get_params(deep=False)))
     estimator.fitted_, estimator._scaling = fitted, fitted.shown.scaling
     return estimator
-
-
-def _encoding(described: dict[str, Any]) -> Encoding:
-    """The encoding of the columns; files of earlier versions have numbers without gaps."""
-    if "columns" in described:
-        return Encoding.from_json(described["columns"])
-    names = described["feature_names"] or [f"x{j}" for j in range(described["n_features"])]
-    return Encoding(tuple(map(Numbers, names)))
 
 
 def _members(

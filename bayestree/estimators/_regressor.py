@@ -27,7 +27,7 @@ FARTHEST = 1e15  # distance of y from its median, in robust units, that a fit ca
 class Regressor(Estimator):
     """Put y, which are numbers, into the units of the fit; a subclass fits (``_fit``)."""
 
-    families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
+    _families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
@@ -89,7 +89,7 @@ class Regressor(Estimator):
 
     def _leaf_family(self) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""
-        return self.families[self.leaf]()
+        return self._families[self.leaf]()
 
     def _some_family(self) -> Leaf:
         return self._leaf_family()

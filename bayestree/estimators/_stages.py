@@ -33,12 +33,12 @@ class StagedTree(BaseTree):
     """A soft tree, fitted by growth and the inference methods that continue from its tree."""
 
     # The stages that each value of ``inference`` selects, growth first.
-    pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]]
+    _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]]
     # For each stage, its settings and the parameters of the estimator that set them. The last stage
     # also takes ``n_draws``, if it has draws.
-    passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]]
+    _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]]
     # Other parameters of the estimator that determine settings of each stage.
-    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {}
+    _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {}
 
     inference: Any
     n_draws: int | None
@@ -68,7 +68,7 @@ class StagedTree(BaseTree):
         stage of ``inference="svi"``.
         """
         given = None if isinstance(self.inference, str) else self.inference
-        kinds = self.pipelines[self.inference] if given is None else self._pipeline_of(given)
+        kinds = self._pipelines[self.inference] if given is None else self._pipeline_of(given)
         stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
         if given is not None:
             self._check_ignored(kinds, given)
@@ -83,24 +83,24 @@ class StagedTree(BaseTree):
         return self._stages()[-1].default_depth(n_classes)
 
     def _pipeline_of(self, given: Stage) -> tuple[type[Stage], ...]:
-        for kinds in self.pipelines.values():
+        for kinds in self._pipelines.values():
             if isinstance(given, kinds[-1]):
                 return kinds
         if not given.refines:
             raise ParameterError(
-                f"inference must be one of {[*self.pipelines]} or a method that continues from a "
+                f"inference must be one of {[*self._pipelines]} or a method that continues from a "
                 f"grown soft tree, got {given!r}."
             )
-        return self.pipelines["svi"]
+        return self._pipelines["svi"]
 
     def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
         """The settings of a stage that the parameters of the estimator set."""
-        return {name: getattr(self, source) for name, source in self.passed_on[kind].items()}
+        return {name: getattr(self, source) for name, source in self._passed_on[kind].items()}
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         """Refuse parameters that were set and that only the replaced stage would use."""
         *others, replaced = (
-            {*self.passed_on[kind].values(), *self.derived.get(kind, ())} for kind in kinds
+            {*self._passed_on[kind].values(), *self._derived.get(kind, ())} for kind in kinds
         )
         known = parameters_of(type(self))
         for name in sorted({"n_draws", *replaced}.difference(*others)):

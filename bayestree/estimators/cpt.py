@@ -199,14 +199,14 @@ class BasePolytopeTree(StagedTree):
         Inference("Share of the rows held out to choose the depth and (in MAP) when to stop."),
     ] = 0.0
 
-    pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
+    _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
         "grow": (Growth,),
         "map": (Growth, Map),
         "svi": (Growth, Map, Svi),
         "nuts": (Growth, Map, Svi, Nuts),
         "smc": (Growth, Smc),
     }
-    passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
+    _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
         Growth: {"learning_rate": "growth_rate"},
         Map: _same(Minibatches),
         Svi: _same(Variational),
@@ -214,7 +214,7 @@ class BasePolytopeTree(StagedTree):
         Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
     }
 
-    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
+    _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
         Map: ("steepness",),
         Smc: ("steepness",),
     }
@@ -289,7 +289,7 @@ class BasePolytopeTree(StagedTree):
             return len(self.fitted_.trees)
         if not isinstance(self.inference, str):
             return self.inference.default_modes
-        last = self.pipelines[self.inference][-1]
+        last = self._pipelines[self.inference][-1]
         return last.from_keywords(self._keywords(last)).default_modes
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:

@@ -6,7 +6,7 @@ parameters, the classes of y, the names of features, the parts of the model and 
 the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``warmup_draws/*``,
 ``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``; a point estimate has
 no ``draws/*``, and a tree without diagnostics no ``reach/*``. A forest has these for each tree,
-under ``trees/0/``, ``trees/1/``, ... Files of older versions remain readable.
+under ``trees/0/``, ``trees/1/``, ... Files of version 0.1.0 are converted when they are read.
 """
 
 import hashlib
@@ -28,6 +28,7 @@ from bayestree.estimators._contents import Arrays, arrays_of, build, check_netwo
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.models import Network
 from bayestree.protocols import kind_of
+from bayestree.tables import Encoding, Numbers
 
 FORMAT = "bayestree"
 VERSION = 3  # 2: levels, prior votes and leaves in use; 3: no draws where they are the point
@@ -130,11 +131,23 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
 def _built(content: bytes, network: Network | None) -> Any:
     described, arrays = _from_bytes(content)
     check_described(described)
+    described = _of_today(described)
     check_network(described, arrays, network)
     if described["class"] not in ESTIMATORS:
         raise UndefinedNameError("estimator", described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
     check_built(found)
+    return found
+
+
+def _of_today(described: dict[str, Any]) -> dict[str, Any]:
+    """Convert the description of a file of version 0.1.0, whose columns are all numbers."""
+    if "columns" in described:
+        return described
+    names = described["feature_names"] or [f"x{j}" for j in range(described["n_features"])]
+    found = described | {"columns": Encoding(tuple(map(Numbers, names))).to_json()}
+    if "trees" in described:
+        found["trees"] = [_of_today(tree) for tree in described["trees"]]
     return found
 
 

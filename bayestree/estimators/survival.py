@@ -66,7 +66,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         Model("Distribution of times in a leaf: hazards that rise or fall, or constant ones."),
     ] = "weibull"
 
-    families: ClassVar[Mapping[str, Callable[[], Leaf]]] = {
+    _families: ClassVar[Mapping[str, Callable[[], Leaf]]] = {
         "weibull": Survival,
         "exponential": partial(Survival, learned=False),
     }

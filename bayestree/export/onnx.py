@@ -159,7 +159,7 @@ def _is_near(tree: Tree, row: FloatArray) -> bool:
 def _linear(tree: object) -> list[Tree]:
     """The trees of an estimator, all with linear splits."""
     found = trees_of(tree)
-    if not getattr(tree, "averaged", True):
+    if not getattr(tree, "_averaged", True):
         raise TypeError(
             f"{type(tree).__name__} multiplies the probabilities of its trees, but a model has "
             "their mean; export its trees one by one, estimators_[0], ..., and multiply them."

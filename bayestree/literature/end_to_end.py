@@ -173,17 +173,17 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
     n_draws: Annotated[Count, Inference("Posterior draws of 'svi'.")] = Svi.n_draws
 
     validation_fraction = 0.0
-    pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
+    _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
         "em": (Growth, Em),
         "svi": (Growth, Em, Svi),
     }
-    passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
+    _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
         Growth: {"order": "order"},
         Em: {name: name for name in ("steepness_step", "batch_size", "learning_rate")},
         Svi: {},
     }
 
-    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
+    _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
         Growth: ("steepness_step", "batch_size", "learning_rate"),  # of the stumps
         Em: ("refine_epochs",),
     }

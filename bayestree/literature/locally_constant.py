@@ -472,8 +472,8 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
     ] = 0.0
 
     _tree: ClassVar[type[BaseTree]] = StageTreeClassifier
-    averaged: ClassVar[bool] = False
-    combined: ClassVar[str] = "a prediction is the normalised product of their probabilities"
+    _averaged: ClassVar[bool] = False
+    _combined: ClassVar[str] = "a prediction is the normalised product of their probabilities"
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Compute the normalised product of the probabilities of the trees."""

@@ -170,7 +170,7 @@ class BaseNeuralForest(NeuralTraining, Precision, IndependentForest):
     """
 
     _tree: ClassVar[type[BaseNeuralTree]]
-    combined: ClassVar[str] = (
+    _combined: ClassVar[str] = (
         "a prediction is the mean over all leaves of the soft trees, whose deterministic forms are "
         "shown"
     )

@@ -215,7 +215,7 @@ def _tree(study: Study) -> Finding:
     if study.is_forest:
         leaves = sum(one.n_leaves for one in study.trees)
         total = counted(leaves, "leaf")
-        combined = getattr(study.estimator, "combined", "a prediction is their mean")
+        combined = getattr(study.estimator, "_combined", "a prediction is their mean")
         sentence = f"{len(study.trees)} trees with {total} in total; {combined}."
         return Finding("Forest", sentence)
     if tree.n_nodes == 0:

@@ -1,6 +1,7 @@
 """The registry of estimators, which the package and model files share."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 import bayestree
 from bayestree import BivariateTreeClassifier, estimators, inference
+from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
 from bayestree.estimators.registry import (
     ESTIMATORS,
@@ -25,6 +27,19 @@ def test_every_estimator_is_public():
     for name in ESTIMATORS:
         assert getattr(bayestree, name) is getattr(estimators, name) is estimator_class(name)
         assert name in bayestree.__all__
+
+
+def test_public_names_of_estimators_are_parameters_or_documented():
+    own = [estimator_class(name) for name, home in ESTIMATORS.items() if isinstance(home, str)]
+    parameters = {name for kind in own for name in parameters_of(kind)}
+    for kind in own:
+        for name in dir(kind):
+            if name.startswith(("_", "set_")) or name in parameters:
+                continue
+            found = inspect.getattr_static(kind, name)
+            called = callable(getattr(kind, name, None))  # a method, also if it is conditional
+            assert called or isinstance(found, property), (kind, name)
+            assert found.__doc__, (kind, name)
 
 
 def test_type_checkers_know_every_public_name():

@@ -156,7 +156,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     l1 = 0.2
     min_leaf = 10
 
-    families = dict.fromkeys(("constant", "linear"), Gaussian)  # slopes are of the tree alone
+    _families = dict.fromkeys(("constant", "linear"), Gaussian)  # slopes are of the tree alone
 
     leaf: Annotated[
         Literal["constant", "linear"],
