@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
-from bayestree._utils.parameters import Model, declare
+from bayestree._utils.parameters import Model
 from bayestree.models import (
     Categorical,
     Gaussian,
@@ -55,21 +55,3 @@ CLASSES: dict[str, Callable[[int], Leaf]] = {
     "logistic": Logistic,
     "ordinal": Ordinal,
 }
-
-
-@declare
-class MeanLeaves:
-    """A deterministic tree with means of y in its leaves, constant or linear in the features."""
-
-    _refits_leaves = True
-
-    leaf: MeanFamily = "constant"
-
-
-@declare
-class ShareLeaves:
-    """A deterministic tree with class probabilities in its leaves, constant or logistic."""
-
-    _refits_leaves = True
-
-    leaf: ShareFamily = "constant"

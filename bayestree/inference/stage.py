@@ -8,7 +8,7 @@ name, and the parameters that an estimator passes on, follow from the class.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from bayestree._utils.parameters import (
     PLACEHOLDER,
@@ -39,6 +39,9 @@ LAST = {
 }
 
 
+Method = TypeVar("Method", bound="Settings")
+
+
 class Settings:
     """Immutable settings that are compared by value; a subclass is decorated by ``declare``."""
 
@@ -63,6 +66,12 @@ class Settings:
         known = parameters_of(type(self))
         changed = [f"{n}={v!r}" for n, v in self.chosen().items() if v != known[n].default]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def method_of(kind: type[Method], estimator: Any, **others: Any) -> Method:
+    """Return a method with the parameters of an estimator as settings, and ``others``."""
+    names = parameters_of(kind).keys() - others.keys()
+    return kind(**{name: getattr(estimator, name) for name in names}, **others)
 
 
 class Stage(Settings):

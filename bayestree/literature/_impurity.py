@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 import torch
 
 from bayestree import inference
-from bayestree._utils.parameters import Model, NonNegative, declare
+from bayestree._utils.parameters import Model, NonNegative, declare, takes
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule
-from bayestree.estimators._leaf_families import ShareLeaves
+from bayestree.estimators._leaf_families import ShareFamily
 from bayestree.estimators._parameters import Depth, Limits, ShownRun
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growing import GrowingTree
@@ -23,13 +23,16 @@ CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini(), "twoing"
 
 
 @declare
-class ImpurityTree(ShownRun, Limits, Depth, BaseTree):
+@takes(ShownRun, Limits, Depth)
+class ImpurityTree(BaseTree):
     """Grow a tree by the impurity of splits, and prune it; a subclass names the search."""
 
     max_depth = 10
     min_rows = 2.0
     min_leaf = 1
     min_gain = 5.0
+
+    _refits_leaves = True
 
     ccp_alpha: Annotated[
         NonNegative,
@@ -63,9 +66,10 @@ class ImpurityTree(ShownRun, Limits, Depth, BaseTree):
 
 
 @declare
-class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
+class ImpurityClassifier(TreeClassifier, ImpurityTree):
     """A classifier with a choice of the impurity."""
 
+    leaf: ShareFamily = "constant"
     criterion: Annotated[
         Literal["entropy", "gini", "twoing"],
         Model(

@@ -8,7 +8,7 @@ from pydantic import InstanceOf
 from sklearn.utils import check_random_state
 
 from bayestree import baselines
-from bayestree._utils.parameters import Count, Inference, Model, declare
+from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import KEPT_LEAF, BaseTree
 from bayestree.estimators._combinations import Rule
@@ -41,8 +41,11 @@ class Estimator(Protocol):
 
 
 @declare
-class InitialTree(RandomRun, Depth, BaseTree):
+@takes(RandomRun, Depth)
+class InitialTree(BaseTree):
     """Choose the initial tree; a subclass optimises it."""
+
+    _refits_leaves = True
 
     init: Annotated[
         Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[Estimator],

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.parameters import Count, Inference, Model, check_parameters, declare
+from bayestree._utils.parameters import Count, Inference, Model, check_parameters, declare, takes
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
@@ -31,17 +31,19 @@ from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.grow import fitted_splits
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
-from bayestree.inference.stage import Settings
+from bayestree.inference.stage import Settings, method_of
 from bayestree.literature._em_stumps import RandomFeatures, subset_rule
-from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree
 
 STEEPNESS = 3.0  # of the loss of margins, which lie between -1 and 1
 
 
 @declare
-class RandomChoice:
-    """The setting of the method that its estimator shares."""
+class AlternatingForest(Settings):
+    """Settings of the growth of all trees together.
+
+    {parameters}
+    """
 
     max_features: Annotated[
         MaxFeatures,
@@ -50,14 +52,6 @@ class RandomChoice:
             "root of their number, a number, a share of them, or all."
         ),
     ] = "sqrt"
-
-
-@declare
-class AlternatingForest(RandomChoice, Settings):
-    """Settings of the growth of all trees together.
-
-    {parameters}
-    """
 
     def fit(
         self,
@@ -165,14 +159,38 @@ def margin_weights(probabilities: Tensor, y: Tensor) -> Tensor:
 
 
 @declare
-class AlternatingForestTree(TreeClassifier, RandomRun, Limits, Depth, BaseTree):
+@takes(RandomRun, Limits, Depth)
+class AlternatingForestTree(TreeClassifier):
     """A tree of :class:`AlternatingDecisionForestClassifier`."""
 
 
 @declare
-class AlternatingDecisionForestClassifier(
-    RandomChoice, ForestClassifier, Limits, Depth, JointForest
-):
+@takes(Limits, Depth)
+class BaseAlternatingForest(JointForest):
+    """Grow the trees together, depth after depth."""
+
+    n_estimators = field(default=50, kw_only=False)
+    max_depth = 20
+    min_rows = 2.0
+    min_leaf = 1
+    min_gain = 0.0
+
+    _tree: ClassVar[type[BaseTree]] = AlternatingForestTree
+
+    def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
+        return method_of(AlternatingForest, self).fit(
+            model,
+            data,
+            n_trees=self.n_estimators,
+            limits=first._limits(),
+            random_state=self.random_state,
+            progress=bool(self.verbose),
+        )
+
+
+@declare
+@takes(AlternatingForest)
+class AlternatingDecisionForestClassifier(ForestClassifier, BaseAlternatingForest):
     """Forest of axis-aligned trees that grow together, weighting rows by their margin (ADF).
 
     Schulter, Wohlhart, Leistner, Saffari, Roth and Bischof, "Alternating Decision Forests" (CVPR,
@@ -193,21 +211,3 @@ class AlternatingDecisionForestClassifier(
     >>> bool(clf.score(X, y) > 0.95)
     True
     """
-
-    n_estimators = field(default=50, kw_only=False)
-    max_depth = 20
-    min_rows = 2.0
-    min_leaf = 1
-    min_gain = 0.0
-
-    _tree: ClassVar[type[BaseTree]] = AlternatingForestTree
-
-    def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
-        return method_of(AlternatingForest, self).fit(
-            model,
-            data,
-            n_trees=self.n_estimators,
-            limits=first._limits(),
-            random_state=self.random_state,
-            progress=bool(self.verbose),
-        )

@@ -27,7 +27,7 @@ from bayestree._utils.parameters import (
     NonNegativeOrInf,
     declare,
 )
-from bayestree.estimators._leaf_families import MeanLeaves
+from bayestree.estimators._leaf_families import MeanFamily
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data
 from bayestree.inference.splitters.cuts import (
@@ -456,7 +456,7 @@ class BivariateTreeClassifier(ImpurityClassifier, BaseBivariateTree):
 
 
 @declare
-class BivariateTreeRegressor(MeanLeaves, TreeRegressor, BaseBivariateTree):
+class BivariateTreeRegressor(TreeRegressor, BaseBivariateTree):
     """Regression tree with one or two features in each node, grown like CART.
 
     Like :class:`BivariateTreeClassifier`, with the squared error in place of the entropy, and
@@ -478,3 +478,5 @@ class BivariateTreeRegressor(MeanLeaves, TreeRegressor, BaseBivariateTree):
     >>> reg.get_n_leaves()
     4
     """
+
+    leaf: MeanFamily = "constant"

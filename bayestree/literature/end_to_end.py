@@ -17,6 +17,7 @@ from bayestree._utils.parameters import (
     Positive,
     Size,
     declare,
+    takes,
 )
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import BaseTree
@@ -58,11 +59,21 @@ from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
 
+OF_STUMPS = (
+    "epochs",
+    "steepness",
+    "steepness_step",
+    "batch_size",
+    "learning_rate",
+    "attempts",
+    "min_leaf",
+)
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
 
 
 @declare
-class EndToEndTraining(RandomRun, Precision, Subsets, Limits, Depth):
+@takes(RandomRun, Precision, Subsets, Limits, Depth)
+class EndToEndTraining:
     """Parameters that end-to-end trees share with forests of them."""
 
     max_depth = 8
@@ -93,7 +104,7 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits, Depth):
             "stumps reached."
         ),
     ] = 0.03
-    batch_size: Annotated[Count, Inference("_StumpBatch in a step of Adam.")] = 1000
+    batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 1000
     learning_rate: Annotated[
         Positive,
         Inference(
@@ -134,7 +145,8 @@ def _wrong_image(tree: Any, _: Any) -> str:
 
 
 @declare
-class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, StagedTree):
+@takes(WarmStart, EndToEndTraining, Hardware, Subsets, Limits, Depth, Prediction)
+class BaseEndToEndTree(StagedTree):
     """Grow and train an end-to-end tree; classifier and regressor add y."""
 
     order: Annotated[
@@ -272,14 +284,8 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
             self._split(),
             model.leaf,
             model.priors,
-            epochs=self.epochs,
-            steepness=self.steepness,
-            steepness_step=self.steepness_step,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            attempts=self.attempts,
-            min_leaf=self.min_leaf,
             features=self._subsets(),
+            **{name: getattr(self, name) for name in OF_STUMPS},
         )
         found = super()._grow(growth, model, data, splitter=splitter, **common)
         return replace(found, model=found.model.with_(steepness=self._steepness_of_stumps()))
@@ -356,7 +362,8 @@ class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
 
 
 @declare
-class BaseEndToEndForest(EndToEndTraining, IndependentForest):
+@takes(EndToEndTraining)
+class BaseEndToEndForest(IndependentForest):
     """Fit the trees of a forest; classifier and regressor add y.
 
     Attributes

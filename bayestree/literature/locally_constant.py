@@ -35,13 +35,14 @@ from bayestree._utils.parameters import (
     Positive,
     check_parameters,
     declare,
+    takes,
 )
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
-from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
+from bayestree.estimators._leaf_families import MeanFamily, ShareFamily
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor, TreeRegressor
 from bayestree.fitted.rows import TrainingRows
@@ -50,8 +51,7 @@ from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.single_leaf import why_not_parted
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.inference.stage import Settings
-from bayestree.literature._settings import method_of
+from bayestree.inference.stage import Settings, method_of
 from bayestree.models import SoftTree
 
 MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its splits or not
@@ -74,8 +74,11 @@ class NetworkTraining:
 
 
 @declare
-class SingleNetwork(NetworkTraining):
-    """Settings of the method that its estimators share."""
+class LocallyConstant(NetworkTraining, Stage):
+    """Settings of the fit of a network, from which a tree is read off.
+
+    {parameters}
+    """
 
     max_depth: Annotated[
         Annotated[int, Field(ge=0, le=MAX_NEURONS)],
@@ -85,14 +88,6 @@ class SingleNetwork(NetworkTraining):
         NonNegative,
         Model("Minimum gain, in nats, of a split between two leaves; others are removed."),
     ] = 2.0
-
-
-@declare
-class LocallyConstant(SingleNetwork, Stage):
-    """Settings of the fit of a network, from which a tree is read off.
-
-    {parameters}
-    """
 
     refines = False
     why_single_leaf = "no neuron parts the rows and gains min_gain; lower it or use more epochs"
@@ -237,8 +232,11 @@ def read_off(
 
 
 @declare
-class BaseLocallyConstantTree(SingleNetwork, RandomRun, BaseTree):
+@takes(LocallyConstant, RandomRun)
+class BaseLocallyConstantTree(BaseTree):
     """Train a ReLU network and read off its tree; subclasses add y."""
+
+    _refits_leaves = True
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         method = method_of(LocallyConstant, self)
@@ -249,7 +247,7 @@ class BaseLocallyConstantTree(SingleNetwork, RandomRun, BaseTree):
 
 
 @declare
-class LocallyConstantTreeClassifier(ShareLeaves, TreeClassifier, BaseLocallyConstantTree):
+class LocallyConstantTreeClassifier(TreeClassifier, BaseLocallyConstantTree):
     """Oblique decision tree read off from the derivatives of a ReLU network (LCN).
 
     Lee and Jaakkola, "Oblique decision trees from derivatives of ReLU networks" (2020). A network
@@ -274,9 +272,11 @@ class LocallyConstantTreeClassifier(ShareLeaves, TreeClassifier, BaseLocallyCons
     True
     """
 
+    leaf: ShareFamily = "constant"
+
 
 @declare
-class LocallyConstantTreeRegressor(MeanLeaves, TreeRegressor, BaseLocallyConstantTree):
+class LocallyConstantTreeRegressor(TreeRegressor, BaseLocallyConstantTree):
     """Oblique regression tree read off from the derivatives of a ReLU network (LCN).
 
     Like :class:`LocallyConstantTreeClassifier`, trained for the squared error. With linear leaves
@@ -296,10 +296,15 @@ class LocallyConstantTreeRegressor(MeanLeaves, TreeRegressor, BaseLocallyConstan
     True
     """
 
+    leaf: MeanFamily = "constant"
+
 
 @declare
-class Stagewise(NetworkTraining):
-    """Settings of the method that its estimators share."""
+class LocallyConstantEnsemble(NetworkTraining, Settings):
+    """Settings of the fit of several networks by stages.
+
+    {parameters}
+    """
 
     max_depth: Annotated[
         Annotated[int, Field(ge=1, le=MAX_NEURONS)],
@@ -313,14 +318,6 @@ class Stagewise(NetworkTraining):
         ),
     ] = 1.0
     epochs = 30
-
-
-@declare
-class LocallyConstantEnsemble(Stagewise, Settings):
-    """Settings of the fit of several networks by stages.
-
-    {parameters}
-    """
 
     def fit(
         self,
@@ -396,7 +393,9 @@ class NetworkSum:
         ]
 
 
-class StageTree(RandomRun, BaseTree):
+@declare
+@takes(LocallyConstantEnsemble, RandomRun)
+class StageTree(BaseTree):
     """The tree of one network, with its contribution to the sum in the leaves."""
 
     def _leaf_values(
@@ -414,17 +413,18 @@ class StageTree(RandomRun, BaseTree):
 
 
 @declare
-class StageTreeClassifier(TreeClassifier, Stagewise, StageTree):
+class StageTreeClassifier(TreeClassifier, StageTree):
     """A tree of :class:`LocallyConstantEnsembleClassifier`."""
 
 
 @declare
-class StageTreeRegressor(TreeRegressor, Stagewise, StageTree):
+class StageTreeRegressor(TreeRegressor, StageTree):
     """A tree of :class:`LocallyConstantEnsembleRegressor`."""
 
 
 @declare
-class BaseLocallyConstantEnsemble(Stagewise, JointForest):
+@takes(LocallyConstantEnsemble)
+class BaseLocallyConstantEnsemble(JointForest):
     """Train networks by stages and read off their trees; subclasses add y."""
 
     n_estimators = field(default=8, kw_only=False)

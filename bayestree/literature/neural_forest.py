@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
+from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree
@@ -25,8 +25,8 @@ from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.single_leaf import ONE_WAY, why_not_parted
+from bayestree.inference.stage import method_of
 from bayestree.inference.training import leaf_sums, recalibrated, summed
-from bayestree.literature._settings import method_of
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.splits import StumpSplit
@@ -36,8 +36,11 @@ MAX_DEPTH = 12  # of a complete tree: 4,096 leaves
 
 
 @declare
-class NeuralTraining:
-    """Settings of the method that its estimators share."""
+class NeuralTree(Stage):
+    """Settings of the fit of a complete soft tree.
+
+    {parameters}
+    """
 
     max_depth: Annotated[
         Annotated[int, Field(ge=0, le=MAX_DEPTH)],
@@ -57,14 +60,6 @@ class NeuralTraining:
     learning_rate: Annotated[
         Positive, Inference("Learning rate of Adam. The initial hyperplanes have norm 1.")
     ] = 0.05
-
-
-@declare
-class NeuralTree(NeuralTraining, Stage):
-    """Settings of the fit of a complete soft tree.
-
-    {parameters}
-    """
 
     refines = False
 
@@ -135,7 +130,8 @@ def _start(model: SoftTree, data: Data) -> Posterior:
 
 
 @declare
-class BaseNeuralTree(NeuralTraining, Precision, RandomRun, BaseTree):
+@takes(NeuralTree, Precision, RandomRun)
+class BaseNeuralTree(BaseTree):
     """Train a complete soft tree; subclasses add y."""
 
     prediction = "posterior"  # of the soft tree, which has one draw
@@ -144,8 +140,9 @@ class BaseNeuralTree(NeuralTraining, Precision, RandomRun, BaseTree):
         return named.end_to_end(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        method = method_of(NeuralTree, self)
-        return method.fit(model, data, random_state=self.random_state, progress=bool(self.verbose))
+        return method_of(NeuralTree, self).fit(
+            model, data, random_state=self.random_state, progress=bool(self.verbose)
+        )
 
 
 @declare
@@ -159,7 +156,8 @@ class NeuralTreeRegressor(TreeRegressor, BaseNeuralTree):
 
 
 @declare
-class BaseNeuralForest(NeuralTraining, Precision, IndependentForest):
+@takes(NeuralTree, Precision)
+class BaseNeuralForest(IndependentForest):
     """Fit soft trees from different random starts; classifier and regressor add y.
 
     Attributes

@@ -21,18 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
+from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
+from bayestree.estimators._leaf_families import MeanFamily, ShareFamily
 from bayestree.estimators._parameters import Precision
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.data import PART
+from bayestree.inference.stage import method_of
 from bayestree.inference.training import RunningSums
 from bayestree.literature._initial import InitialTree
-from bayestree.literature._settings import method_of
 from bayestree.literature.tao.solvers import sites_of, splits_of
 from bayestree.models import SoftTree
 from bayestree.routing import levels
@@ -43,8 +43,13 @@ MEMORY = 0.9  # of the momentum
 
 
 @declare
-class GradientSteps:
-    """Settings of the method that its estimators share."""
+class NonGreedy(Stage):
+    """Settings of the descent on the bound of a whole tree.
+
+    {parameters}
+    """
+
+    refines = False  # of soft trees; it starts from a deterministic one
 
     nu: Annotated[
         Positive,
@@ -58,16 +63,6 @@ class GradientSteps:
     learning_rate: Annotated[
         Positive, Inference("First step size over sqrt(nu); it falls to 0 along a cosine.")
     ] = 0.1
-
-
-@declare
-class NonGreedy(GradientSteps, Stage):
-    """Settings of the descent on the bound of a whole tree.
-
-    {parameters}
-    """
-
-    refines = False  # of soft trees; it starts from a deterministic one
 
     def fit(
         self,
@@ -220,7 +215,8 @@ class _BoundDescent:
 
 
 @declare
-class BaseNonGreedyTree(GradientSteps, Precision, InitialTree):
+@takes(NonGreedy, Precision)
+class BaseNonGreedyTree(InitialTree):
     """Start from a tree and descend on a bound of its loss; subclasses add y.
 
     Attributes
@@ -247,7 +243,7 @@ class BaseNonGreedyTree(GradientSteps, Precision, InitialTree):
 
 
 @declare
-class NonGreedyTreeClassifier(ShareLeaves, TreeClassifier, BaseNonGreedyTree):
+class NonGreedyTreeClassifier(TreeClassifier, BaseNonGreedyTree):
     """Oblique decision tree whose splits are optimised together, on a bound of the tree's loss.
 
     Norouzi, Collins, Johnson, Fleet and Kohli, "Efficient non-greedy optimization of decision
@@ -269,9 +265,11 @@ class NonGreedyTreeClassifier(ShareLeaves, TreeClassifier, BaseNonGreedyTree):
     True
     """
 
+    leaf: ShareFamily = "constant"
+
 
 @declare
-class NonGreedyTreeRegressor(MeanLeaves, TreeRegressor, BaseNonGreedyTree):
+class NonGreedyTreeRegressor(TreeRegressor, BaseNonGreedyTree):
     """Oblique regression tree whose splits are optimised together, on a bound of the tree's loss.
 
     Like :class:`NonGreedyTreeClassifier`, with normal leaves: the loss is -log p(y).
@@ -292,3 +290,5 @@ class NonGreedyTreeRegressor(MeanLeaves, TreeRegressor, BaseNonGreedyTree):
 
     max_depth = 5
     min_leaf = 10
+
+    leaf: MeanFamily = "constant"

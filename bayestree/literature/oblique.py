@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import InstanceOf
 
-from bayestree._utils.parameters import ByName, Model, check_parameters, declare
+from bayestree._utils.parameters import ByName, Model, check_parameters, declare, takes
 from bayestree.estimators._combinations import Rule, complaint
-from bayestree.estimators._leaf_families import MeanLeaves
+from bayestree.estimators._leaf_families import MeanFamily
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
@@ -26,7 +26,8 @@ SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
 
 
 @declare
-class BaseObliqueTree(RandomRun, ImpurityTree):
+@takes(RandomRun)
+class BaseObliqueTree(ImpurityTree):
     """Grow a tree by a search for the hyperplane of each node; subclasses add y."""
 
     splitter: Annotated[
@@ -75,7 +76,7 @@ class ObliqueTreeClassifier(ImpurityClassifier, BaseObliqueTree):
 
 
 @declare
-class ObliqueTreeRegressor(MeanLeaves, TreeRegressor, BaseObliqueTree):
+class ObliqueTreeRegressor(TreeRegressor, BaseObliqueTree):
     """Regression tree with one hyperplane in each node, grown like CART by one of several searches.
 
     Like :class:`ObliqueTreeClassifier`; a split reduces the squared error. GUIDE tests the signs of
@@ -99,3 +100,5 @@ class ObliqueTreeRegressor(MeanLeaves, TreeRegressor, BaseObliqueTree):
     """
 
     min_leaf = 10
+
+    leaf: MeanFamily = "constant"

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from bayestree import inference
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.parameters import Count, Inference, declare
+from bayestree._utils.parameters import Count, Inference, declare, takes
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
+from bayestree.estimators._leaf_families import MeanFamily, ShareFamily
 from bayestree.estimators._parameters import Depth, Limits, Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.scaling import UnitRule
@@ -232,7 +232,8 @@ def _libraries() -> ThreadpoolController:
 
 
 @declare
-class BaseWeightedTree(RandomRun, Precision, Limits, Depth, BaseTree):
+@takes(RandomRun, Precision, Limits, Depth)
+class BaseWeightedTree(BaseTree):
     """Grow a tree by weighted impurity; classifier and regressor add y.
 
     Attributes
@@ -248,6 +249,8 @@ class BaseWeightedTree(RandomRun, Precision, Limits, Depth, BaseTree):
     min_rows = 2.0
     min_leaf = 1
     min_gain = 3.0  # 0 grows to pure leaves, as the paper does
+
+    _refits_leaves = True
 
     max_iter: Annotated[
         Count,
@@ -283,7 +286,7 @@ class BaseWeightedTree(RandomRun, Precision, Limits, Depth, BaseTree):
 
 
 @declare
-class WeightedObliqueTreeClassifier(ShareLeaves, TreeClassifier, BaseWeightedTree):
+class WeightedObliqueTreeClassifier(TreeClassifier, BaseWeightedTree):
     """Oblique decision tree grown by weighted entropy, from random starts.
 
     Yang, Shen and Gao, "Weighted oblique decision trees" (2019): each node's hyperplane minimises
@@ -305,9 +308,11 @@ class WeightedObliqueTreeClassifier(ShareLeaves, TreeClassifier, BaseWeightedTre
     True
     """
 
+    leaf: ShareFamily = "constant"
+
 
 @declare
-class WeightedObliqueTreeRegressor(MeanLeaves, TreeRegressor, BaseWeightedTree):
+class WeightedObliqueTreeRegressor(TreeRegressor, BaseWeightedTree):
     """Oblique regression tree grown by weighted variance, from random starts.
 
     Like :class:`WeightedObliqueTreeClassifier`, with the variance of y in place of the entropy:
@@ -334,3 +339,5 @@ class WeightedObliqueTreeRegressor(MeanLeaves, TreeRegressor, BaseWeightedTree):
 
     min_leaf = 10
     n_starts = 4
+
+    leaf: MeanFamily = "constant"

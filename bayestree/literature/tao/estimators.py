@@ -17,16 +17,17 @@ from bayestree._utils.parameters import (
     NonNegative,
     Positive,
     declare,
+    takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import ShareLeaves
+from bayestree.estimators._leaf_families import ShareFamily
 from bayestree.estimators._parameters import Precision, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.rows import TrainingRows
 from bayestree.inference import Data, Posterior
 from bayestree.inference.single_leaf import SingleLeafWarning
+from bayestree.inference.stage import method_of
 from bayestree.literature._initial import InitialTree
-from bayestree.literature._settings import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao
 from bayestree.models import FeatureCount, Flat, Gaussian, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
@@ -38,7 +39,8 @@ MAX_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
 
 
 @declare
-class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
+@takes(WarmStart, Precision, Sweeps)
+class BaseAlternatingTree(InitialTree):
     """Start from a tree and optimise its nodes in turn; classifier and regressor add y."""
 
     max_depth = 6
@@ -96,7 +98,7 @@ class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
 
 
 @declare
-class AlternatingTreeClassifier(ShareLeaves, TreeClassifier, BaseAlternatingTree):
+class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     """Decision tree whose nodes are optimised in turn for the 0/1 loss of the whole tree (TAO).
 
     Carreira-Perpinan and Tavallali, "Alternating optimization of decision trees, with application
@@ -125,6 +127,8 @@ class AlternatingTreeClassifier(ShareLeaves, TreeClassifier, BaseAlternatingTree
     >>> clf.get_n_leaves()
     3
     """
+
+    leaf: ShareFamily = "constant"
 
 
 @declare
