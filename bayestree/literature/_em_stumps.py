@@ -324,8 +324,15 @@ def subset_rule(
         return RandomPatch(image, checked_pair("patch_size", patch_size))
     if max_features is None:
         return None
+    return RandomFeatures(feature_count(n_features, max_features))
+
+
+def feature_count(n_features: int, max_features: MaxFeatures) -> int:
+    """Return the number of random features that ``max_features`` asks for."""
+    if max_features is None:
+        return n_features
     if max_features == "sqrt":
-        return RandomFeatures(max(1, math.isqrt(n_features)))
+        return max(1, math.isqrt(n_features))
     if isinstance(max_features, float):
-        return RandomFeatures(max(1, int(max_features * n_features)))
-    return RandomFeatures(int(max_features))
+        return max(1, int(max_features * n_features))
+    return int(max_features)

@@ -26,13 +26,6 @@ MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
 
 
 @runtime_checkable
-class HasTree(Protocol):
-    """A fitted estimator of this package."""
-
-    tree_: Tree
-
-
-@runtime_checkable
 class Estimator(Protocol):
     """An estimator with scikit-learn's interface."""
 
@@ -135,7 +128,7 @@ class InitialTree(BaseTree):
 
     def _given_tree(self) -> Tree:
         """Return the tree of ``init``, on the scaled features."""
-        given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
+        given: Any = getattr(self.init, "tree_", self.init)
         if not isinstance(given, Tree):
             raise TypeError(
                 "init must be 'cart', 'random', a Tree, or a fitted estimator of this package with "

@@ -32,7 +32,7 @@ from bayestree.inference.grow import fitted_splits
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
 from bayestree.inference.stage import Settings, method_of
-from bayestree.literature._em_stumps import RandomFeatures, subset_rule
+from bayestree.literature._em_stumps import feature_count
 from bayestree.models import SoftTree
 
 STEEPNESS = 3.0  # of the loss of margins, which lie between -1 and 1
@@ -70,7 +70,7 @@ class AlternatingForest(Settings):
         check_parameters(self)
         data = data.for_leaf(model.leaf)
         model.leaf.check(data.y)
-        search = RandomAxes(n_features=self._n_features(data.X.shape[1]))
+        search = RandomAxes(n_features=feature_count(data.X.shape[1], self.max_features))
         splitter = PlaneSplitter(search, model.leaf, min_leaf=limits.min_leaf)
         with seeded(draw_seed(random_state)):
             forest = [_WeightedGrowth(GrowingTree(model, data)) for _ in range(n_trees)]
@@ -93,11 +93,6 @@ class AlternatingForest(Settings):
             one.tree.assemble(one.tree.cut(limits.max_leaves), "alternating forest")
             for one in forest
         ]
-
-    def _n_features(self, n_features: int) -> int:
-        """Return the number of random features that compete for each node."""
-        rule = subset_rule(n_features, self.max_features, None, None)
-        return rule.count if isinstance(rule, RandomFeatures) else n_features
 
 
 @declare

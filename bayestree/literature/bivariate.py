@@ -41,6 +41,7 @@ from bayestree.inference.splitters.cuts import (
     statistics_of,
 )
 from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
+from bayestree.inference.training import check_counts
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
 from bayestree.models import SoftTree, named
 from bayestree.models.criteria import Criterion
@@ -164,9 +165,7 @@ class LineSearch:
     def __post_init__(self) -> None:
         if self.n_orientations < 2:
             raise ValueError(f"n_orientations must be 2 or more, got {self.n_orientations}.")
-        for name in ("min_leaf", "n_refined", "max_pairs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}.")
+        check_counts(min_leaf=self.min_leaf, n_refined=self.n_refined, max_pairs=self.max_pairs)
         if not self.budget >= 0:
             raise ValueError(f"budget must be 0 or more, got {self.budget}.")
 

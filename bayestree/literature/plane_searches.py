@@ -152,11 +152,28 @@ def _about_means(node: NodeRows, n_classes: int) -> FloatArray:
 
 
 SHIFTS = (-0.25, 0.0, 0.25)  # gamma of the book
-Start = Literal["axis", "random"]
 
 
 @declare
-class CartLC(PlaneSearch):
+class StartedSearch(PlaneSearch):
+    """A search that improves a first hyperplane."""
+
+    start: Annotated[
+        Literal["axis", "random"],
+        Inference(
+            "Start from the best split by one feature, if there is one, or along a random "
+            "direction."
+        ),
+    ] = "axis"
+
+    def first(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
+        """Find the best cut of one feature, or of a random direction; None if there is none."""
+        axis = node.best_axis() if self.start == "axis" else None
+        return node.best(rng.normal(size=(1, node.n_features))) if axis is None else axis
+
+
+@declare
+class CartLC(StartedSearch):
     """CART with linear combinations (Breiman, Friedman, Olshen and Stone, 1984, section 5.2.2).
 
     As described by Murthy, Kasif and Salzberg (1994, figure 2): features are centred at their
@@ -167,13 +184,6 @@ class CartLC(PlaneSearch):
     {parameters}
     """
 
-    start: Annotated[
-        Start,
-        Inference(
-            "Start from the best split by one feature, if there is one, or along a random "
-            "direction."
-        ),
-    ] = "axis"
     tolerance: Annotated[
         NonNegative,
         Inference("Gain of a cycle, relative to the gain of the split, at which the search ends."),
@@ -187,7 +197,7 @@ class CartLC(PlaneSearch):
     ] = 0.1
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
-        plane = started(node, self.start, rng)
+        plane = self.first(node, rng)
         if plane is None:
             return None
         least = float(node.quality(np.zeros((len(node.statistics), 1)), node.statistics.sum(1))[0])
@@ -196,7 +206,8 @@ class CartLC(PlaneSearch):
         while best - before > max(self.tolerance * (best - least), node.slack):
             before = best
             for moves in units:
-                plane, best = _improved(node, plane, best, node.steps(_copies(plane), moves))
+                copies = np.repeat(plane[None], len(SHIFTS), axis=0)
+                plane, best = _improved(node, plane, best, node.steps(copies, moves))
             turned = node.best(plane[None, :-1])
             if turned is not None:
                 plane, best = _improved(node, plane, best, turned[None])
@@ -217,12 +228,6 @@ class CartLC(PlaneSearch):
         return plane
 
 
-def started(node: NodeRows, start: Start, rng: np.random.Generator) -> FloatArray | None:
-    """Find the best cut of one feature, or of a random direction; None if no cut is possible."""
-    axis = node.best_axis() if start == "axis" else None
-    return node.best(rng.normal(size=(1, node.n_features))) if axis is None else axis
-
-
 def _units(node: NodeRows) -> FloatArray:
     """Return changes of the score by a unit of x_j + gamma, scaled features, (d, 3, d + 1)."""
     first, middle, third = node.quartiles
@@ -232,10 +237,6 @@ def _units(node: NodeRows) -> FloatArray:
         moves[j, :, j] = 1.0 / spread[j]
         moves[j, :, -1] = np.array(SHIFTS) - middle[j] / spread[j]
     return moves
-
-
-def _copies(plane: FloatArray) -> FloatArray:
-    return np.repeat(plane[None], len(SHIFTS), axis=0)
 
 
 def _improved(
@@ -266,7 +267,7 @@ class OC1(PlaneSearch):
     """
 
     start: Annotated[
-        Start,
+        Literal["axis", "random"],
         Inference(
             "The first start: the best split by one feature, if there is one, or along a random "
             "direction, as all other starts are."
@@ -366,7 +367,7 @@ CHECKS = 20  # a candidate is taken every so many steps
 
 
 @declare
-class CO2(PlaneSearch):
+class CO2(StartedSearch):
     """CO2 (Norouzi, Collins, Fleet and Kohli, "CO2 forest", 2015), the split of a single tree.
 
     For a row of score s = w . x and a stump whose leaves have the losses l(right) and l(left), the
@@ -383,13 +384,6 @@ class CO2(PlaneSearch):
     {parameters}
     """
 
-    start: Annotated[
-        Start,
-        Inference(
-            "Start from the best split by one feature, if there is one, or along a random "
-            "direction."
-        ),
-    ] = "axis"
     nu: Annotated[
         Positive | None,
         Model(
@@ -404,7 +398,7 @@ class CO2(PlaneSearch):
     steps: Annotated[Count, Inference("Number of gradient steps.")] = 200
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
-        start = started(node, self.start, rng)
+        start = self.first(node, rng)
         if start is None:
             return None
         grid = [

@@ -57,10 +57,6 @@ class WeightedEntropy:
         counts = np.diff(first, append=len(y))
         return cls(X, weights, first, counts, np.add.reduceat(weights, first))
 
-    def scores(self, theta: FloatArray) -> FloatArray:
-        """Compute theta . x of every row; the last entry of theta is the offset."""
-        return _scores(self.X, theta)
-
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Compute E and its gradient g, shape (d + 1,).
 
@@ -69,7 +65,9 @@ class WeightedEntropy:
         g = log2(W_R / W_L) sum_i beta_i + sum_i beta_i log2(W_L^{y_i} / W_R^{y_i}): the
         penultimate line of the paper's derivation (eq. 2 as printed merges the two sums).
         """
-        half = np.tanh(self.scores(theta) * 0.5)  # p = (1 + half) / 2, p (1 - p) = (1 - half^2) / 4
+        half = np.tanh(
+            _scores(self.X, theta) * 0.5
+        )  # p = (1 + half) / 2, p (1 - p) = (1 - half^2) / 4
         right = np.add.reduceat(self.weights * (0.5 + 0.5 * half), self.first)
         left = np.maximum(self.totals - right, 0.0)  # rounding can make an empty side negative
         all_left, all_right = left.sum(), right.sum()
@@ -103,17 +101,13 @@ class WeightedCriterion:
     statistics: Tensor  # (m, c): weighted statistics of the leaves
     criterion: Criterion
 
-    def scores(self, theta: FloatArray) -> FloatArray:
-        """Compute theta . x of every row; the last entry of theta is the offset."""
-        return _scores(self.X, theta)
-
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Compute the value E, and its gradient, shape (d + 1,).
 
         With the statistics t_i of row i, its probability p_i of the right side, and
         S = sum_i p_i t_i, dE/dtheta = sum_i (dE/dS . t_i) p_i (1 - p_i) x_i.
         """
-        half = np.tanh(self.scores(theta) * 0.5)
+        half = np.tanh(_scores(self.X, theta) * 0.5)
         # Sums of the lighter side: a nearly empty one would only have rounding errors.
         sign = -1.0 if half.sum() > 0 else 1.0
         side = torch.from_numpy(0.5 + 0.5 * sign * half) @ self.statistics
@@ -127,6 +121,7 @@ class WeightedCriterion:
 
 
 def _scores(X: AnyArray, theta: FloatArray) -> FloatArray:
+    """Compute theta . x of every row; the last entry of theta is the offset."""
     return X @ theta[:-1].astype(X.dtype, copy=False) + theta[-1]
 
 
@@ -211,7 +206,7 @@ class WeightedSplitter:
     ) -> FittedSplit | None:
         """Find the split at theta, with sides in the original order of rows sorted by ``order``."""
         theta = theta.astype(criterion.X.dtype)  # round first: sides must match the stored numbers
-        right = criterion.scores(theta) > 0
+        right = _scores(criterion.X, theta) > 0
         n_right = int(right.sum())
         if min(n_right, len(right) - n_right) < max(self.min_leaf, 1):
             return None

@@ -82,7 +82,7 @@ class BaseAlternatingTree(InitialTree):
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         start = self._start(data, model.leaf)
-        method = method_of(Tao, self, leaf_ridge=self._leaf_ridge())
+        method = method_of(Tao, self, leaf_ridge=self.leaf_ridge if self.leaf == "linear" else None)
         found = method.fit(model, data, init=start, progress=bool(self.verbose))
         reason = "no split lowers the loss of the training rows"
         if isinstance(start, Tree) and start.n_nodes == 0:
@@ -91,10 +91,6 @@ class BaseAlternatingTree(InitialTree):
             reason += f" by more than its penalty l1={self.l1:g}; lower l1"
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         return found
-
-    def _leaf_ridge(self) -> float | None:
-        """Return the penalty of linear leaves; None for constant leaves."""
-        return None
 
 
 @declare
@@ -169,9 +165,6 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     leaf_ridge: Annotated[
         Positive, Model("Penalty on |slope|^2 of linear leaves, added to the squared loss.")
     ] = 1.0
-
-    def _leaf_ridge(self) -> float | None:
-        return self.leaf_ridge if self.leaf == "linear" else None
 
     def _leaf_values(
         self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data
