@@ -26,7 +26,7 @@ def cart(
     random_state: RandomState = None,
     **settings: Any,
 ) -> Tree:
-    """CART, grown by scikit-learn and converted to a Tree in the units of X.
+    """Grow CART by scikit-learn and convert it to a Tree in the units of X.
 
     y are class numbers (integers) or real values; ``settings`` are other parameters of
     ``sklearn.tree.DecisionTreeClassifier`` or ``DecisionTreeRegressor``.
@@ -101,7 +101,7 @@ def random_oblique(
     max_features: int | None = None,
     random_state: RandomState = None,
 ) -> Tree:
-    """A complete tree of random hyperplanes, each through the median of the rows that reach it.
+    """Draw a complete tree of hyperplanes through the medians of the rows that reach them.
 
     Each node has ``max_features`` non-zero coefficients, drawn at random; by default all. The tree
     has no leaf values.
@@ -136,7 +136,7 @@ def random_oblique(
 
 
 def _median(values: FloatArray, weights: FloatArray) -> float:
-    """A cut at the weighted median: midway between it and the next value.
+    """Return a cut at the weighted median: midway between it and the next value.
 
     With a cut at the median itself, rounding would determine the side of its row. Equal values
     are all below the cut.
@@ -153,7 +153,7 @@ def _median(values: FloatArray, weights: FloatArray) -> float:
 
 
 def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:
-    """Topology from scikit-learn's children, and its number for each of our nodes and leaves."""
+    """Return the topology of scikit-learn's children, and its number of each node and leaf."""
     inside = left != LEAF
     number = np.where(inside, np.cumsum(inside) - 1, ~(np.cumsum(~inside) - 1))
     nodes = np.flatnonzero(inside)
@@ -162,10 +162,10 @@ def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntA
 
 
 def _double_cut(threshold: FloatArray) -> FloatArray:
-    """Cuts t' such that x <= t' in double precision iff float32(x) <= t.
+    """Return cuts t' such that x <= t' in double precision iff float32(x) <= t.
 
-    The midpoint of the last single-precision number that goes left and the next one, which itself
-    rounds to the even one of the two.
+    Each is the midpoint of the last single-precision number that goes left and its successor. The
+    midpoint itself rounds to the even number.
     """
     last = threshold.astype(np.float32)
     last = np.where(last > threshold, np.nextafter(last, np.float32(-np.inf)), last)

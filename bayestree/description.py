@@ -4,15 +4,15 @@ It names nodes, leaves and sides, counts rows and facets, and puts conditions an
 words.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
-from bayestree.protocols import has_draws, modes_of, shown_mode, trees_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -142,12 +142,12 @@ class TreeDescription:
         return self.linear.facet_limit
 
     def path(self, child: int) -> str:
-        """Path from the root: "root", "L", "LR", ..."""
+        """Return the path from the root: "root", "L", "LR", ..."""
         topology = self.tree.topology
         return topology.node_labels[child] if child >= 0 else topology.leaf_labels[~child]
 
     def rows(self, child: int) -> float:
-        """Weighted training rows that reach a node or leaf."""
+        """Return the weighted training rows that reach a node or leaf."""
         return float(self.node_rows[child] if child >= 0 else self.tree.leaf_rows[~child])
 
     def share(self, child: int) -> float:
@@ -155,20 +155,20 @@ class TreeDescription:
         return self.rows(child) / max(float(self.tree.leaf_rows.sum()), TINY)
 
     def value(self, child: int) -> FloatArray:
-        """Shares of the classes (C,), or the mean (1,), at a node or leaf."""
+        """Return the shares of the classes (C,), or the mean (1,), at a node or leaf."""
         return self.node_value[child] if child >= 0 else np.atleast_1d(self.tree.value[~child])
 
     def position(self, mean: float) -> float:
-        """Position of a mean between the smallest and the largest leaf, from 0 to 1."""
+        """Return the position of a mean between the smallest and the largest leaf, from 0 to 1."""
         low, high = float(self.tree.value.min()), float(self.tree.value.max())
         return (mean - low) / (high - low) if high > low else 0.5
 
     def n_facets(self, node: int) -> int:
-        """Facets of a node; 0 for splits of other kinds, such as networks."""
+        """Return the facets of a node; 0 for splits of other kinds, such as networks."""
         return 0 if self.linear is None else int(self.linear.n_facets[node])
 
     def sides(self, node: int) -> tuple[str, str]:
-        """Names of the left and the right side of a node."""
+        """Return the names of the left and the right side of a node."""
         return ("yes", "no") if self.n_facets(node) == 1 else self.tree.side_names
 
     @property
@@ -178,7 +178,7 @@ class TreeDescription:
         return ("yes", "no") if single else self.tree.side_names
 
     def half_space(self, expert: int) -> HalfSpace:
-        """A facet in words."""
+        """Put a facet into words."""
         assert self.linear is not None
         strength, threshold = self._strength[expert], float(self._facet_limit[expert])
         if not strength.any():
@@ -197,13 +197,13 @@ class TreeDescription:
         return HalfSpace(expert, left, text, bound, first)
 
     def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:
-        """Facets of a node, the nearest to the mean of the data first; none for other splits."""
+        """Return the facets of a node, the nearest to the mean first; none for other splits."""
         if self.linear is None:
             return []
         return [self.half_space(expert) for expert in self.linear.nearest_experts(node)[:most]]
 
     def condition(self, node: int) -> str:
-        """The split in a line: its nearest facet and the number of the others, or its kind.
+        """Describe the split in a line: its nearest facet and the number of the others.
 
         Of several facets, all are necessary for the left side, but not sufficient.
         """
@@ -214,7 +214,7 @@ class TreeDescription:
         return f"{nearest} and {others} more" if others else str(nearest)
 
     def bounds(self, node: int) -> list[str]:
-        """Lines that state how the facets listed below them decide; none for a single facet."""
+        """Say how the facets listed below decide; return no lines for a single facet."""
         if self.n_facets(node) == 1:
             return []
         return [
@@ -223,7 +223,7 @@ class TreeDescription:
         ]
 
     def leaf(self, leaf: int) -> str:
-        """Shares of the classes of a leaf, or its prediction."""
+        """Describe the shares of the classes of a leaf, or its prediction."""
         if not self.classifies:
             return self.prediction(leaf)
         value = self.tree.value[leaf]
@@ -236,16 +236,16 @@ class TreeDescription:
         return f"{text} at the means, varying with {names}"
 
     def _some(self, parts: list[str]) -> str:
-        """The first parts of a list, and the number of the others."""
+        """Join the first parts of a list, and the number of the others."""
         shown = parts[: self.max_terms]
         more = [f"… {len(parts) - len(shown)} more"] if len(parts) > len(shown) else []
         return ", ".join(shown + more)
 
     def slopes(self, leaf: int) -> list[tuple[int, float]]:
-        """Features of a linear leaf, the strongest first, and their slopes.
+        """Return the features of a linear leaf, the strongest first, and their slopes.
 
-        Those of class probabilities are the largest differences of log-odds between two classes
-        that the feature makes, per unit.
+        For class probabilities, a slope is the largest change of log-odds between two classes per
+        unit of the feature.
         """
         slope = None if self.linear is None else self.linear.slope
         if slope is None:
@@ -256,7 +256,7 @@ class TreeDescription:
         return [(j, float(own[j])) for j in order.tolist()]
 
     def prediction(self, leaf: int) -> str:
-        """The mean, means or rate of a leaf, or its linear function of the features."""
+        """Describe the mean, means or rate of a leaf, or its linear function of the features."""
         if self.tree.several_outputs:
             means = [plain(value, self.digits) for value in self.tree.value[leaf].tolist()]
             return f"{self.tree.quantity} {self._some(means)}"
@@ -269,15 +269,141 @@ class TreeDescription:
         return " ".join([mean, *terms, *more])
 
     def _centred(self, feature: int) -> str:
-        """A feature minus its center, unless this is 0 up to rounding."""
+        """Return a feature minus its center, unless this is 0 up to rounding."""
         name, center = self.features[feature], float(self.tree.center[feature])
         if abs(center) < ROUNDING * self.tree.scale[feature]:
             return name
         return f"({name} {signed(-center, self.digits)})"
 
 
+class FittedPosterior(Protocol):
+    """The result of an inference: its draws, settings and statistics."""
+
+    @property
+    def inference(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def stats(self) -> Mapping[str, Any]: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def n_chains(self) -> int: ...
+    @property
+    def n_draws(self) -> int: ...
+
+
+class FittedEstimator(Protocol):
+    """A fitted estimator: what plots, reports and exports read of every kind."""
+
+    @property
+    def n_features_in_(self) -> int: ...
+    @property
+    def tree_(self) -> RoutedTree: ...
+    @property
+    def posterior_(self) -> FittedPosterior: ...
+    def predict(self, X: Any) -> AnyArray: ...
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+
+def features_of(model: object, X: Any) -> FloatArray:
+    """Encode rows as the deterministic trees of a tree or fitted estimator take them, (n, d)."""
+    encoding = getattr(model, "encoding_", None)
+    if encoding is None:
+        return np.asarray(X, dtype=np.float64)
+    if encoding.is_plain:
+        return encoding.filled(np.asarray(X, dtype=np.float64))
+    return encoding.encode(X).to_numpy()
+
+
+def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]:
+    """Return the deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
+
+    ValueError if they have several outputs, unless this is allowed.
+    """
+    members = getattr(tree, "estimators_", [tree])
+    found = [getattr(member, "tree_", member) for member in members]
+    if found and all(isinstance(one, RoutedTree) for one in found):
+        if not several_outputs and any(one.several_outputs for one in found):
+            n_outputs = found[0].value.shape[1]
+            raise ValueError(
+                f"the tree has {n_outputs} outputs, of which one can be shown here: "
+                f"pass output(0) of the tree or of its estimator, or another up to "
+                f"output({n_outputs - 1})."
+            )
+        return found
+    if hasattr(tree, "fit"):
+        check_is_fitted(tree)
+    raise TypeError(
+        f"tree must be a Tree or a fitted estimator of this package, got {kind_of(tree)}."
+    )
+
+
+def kind_of(model: object) -> str:
+    """Name the type of what is not a fitted tree, and where a meta-estimator has one."""
+    name = type(model).__name__
+    if hasattr(model, "steps"):
+        return (
+            f"{name}; pass its last step, [-1], and rows that the steps before it have transformed"
+        )
+    inside = ("best_estimator_", "estimator_", "regressor_")
+    return next((f"{name}; pass its {one}" for one in inside if hasattr(model, one)), name)
+
+
+def tree_of(estimator: object) -> RoutedTree:
+    """Return the deterministic tree of a tree or of a fitted estimator, but not of a forest."""
+    found = trees_of(estimator)
+    if hasattr(estimator, "estimators_"):
+        raise TypeError(
+            f"one tree is needed, got {type(estimator).__name__}; pass a single tree of a forest, "
+            "such as estimators_[0]."
+        )
+    return found[0]
+
+
+def has_single_leaf(tree: RoutedTree) -> bool:
+    """Return whether a tree predicts the same for all rows: one leaf, without slopes."""
+    return tree.n_nodes == 0 and getattr(tree, "slope", None) is None
+
+
+def has_draws(estimator: object) -> bool:
+    """Return whether an estimator has a posterior of more than one draw."""
+    posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)
+    return posterior is not None and posterior.n_chains * posterior.n_draws > 1
+
+
+def has_evidence(estimator: object) -> bool:
+    """Return whether the posterior is over topologies, with its evidence."""
+    posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)
+    return posterior is not None and "log_evidence" in posterior.stats
+
+
+class Mode(NamedTuple):
+    """One of the trees of a mixture: its number from 0, its weight, and the fitted estimator."""
+
+    number: int
+    weight: float
+    estimator: Any
+
+
+def modes_of(estimator: object) -> list[Mode]:
+    """Return the trees of an estimator with several modes, the most probable first."""
+    found = getattr(estimator, "modes_", ())
+    if len(found) < 2:
+        return []
+    weights: Any = estimator.mode_weights_  # type: ignore[attr-defined]
+    modes = [Mode(number, float(weights[number]), one) for number, one in enumerate(found)]
+    return sorted(modes, key=lambda mode: -mode.weight)
+
+
+def shown_mode(estimator: object) -> Mode | None:
+    """Return the mode whose tree is the ``tree_`` of an estimator with several modes."""
+    tree = getattr(estimator, "tree_", None)
+    return next((mode for mode in modes_of(estimator) if mode.estimator.tree_ is tree), None)
+
+
 def point_estimate_note(tree: object) -> list[str]:
-    """Lines that identify the numbers as the point estimate, if there is a posterior as well."""
+    """Say in lines that the numbers are the point estimate, if there is a posterior as well."""
     words = words_of_mode(tree)
     lines = [f"This is {words}."] if words else []
     if not has_draws(tree):
@@ -291,7 +417,7 @@ def point_estimate_note(tree: object) -> list[str]:
 
 
 def words_of_mode(estimator: object) -> str:
-    """The tree of an estimator with several modes, in words; empty for others."""
+    """Describe the tree of an estimator with several modes; return "" for others."""
     n_modes, mode = len(modes_of(estimator)), shown_mode(estimator)
     if n_modes == 0:
         return ""

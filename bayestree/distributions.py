@@ -1,7 +1,7 @@
 """Log-gamma and log-Weibull distributions.
 
-Gamma variables with a small shape underflow (in float32, 42 % of the draws of Gamma(0.01) are 0),
-so the weights of a truncated gamma process are represented by their logarithms.
+Gamma variables with a small shape underflow: in float32, 42 % of the draws of Gamma(0.01) are 0.
+The weights of a truncated gamma process are therefore represented by their logarithms.
 """
 
 import math
@@ -83,7 +83,7 @@ class LogWeibull(_Expandable):
     """Distribution of x = log r for r ~ Weibull(concentration, exp(loc)).
 
     x = loc + log(E) / concentration with E ~ Exponential(1). Its left tail is exponential with
-    rate ``concentration``, like that of :class:`LogGamma`, and its KL divergence from the latter
+    rate ``concentration``, as in :class:`LogGamma`, and its KL divergence from the latter
     has a closed form. ``concentration`` is the shape k > 0 of the Weibull variable, and ``loc``
     the logarithm of its scale.
     """
@@ -107,15 +107,15 @@ class LogWeibull(_Expandable):
         return (math.pi / self.concentration) ** 2 / 6
 
     def mean_exp(self) -> Tensor:
-        """Mean of r = exp(x): exp(loc) Gamma(1 + 1/k)."""
+        """Return the mean of r = exp(x): exp(loc) Gamma(1 + 1/k)."""
         return (self.loc + torch.lgamma(1 + 1 / self.concentration)).exp()
 
     @property
     def projected(self) -> LogGamma:
-        """The log-gamma distribution p of which this is the projection: it minimises KL(. || p).
+        """The log-gamma distribution p whose projection this is: it minimises KL(. || p).
 
-        With u = 1 / k, KL(self || LogGamma(a, c)) is stationary along ``loc`` where both have the
-        same mean of r, and then along u where a = k / (digamma(1 + u) + Euler's constant).
+        KL(self || LogGamma(a, c)) is stationary along ``loc`` where both have the same mean of r.
+        It is then stationary along u = 1 / k where a = k / (digamma(1 + u) + Euler's constant).
         """
         spread = torch.digamma(1 + 1 / self.concentration) + EULER
         shape = self.concentration / spread
@@ -139,7 +139,7 @@ class LogWeibull(_Expandable):
 
 
 def nearest_weibull(law: LogGamma) -> LogWeibull:
-    """The log-Weibull of least divergence from a scalar log-gamma: see ``LogWeibull.projected``."""
+    """Return the log-Weibull of least divergence: see ``LogWeibull.projected``."""
     a = float(law.concentration)
 
     def excess(log_u: float) -> float:
@@ -191,14 +191,14 @@ class _InverseRoot(PowerTransform):
 
 
 def inverse_gamma_scale(concentration: Any, rate: Any) -> TransformedDistribution:
-    """Distribution of a standard deviation whose square is InverseGamma(concentration, rate)."""
+    """Return the law of a standard deviation whose square is InverseGamma(concentration, rate)."""
     return TransformedDistribution(Gamma(concentration, rate), [_InverseRoot()])
 
 
 def draw_log_gamma(
     shape: float, rate: float, rng: np.random.Generator, size: tuple[int, ...] = ()
 ) -> FloatArray:
-    """NumPy draws of :class:`LogGamma`, which cannot underflow either."""
+    """Draw from :class:`LogGamma` by NumPy, which cannot underflow either."""
     boosted = np.log(rng.standard_gamma(shape + 1, size))
     return boosted - rng.standard_exponential(size) / shape - math.log(rate)
 

@@ -27,11 +27,11 @@ class RowSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any, /) -> Any:
-        """Selected rows as an array."""
+        """Return the selected rows as an array."""
 
 
 def chunks(n_rows: int, n_features: int) -> Iterator[slice]:
-    """Slices of all rows, in order, of limited size."""
+    """Yield slices of all rows, in order, of limited size."""
     size = max(1, min(CHUNK, NUMBERS // max(1, n_features)))
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
@@ -69,14 +69,14 @@ class RoutedTree(ABC):
 
     @abstractmethod
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
-        """Side of each row at a node, shape (n,)."""
+        """Return the side of each row at a node, shape (n,)."""
 
     @abstractmethod
     def collapse(self, bypass: IntArray) -> Self:
-        """The tree without the marked nodes (see :meth:`Topology.collapse`)."""
+        """Remove the marked nodes (see :meth:`Topology.collapse`)."""
 
     def arrays(self) -> dict[str, AnyArray]:
-        """All arrays of the tree except the topology, from which it can be restored."""
+        """Return all arrays of the tree except the topology, from which it can be restored."""
         own: Any = self
         every = {field.name: getattr(self, field.name) for field in fields(own)}
         return {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
@@ -113,7 +113,7 @@ class RoutedTree(ABC):
         return tuple(f"class {name}" if _is_number(name) else name for name in names)
 
     def walk(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
-        """Every reached node in order, with the rows that reach it and their sides."""
+        """Yield every reached node in order, with the rows that reach it and their sides."""
         children, (place, cut) = self.topology.children, self.topology.left_to_right
         end = place[self.apply(X)]
         waiting: dict[int, IntArray] = {}
@@ -161,11 +161,11 @@ class RoutedTree(ABC):
                     waiting.append((child, rows.take(places), own.take(places, axis=0)))
 
     def predict(self, X: FloatArray) -> FloatArray:
-        """Value of the leaf that each row reaches, shape (n, C) or (n,)."""
+        """Return the value of the leaf that each row reaches, shape (n, C) or (n,)."""
         return self.value[self.apply(X)]
 
     def decision_path(self, X: FloatArray) -> csr_matrix:
-        """Indicators of the nodes v and leaves V + l that each row passes, shape (n, V + L)."""
+        """Mark the nodes v and leaves V + l that each row passes, shape (n, V + L)."""
         leaves = np.arange(self.n_leaves)
         rows, columns, above = [leaves], [self.n_nodes + leaves], self.topology.leaf_parent
         while (above >= 0).any():
@@ -183,7 +183,7 @@ class RoutedTree(ABC):
     def fill(
         self, X: RowSource, y: AnyArray, weights: FloatArray, n_classes: int, smoothing: float = 0.0
     ) -> Self:
-        """The tree with leaf values from the rows that reach them (end of CPT, Algorithm 1).
+        """Return the tree with leaf values from the rows that reach them (CPT, Algorithm 1).
 
         ``y`` are class numbers if ``n_classes`` > 0, else real values, (n,) or (n, q). Class
         probabilities are posterior means under a Dirichlet prior equivalent to ``smoothing`` rows
@@ -205,14 +205,14 @@ class RoutedTree(ABC):
         return self._with(value=value[:, 0] if single else value, leaf_rows=rows)
 
     def prune(self, X: RowSource, min_leaf: int = 1) -> Self:
-        """The tree without nodes that send fewer than ``min_leaf`` rows of ``X`` to a side.
+        """Remove nodes that send fewer than ``min_leaf`` rows of ``X`` to a side.
 
         Each is replaced by its child on the other side.
         """
         return self.pruned(X, min_leaf)[0]
 
     def pruned(self, X: RowSource, min_leaf: int = 1) -> tuple[Self, IntArray]:
-        """The tree of :meth:`prune`, and the old numbers of its nodes."""
+        """Return the tree of :meth:`prune`, and the old numbers of its nodes."""
         tree, nodes = self, np.arange(self.n_nodes)
         while ((bypass := tree._one_way(X, min_leaf)) >= 0).any():
             _, kept, _ = tree.topology.collapse(bypass)
@@ -220,7 +220,7 @@ class RoutedTree(ABC):
         return tree, nodes
 
     def _one_way(self, X: RowSource, min_leaf: int) -> IntArray:
-        """The side of most rows at a node, or -1 if both have ``min_leaf`` of them, shape (V,)."""
+        """Return the side of most rows at a node, or -1 if both have ``min_leaf``, (V,)."""
         rows = np.bincount(self.apply(X), minlength=self.n_leaves).astype(np.float64)
         # The child ~leaf is a negative index: from the end, it is the leaf of reversed leaves.
         below = np.concatenate([self.topology.sum_below(rows), rows[::-1]])
@@ -228,7 +228,7 @@ class RoutedTree(ABC):
         return np.where(np.minimum(left, right) >= min_leaf, -1, right > left)
 
     def with_value(self, value: FloatArray) -> Self:
-        """The tree with other values in its leaves."""
+        """Return the tree with other values in its leaves."""
         if len(value) != self.n_leaves:
             raise ValueError(f"value must have {self.n_leaves} rows, got {len(value)}.")
         return self._with(value=value)
@@ -244,11 +244,11 @@ class RoutedTree(ABC):
         return self.value.ndim == 2 and not self.several_outputs
 
     def output(self, number: int) -> Self:
-        """The tree of one of several outputs."""
+        """Return the tree of a single output."""
         return self._with(value=self.value[:, number], quantity="mean")
 
     def rescaled(self, scale: Any, shift: Any) -> Self:
-        """The tree whose predictions are ``shift + scale`` times those of this one."""
+        """Return the tree with predictions ``shift + scale`` times the present ones."""
         return self.with_value(self.value * scale + shift)
 
     def _with(self, **changes: Any) -> Self:
@@ -257,7 +257,7 @@ class RoutedTree(ABC):
 
 
 def weight_unit(weights: FloatArray) -> float:
-    """The weight of one row in penalties and limits: 1, or the mean of the weights if smaller.
+    """Return the weight of one row in penalties and limits: 1, or a smaller mean weight.
 
     Normalised weights, as used in boosting, are then equivalent to weights with mean 1, and
     integer weights to repeated rows.

@@ -28,7 +28,7 @@ NEVER = -1e4  # log-probability of a branch not taken: exp gives 0, but multiple
 
 
 def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) -> Tensor:
-    """Score of each row at each node, (n, V): s = sum_k r_k softplus(beta_k . x + b_k).
+    """Compute the score of each row at each node, (n, V): s = sum_k r_k softplus(beta_k . x + b_k).
 
     For X (n, d), log_weight and intercept (V, K), and hyperplane (V, K, d). Scores are positive,
     so that their logarithms and log-odds are finite.
@@ -40,24 +40,24 @@ def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) 
 
 
 def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
-    """:func:`score` with intercepts as last coefficients (V, K, d + 1); X ends with ones."""
+    """Compute :func:`score` with intercepts as last coefficients; X ends with ones."""
     n_nodes, n_experts, width = coefficient.shape
     activation = coefficient.view(-1, width) @ X.T
     return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
 
 
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
-    """Noisy-OR rate, (n, V): sum over experts of r softplus(activation), from (V, K, n)."""
+    """Compute noisy-OR rates (n, V), sums of r softplus(activation), from (V, K, n)."""
     return _above_zero(_Vote.apply(activation, log_weight.exp())).T
 
 
 def vote_and_silence(activation: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Noisy-OR rates (V, n), and log P(no vote) of each expert (V, K, n), without gradients."""
+    """Compute rates (V, n) and log P(no vote) of experts (V, K, n), without gradients."""
     return rates(activation, log_weight.exp())
 
 
 def rates(activation: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`vote_and_silence` from the weights themselves."""
+    """Compute :func:`vote_and_silence` from the weights themselves."""
     rate, silent = _rate(activation, weight)
     return _above_zero(rate), silent
 
@@ -68,7 +68,7 @@ def _above_zero(rate: Tensor) -> Tensor:
 
 
 def _rate(activation: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """sum_k weight_k softplus(activation_k), (V, n), and log P(no vote) = -softplus, (V, K, n)."""
+    """Compute sum_k weight_k softplus(activation_k), (V, n), and -softplus, (V, K, n)."""
     silent = logsigmoid(activation.neg())  # faster than softplus
     return torch.bmm(weight.unsqueeze(1), silent).squeeze(1).neg_(), silent
 
@@ -93,7 +93,7 @@ class _Vote(torch.autograd.Function):
 
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """center + sqrt(variance) * noise, of equal shapes; differentiable in center and variance."""
+    """Return center + sqrt(variance) * noise, of equal shapes, with gradients."""
     return _Jitter.apply(center, variance, noise)
 
 
@@ -114,12 +114,12 @@ class _Jitter(torch.autograd.Function):
 
 
 def log_odds(score: Tensor) -> Tensor:
-    """Log-odds of going right, log(exp(s) - 1), stable for small and large s."""
+    """Return log-odds of going right, log(exp(s) - 1), stable for small and large s."""
     return score + torch.log(-torch.expm1(-score))
 
 
 def branch_log_probs(score: Tensor, steepness: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of going left and right, each of the shape of ``score``.
+    """Return log-probabilities of going left and right, each of the shape of ``score``.
 
     ``steepness`` multiplies the log-odds (E2EDT, section 3.3): 1 is the model itself,
     infinity the deterministic tree, whose split is at log 2.
@@ -136,13 +136,13 @@ def branch_log_probs(score: Tensor, steepness: float | Tensor = 1.0) -> tuple[Te
 
 @lru_cache(maxsize=32)
 def path_matrix(topology: Topology, *, dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Indicators of the left turns, then the right turns, of each leaf, shape (2V, L)."""
+    """Mark the left turns, then the right turns, of each leaf, shape (2V, L)."""
     turns = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
     return torch.as_tensor(turns, dtype=dtype, device=device)
 
 
 def leaf_log_probs(log_left: Tensor, log_right: Tensor, paths: Tensor) -> Tensor:
-    """Log P(leaf | x), (..., L): the sum of branch log-probabilities on the path (CPT, eq. 8).
+    """Sum branch log-probabilities on the path: log P(leaf | x), (..., L) (CPT, eq. 8).
 
     From branches (..., V) and the paths (2V, L) of :func:`path_matrix`.
     """
@@ -175,7 +175,7 @@ class Membership(NamedTuple):
 
 @lru_cache(maxsize=32)
 def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
-    """The levels of a tree from the root down."""
+    """Return the levels of a tree from the root down."""
     children = topology.children
     below = np.where(children < 0, topology.n_nodes + ~children, children)
     depth = topology.node_depth
@@ -186,7 +186,7 @@ def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
 
 
 def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-odds of having gone right given y, and log p(y | x), of rows at a node.
+    """Return log-odds of having gone right given y, and log p(y | x), of rows at a node.
 
     ``odds`` are the log-odds of going right, ``left`` and ``right`` log p(y | x) on either side.
     """
@@ -199,7 +199,7 @@ def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Te
 
 @torch.no_grad()
 def expectation(odds: Tensor, log_density: Tensor, topology: Topology) -> Membership:
-    """Posterior over the paths, from log-odds of going right (V, n) and log p(y | leaf) (L, n)."""
+    """Compute the posterior of paths from log-odds (V, n) and log p(y | leaf) (L, n)."""
     plan = levels(topology, odds.device)
     value = torch.cat((torch.empty_like(odds), log_density))
     right = torch.empty_like(odds)
@@ -220,6 +220,6 @@ def expectation(odds: Tensor, log_density: Tensor, topology: Topology) -> Member
 
 
 def expected_slope(odds: Tensor, membership: Membership) -> Tensor:
-    """Gradient (V, n) of Q (eq. 14) in the log-odds: mass x (P(right | x, y) - P(right | x))."""
+    """Return the gradient (V, n) of Q (eq. 14): mass x (P(right | x, y) - P(right | x))."""
     n_nodes = len(odds)
     return membership.mass[:n_nodes] * (membership.right - odds.sigmoid())

@@ -43,17 +43,17 @@ class Topology:
 
     @classmethod
     def leaf(cls) -> "Topology":
-        """The tree with a single leaf."""
+        """Return the tree with a single leaf."""
         return cls(np.empty((0, 2), dtype=np.int64))
 
     @classmethod
     def stump(cls) -> "Topology":
-        """One node, two leaves."""
+        """Return the tree of one node and two leaves."""
         return cls.complete(1)
 
     @classmethod
     def complete(cls, depth: int) -> "Topology":
-        """The complete tree with 2**depth leaves."""
+        """Return the complete tree with 2**depth leaves."""
         if depth < 0:
             raise ValueError(f"depth must be 0 or more, got {depth}.")
         n_nodes = 2**depth - 1
@@ -137,7 +137,7 @@ class Topology:
         return tuple(path or "root" for path in self._paths()[1])
 
     def subtree_leaves(self, node: int) -> IntArray:
-        """Leaves below a node, in order."""
+        """Return the leaves below a node, in order."""
         below, waiting = [], [node]
         while waiting:
             for child in self.children[waiting.pop()]:
@@ -156,7 +156,7 @@ class Topology:
         return sums
 
     def collapse(self, bypass: ArrayLike) -> tuple["Topology", IntArray, IntArray]:
-        """Remove nodes, each together with one of its two branches.
+        """Remove nodes, each together with the branch on a side.
 
         ``bypass`` (V,) is -1 to keep a node, and 0 (1) to replace it by its left (right) child.
         Returns the smaller tree and the old numbers of its nodes and leaves.

@@ -81,7 +81,7 @@ class Tree(RoutedTree):
         class_names: Sequence[str] = (),
         quantity: str = "mean",
     ) -> "Tree":
-        """A tree without leaf values from splits of (x - center) / scale.
+        """Return a tree without leaf values from splits of (x - center) / scale.
 
         Weights and intercepts have the shape (V, K), hyperplanes (V, K, d).
         """
@@ -129,7 +129,7 @@ class Tree(RoutedTree):
         return slice(int(self.expert_start[node]), int(self.expert_start[node + 1]))
 
     def nearest_experts(self, node: int) -> IntArray:
-        """Experts of a node, ordered by the distance of their facets from the mean of the data."""
+        """Sort the experts of a node by the distance of their facets from the mean of the data."""
         experts = self.experts(node)
         norm = np.linalg.norm(self.hyperplane[experts] * self.scale, axis=1)
         limits = facet_threshold(self.weight[experts]) - self.intercept[experts]
@@ -139,12 +139,12 @@ class Tree(RoutedTree):
         return experts.start + np.argsort(distance, kind="stable")
 
     def score(self, node: int, X: FloatArray) -> FloatArray:
-        """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
+        """Return the Noisy-OR rate of a node, shape (n,); the split is at log 2."""
         experts = self.experts(node)
         return self.weight[experts] @ softplus(self._activation(experts, X))
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
-        """Side of each row at a node, shape (n,)."""
+        """Return the side of each row at a node, shape (n,)."""
         experts = self.experts(node)
         activation = self._activation(experts, X)
         if len(activation) == 1:
@@ -158,7 +158,7 @@ class Tree(RoutedTree):
         return right
 
     def _activation(self, experts: slice, X: FloatArray) -> FloatArray:
-        """Pre-activations of a node's experts, shape (K, n)."""
+        """Return the pre-activations of a node's experts, shape (K, n)."""
         activation: FloatArray = self.hyperplane[experts] @ X.T
         activation += self.intercept[experts, None]
         return activation
@@ -170,8 +170,8 @@ class Tree(RoutedTree):
         A row goes right if the vote r softplus(a) of one expert exceeds log 2. It goes left if
         none of the K votes at the node exceeds (log 2) / K, since their sum is then at most log 2.
         The activations of such votes are ``facet_threshold`` of r and of K r. ``MARGIN`` widens
-        the bounds by more than the rounding of votes, sums and thresholds, so that every side is
-        that of the score, which decides between the bounds.
+        the bounds by more than the rounding of votes, sums and thresholds. Every side then agrees
+        with the score, which decides between the bounds.
         """
         weight, n_experts = self.weight, np.repeat(self.n_facets, self.n_facets)
         return np.stack(
@@ -183,7 +183,7 @@ class Tree(RoutedTree):
         )
 
     def collapse(self, bypass: IntArray) -> "Tree":
-        """The tree without the marked nodes (see :meth:`Topology.collapse`)."""
+        """Remove the marked nodes (see :meth:`Topology.collapse`)."""
         topology, nodes, leaves = self.topology.collapse(bypass)
         keep = np.concatenate(
             [np.arange(self.expert_start[v], self.expert_start[v + 1]) for v in nodes]
@@ -202,14 +202,14 @@ class Tree(RoutedTree):
         )
 
     def predict(self, X: FloatArray) -> FloatArray:
-        """Prediction of the leaf that each row reaches, shape (n, C) or (n,)."""
+        """Return the prediction of the leaf that each row reaches, shape (n, C) or (n,)."""
         leaf = self.apply(X)
         if self.slope is None:
             return self.value[leaf]
         return self._shifted(self.value[leaf], X - self.center, self.slope[leaf])
 
     def _shifted(self, value: FloatArray, move: FloatArray, slope: FloatArray) -> FloatArray:
-        """Predictions (n,) or (n, C) of linear leaves at moves (n, d) away from ``center``."""
+        """Return predictions (n,) or (n, C) of linear leaves, moved (n, d) from ``center``."""
         change = (slope @ move[..., None])[..., 0] if slope.ndim == 3 else (slope * move).sum(-1)
         if slope.ndim == 2:
             return np.asarray(value + change)
@@ -217,7 +217,7 @@ class Tree(RoutedTree):
             return np.asarray(softmax(np.log(value) + change, axis=-1))
 
     def on_scaled(self, center: FloatArray, scale: FloatArray) -> "Tree":
-        """The equivalent tree of the features (x - center) / scale."""
+        """Return the equivalent tree of the features (x - center) / scale."""
         value, slope = self.value, self.slope
         if slope is not None:
             value, slope = self._shifted(value, center - self.center, slope), slope * scale
@@ -231,10 +231,10 @@ class Tree(RoutedTree):
         )
 
     def with_columns(self, source: IntArray) -> "Tree":
-        """The equivalent tree without redundant features.
+        """Return the equivalent tree without redundant features.
 
-        ``source`` (d,) has for each feature its own number to keep it, the number of an equal
-        feature to which its coefficients are added, or -1 if it is always 0.
+        ``source`` (d,) has for each feature its own number to keep it, or -1 if it is always 0. The
+        number of an equal feature adds its coefficients to that feature.
         """
         kept = source == np.arange(len(source))
         copies = np.flatnonzero(~kept & (source >= 0))
@@ -264,7 +264,7 @@ class Tree(RoutedTree):
         return len(self.weight)
 
     def drop_experts(self, X: RowSource, tolerance: float = 0.002) -> "Tree":
-        """The tree without experts that do not matter.
+        """Remove experts that do not matter.
 
         From every node, as many experts with the smallest votes are removed as possible without
         more than a share ``tolerance`` of the node's training rows changing sides. The weights of
@@ -291,7 +291,7 @@ class Tree(RoutedTree):
 
 
 def facet_threshold(weight: FloatArray) -> FloatArray:
-    """softplus^-1(log 2 / r): above this activation an expert alone sends a row right.
+    """Return softplus^-1(log 2 / r), above which an expert alone sends a row right.
 
     softplus(a) = t gives a = log(e^t - 1) = t + log(1 - e^-t). It is infinite if r is so small that
     no finite activation is enough.
@@ -302,7 +302,7 @@ def facet_threshold(weight: FloatArray) -> FloatArray:
 
 
 def _deciding(votes: FloatArray, tolerance: float) -> tuple[IntArray, float]:
-    """Experts that determine the sides of rows with votes (n, K), and a factor on their weights.
+    """Return the experts that determine the sides of rows with votes (n, K), and a factor.
 
     Removing votes with mean m near the border moves its threshold to log 2 - m; the factor
     log 2 / (log 2 - m) moves it back to log 2.

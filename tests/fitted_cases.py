@@ -1,13 +1,11 @@
 """Estimators of every kind, quick to fit, and a tree of networks."""
 
-from dataclasses import replace
-
 import numpy as np
 from torch import nn
 
 import bayestree
 from bayestree.models import Network
-from bayestree.network_tree import NetworkTree
+from bayestree.models.networks import NetworkTree
 from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 
@@ -79,8 +77,8 @@ def network_tree():
         "class_names": ("no", "yes"),
     }
     parameters = {"weight": np.ones((1, 1, 2)), "bias": np.zeros((1, 1))}
-    tree = NetworkTree.of(Topology.stump(), Network(linear), parameters, frame)
-    return replace(tree, value=np.eye(2), leaf_rows=np.array([3.0, 5.0]))
+    leaves = {"value": np.eye(2), "leaf_rows": np.array([3.0, 5.0])}
+    return NetworkTree(Topology.stump(), Network(linear), parameters, **leaves, **frame)
 
 
 def encoding_of(tree):

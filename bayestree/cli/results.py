@@ -288,7 +288,7 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
 
 
 def _facets(run: "Run", node: str) -> Any:
-    from bayestree.protocols import has_draws
+    from bayestree.description import has_draws
 
     estimator = run.estimator
     if not (has_draws(estimator) and hasattr(estimator, "facets")):

@@ -1,7 +1,7 @@
 """Parameters and parts of models as plain JSON, and back."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -11,28 +11,17 @@ from bayestree.inference import GrowthLimits
 from bayestree.inference.stage import Settings
 from bayestree.models import SoftTree
 from bayestree.models.likelihoods import LIKELIHOODS
-from bayestree.models.priors import FAMILIES
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-#: Parts of models and of settings, other than ``Settings``; a file can name no others.
+#: The public parts of models, and of settings other than ``Settings``; a file can name no others.
 KINDS: tuple[type, ...] = (
-    *FAMILIES,
-    models.Categorical,
-    models.Gaussian,
+    *(
+        kind
+        for kind in map(vars(models).get, models.__all__)
+        if isinstance(kind, type) and is_dataclass(kind) and kind is not SoftTree
+    ),
     GrowthLimits,
-    models.LinearGaussian,
-    models.Logistic,
-    models.Network,
-    models.Oblique,
-    models.Ordinal,
-    models.Outputs,
-    models.Poisson,
-    models.Polytope,
-    models.Priors,
-    models.SmallConvNet,
-    models.Student,
-    models.Survival,
     Topology,
     Tree,
 )

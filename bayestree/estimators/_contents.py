@@ -25,7 +25,7 @@ from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
-from bayestree.models.sites import Size
+from bayestree.models.priors.base import Lengths
 from bayestree.tables import Encoding
 from bayestree.topology import Topology
 
@@ -117,7 +117,7 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
     if USER not in described.get("model", {}).get("split", {}):
         raise NetworkNeededError("has no user-defined network; omit network.")
     n_nodes = len(arrays["topology/children"])
-    size = Size(n_nodes, 1, described["n_features"], n_nodes + 1)
+    size = Lengths(n_nodes, 1, described["n_features"], n_nodes + 1)
     point = group(arrays, "point")
     held = {name: point[name].shape for name in network.parameters(point)}
     if held != network.shapes(size):

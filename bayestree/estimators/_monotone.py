@@ -11,7 +11,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Model, ParameterError, declare
 from bayestree.inference import Data, Posterior
 from bayestree.inference.training import leaf_sums
-from bayestree.models.monotone import isotonic, larger_side, leaf_order
+from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
 from bayestree.tables import Encoding
 from bayestree.tables.kinds import Numbers, Ordered
 from bayestree.tree import Tree

@@ -22,12 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
+from bayestree.description import kind_of
 from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError
 from bayestree.estimators._consistency import check_built, check_described
 from bayestree.estimators._contents import Arrays, arrays_of, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.models import Network
-from bayestree.protocols import kind_of
 from bayestree.tables import Encoding, Numbers
 
 FORMAT = "bayestree"

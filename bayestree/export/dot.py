@@ -9,9 +9,9 @@ from bayestree.description import (
     Visit,
     check_limits,
     point_estimate_note,
+    trees_of,
 )
 from bayestree.export._visitor import Visitor
-from bayestree.protocols import trees_of
 
 HUES = (*PALETTE, "#999999")
 PALEST, DEEPEST = 0.08, 0.55  # share of the hue in a leaf; black text is legible on both

@@ -8,9 +8,8 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._version import __version__
-from bayestree.description import HalfSpace, TreeDescription, Visit
+from bayestree.description import HalfSpace, TreeDescription, Visit, trees_of
 from bayestree.export._visitor import Visitor
-from bayestree.protocols import trees_of
 from bayestree.tree import Tree
 
 FORMAT = "bayestree-tree"

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.description import features_of, trees_of
 from bayestree.export._onnx_graph import check_size, model_of, package
-from bayestree.protocols import features_of, trees_of
 from bayestree.tables import Encoding
 from bayestree.tree import LOG2, Tree
 

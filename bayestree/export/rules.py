@@ -6,9 +6,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
-from bayestree.description import TreeDescription, Visit, check_limits, point_estimate_note
+from bayestree.description import TreeDescription, Visit, check_limits, point_estimate_note, tree_of
 from bayestree.export._visitor import Visitor
-from bayestree.protocols import tree_of
 from bayestree.tree import LOG2, Tree
 
 SAME = 15  # significant digits to which two conditions on the same quantity agree

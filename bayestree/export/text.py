@@ -10,9 +10,9 @@ from bayestree.description import (
     Visit,
     check_limits,
     point_estimate_note,
+    trees_of,
 )
 from bayestree.export._visitor import Visitor
-from bayestree.protocols import trees_of
 
 WIDTH = 100  # characters of a line of notes
 

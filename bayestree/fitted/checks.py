@@ -23,6 +23,7 @@ from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray, IntArray, smallest_class, split_rows
 from bayestree._utils.progress import Track, fitting
 from bayestree._utils.wording import warn
+from bayestree.description import has_single_leaf
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
 from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.label_free import spread_rows
@@ -31,7 +32,6 @@ from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_outp
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
-from bayestree.protocols import has_single_leaf
 from bayestree.tables.files import as_pandas
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from bayestree._utils.wording import warn
 from bayestree.fitted.rows import FileRows
 from bayestree.inference import Posterior, Units
 from bayestree.inference.draws import Arrays
-from bayestree.models.sites import SITES
+from bayestree.models.soft_tree import declared_sites
 from bayestree.routed_tree import chunks
 from bayestree.tables import UnusedColumnsWarning
 
@@ -115,7 +115,7 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
 
     ``reduced`` states whether the given posterior has only the columns in use.
     """
-    known = {**SITES, **posterior.model.leaf.sites}
+    known = declared_sites(posterior.model)
 
     def one(name: str, values: AnyArray) -> AnyArray:
         if name not in known or known[name].dimensions[-1:] != ("feature",):

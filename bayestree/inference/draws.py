@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -24,7 +24,7 @@ class Draws:
     model : SoftTree
         Model of the draws, with the final topology.
     draws : mapping of arrays, each of shape (chain, draw, ...)
-        Draws by site name (see ``bayestree.models.sites``).
+        Draws by site name (see ``bayestree.models.priors.base``).
     point : mapping of arrays
         The MAP estimate or posterior mean of each site, which gives the deterministic tree.
     inference : str

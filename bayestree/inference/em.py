@@ -21,7 +21,7 @@ from bayestree.inference.identifiability import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import Adam, at_prior_mean, check_topology, summed
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.routing import Membership, expectation, expected_slope
 

@@ -21,7 +21,6 @@ from bayestree.inference.sparse_routing import Evaluation, Experts, memberships
 from bayestree.inference.training import RoutedModule, expert_size, scale_factors
 from bayestree.inference.warm_start import Memory
 from bayestree.models.leaves import LeafDistribution
-from bayestree.models.monotone import Monotone
 from bayestree.models.priors import (
     HyperPriors,
     Moments,
@@ -30,8 +29,8 @@ from bayestree.models.priors import (
     Priors,
     ShrinkageFactors,
 )
-from bayestree.models.sites import Sites
-from bayestree.models.soft_tree import SoftTree
+from bayestree.models.priors.base import Sites
+from bayestree.models.soft_tree import Monotonicity, SoftTree
 from bayestree.models.splits import joined
 
 LOG_2PI = math.log(2 * math.pi)
@@ -88,7 +87,7 @@ class PolytopeGuide(RoutedModule):
         self.full = covariance == "expert"
         self.tolerance = 0.0 if self.full else tolerance
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
-        self.monotone = Monotone.of(model, sites["hyperplane"])
+        self.monotone = Monotonicity.of(model, sites["hyperplane"])
         coefficient = joined(sites)
         # Means are in units of ``size``, so that one step suits every node.
         self.unit_mean = nn.Parameter(coefficient / self.size)

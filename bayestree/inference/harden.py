@@ -18,7 +18,7 @@ from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 
 LOG2 = math.log(2.0)

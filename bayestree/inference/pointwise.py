@@ -25,7 +25,7 @@ from bayestree.inference.sparse_routing import (
     memberships,
     route,
 )
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined, log_weight
 

@@ -13,7 +13,7 @@ from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units
 from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.pointwise import ROWS, leaf_probs
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.routing import tree_log_probs
 
 BISECTIONS = 40  # the final interval has 1e-12 of the initial length

@@ -25,7 +25,7 @@ from bayestree.inference.sparse_routing import (
     summed_by_leaf,
 )
 from bayestree.models.priors import HyperplanePrior, ScaleFactors
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 
 HARD = 1e3  # a steepness at which routing is practically deterministic

@@ -18,8 +18,7 @@ from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_probs
 from bayestree.inference.training import leaf_sums
-from bayestree.models.priors.base import Moments
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Moments, Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
 

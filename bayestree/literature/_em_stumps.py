@@ -23,7 +23,7 @@ from bayestree.inference.splitters.protocol import FittedSplit, padded
 from bayestree.inference.training import at_prior_mean, check_counts
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, Priors
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 from bayestree.models.splits import StumpSplit
 from bayestree.routing import right_given_y
 

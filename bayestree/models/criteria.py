@@ -27,10 +27,10 @@ class Criterion(ABC):
 
     @abstractmethod
     def value(self, sums: Tensor) -> Tensor:
-        """Purity of rows with sums (..., c) of statistics; that of a split is summed over sides."""
+        """Return the purity of rows with sums (..., c) of statistics."""
 
     def impurity(self, sums: Tensor) -> Tensor:
-        """Loss of rows that are not split, which cost-complexity pruning compares."""
+        """Return the loss of rows that are not split, which cost-complexity pruning compares."""
         return -self.value(sums)
 
     def nats(self, value: Tensor, whole: Tensor) -> Tensor:
@@ -38,11 +38,11 @@ class Criterion(ABC):
         return value
 
     def split_value(self, side: Tensor, whole: Tensor) -> Tensor:
-        """Value of a split of rows with sums ``whole`` given the sums (..., c) of one side."""
+        """Return the value of a split of rows with sums ``whole``, given the sums of one side."""
         return self.value(side) + self.value(whole - side)
 
     def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-likelihood (...) of a split with sums ``side``, and its gradient (..., c) in these.
+        """Return the log-likelihood (...) of a split, and its gradient (..., c) in ``side``.
 
         By automatic differentiation, unless a criterion has a closed form.
         """
@@ -53,11 +53,11 @@ class Criterion(ABC):
         return nats.detach(), slope
 
     def gain(self, split: Tensor, whole: Tensor) -> Tensor:
-        """Gain in nats of a split of value ``split`` over no split."""
+        """Return the gain in nats of a split of value ``split`` over no split."""
         return self.nats(split, whole) - self.nats(self.value(whole), whole)
 
     def hard_gain(self, statistics: Tensor, right: Tensor) -> float:
-        """Gain in nats of a hard split of rows with the given statistics (n, c).
+        """Return the gain in nats of a hard split of rows with the given statistics (n, c).
 
         It is negative if the coefficients of the sides cost more than they explain.
         """
@@ -73,11 +73,11 @@ class CountCriterion(Criterion):
 
     @abstractmethod
     def term(self, count: Tensor) -> Tensor:
-        """The term of one count."""
+        """Return the term of one count."""
 
     @abstractmethod
     def joined(self, terms: Tensor, total: Tensor) -> Tensor:
-        """The value, from the sum of the terms and the total."""
+        """Return the value, from the sum of the terms and the total."""
 
     def value(self, sums: Tensor) -> Tensor:
         return self.joined(self.term(sums).sum(-1), sums.sum(-1))
@@ -118,7 +118,7 @@ class Twoing(Criterion):
     """The twoing rule of CART (Breiman et al., 1984, eq. 4.6), for splits alone.
 
     n_l n_r / (4 n) (sum_c |p_c(left) - p_c(right)|)^2 rewards sides that share no class, pure or
-    not: half of the decrease of Gini's impurity for two classes, which is that of nodes, too.
+    not: half of the decrease of Gini's impurity for two classes. Nodes have Gini's impurity, too.
     """
 
     def value(self, sums: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.models.leaves import Leaf, Logistic
-from bayestree.models.sites import Sites
+from bayestree.models.priors.base import Sites
 
 Rows = tuple[AnyArray, AnyArray, FloatArray]  # X (n, d), y (a response of the leaf), weights (n,)
 
@@ -22,16 +22,16 @@ class LeafRule(Protocol):
     """Optimal leaves for given rows; ``values`` holds the parameters of each leaf."""
 
     def start(self, n_leaves: int) -> AnyArray:
-        """Initial values: those of the best single leaf."""
+        """Return initial values: the best of a single leaf."""
 
     def fit(self, values: AnyArray, leaf: IntArray) -> AnyArray:
-        """Best values given the leaf (n,) of each row; a leaf without rows keeps its values."""
+        """Return the best values given the leaf (n,) of each row; empty leaves keep theirs."""
 
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Unweighted loss of each of ``rows`` in the corresponding entry of ``leaf``."""
+        """Return the unweighted loss of each of ``rows`` in the corresponding entry of ``leaf``."""
 
     def penalty(self, values: AnyArray) -> float:
-        """Penalty of the leaves in the objective."""
+        """Return the penalty of the leaves in the objective."""
         return 0.0
 
 
@@ -139,7 +139,7 @@ class LinearRule(LeafRule):
 
 
 def ridge_fit(X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> FloatArray:
-    """Slopes (d) and, last, intercept that minimise sum w (y - a - s.x)^2 + ridge |s|^2."""
+    """Find slopes (d) and, last, intercept: minimise sum w (y - a - s.x)^2 + ridge |s|^2."""
     center = weights @ X / weights.sum()
     mean = weights @ y / weights.sum()
     rows = (X - center) * np.sqrt(weights)[:, None]
@@ -163,7 +163,7 @@ class Batch(NamedTuple):
 
 
 class Likelihood(str):
-    """Base class of likelihoods; the methods here are those of objectives with plug-in leaves.
+    """Base class of likelihoods; its own methods suit objectives with plug-in leaves.
 
     A likelihood is also the string that names it in arguments, model files and reports, so that
     ``model.likelihood == "mixture"`` holds. It is a function of ``joint`` (n, L), the log of the
@@ -180,13 +180,13 @@ class Likelihood(str):
     regresses: ClassVar[bool] = False  # whether leaves may regress on the features
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other is the same likelihood, or its name."""
+        """Return whether the other is the same likelihood, or its name."""
         if isinstance(other, Likelihood) and type(other) is not type(self):
             return False
         return str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
-        """Opposite of equality; ``str`` has its own."""
+        """Return the opposite of equality; ``str`` has its own."""
         return not self == other
 
     __hash__ = str.__hash__
@@ -227,7 +227,7 @@ class Likelihood(str):
         return log_prob
 
     def memberships(self, joint: Tensor) -> Tensor:
-        """Probability of each leaf given x, and given y if leaves are parameters, shape (n, L)."""
+        """Return P(leaf | x), given y too if leaves are parameters, shape (n, L)."""
         return joint.exp()
 
     def rows(self, joint: Tensor) -> Tensor:
@@ -236,11 +236,11 @@ class Likelihood(str):
         raise NotImplementedError
 
     def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
-        """Log-likelihood or objective of weighted rows, a scalar; ``y`` is a response."""
+        """Return the log-likelihood or objective of weighted responses ``y``, a scalar."""
         raise NotImplementedError
 
     def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
-        """Rule for optimal leaves under the loss of the deterministic tree.
+        """Return the rule for optimal leaves under the loss of the deterministic tree.
 
         With ``ridge`` leaves are linear, with this penalty on their slopes.
         """
@@ -324,7 +324,7 @@ class Misclassification(Likelihood):
 
 
 def _sum_of_squares(joint: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sum of squares about the means of the leaves, a scalar."""
+    """Return the weighted sum of squares about the means of the leaves, a scalar."""
     member = joint.exp() * weights.unsqueeze(-1)
     mean = (y @ member) / (member.sum(0) + torch.finfo(member.dtype).tiny)
     return (member * (y.unsqueeze(-1) - mean) ** 2).sum()
@@ -373,7 +373,7 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 def resolve(likelihood: str) -> Likelihood:
-    """A likelihood by its name, or the likelihood itself."""
+    """Look up a likelihood by its name; return a likelihood itself."""
     if isinstance(likelihood, Likelihood):
         return likelihood
     if likelihood not in LIKELIHOODS:

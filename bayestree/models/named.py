@@ -14,7 +14,7 @@ from bayestree.topology import Topology
 
 
 def convex_polytope(leaf: Leaf, *, n_experts: int = 20, priors: Priors | None = None) -> SoftTree:
-    """CPT (Armandpour, Sadeghian and Zhou, 2021): noisy-OR committees, eq. 2 to 6.
+    """Build CPT (Armandpour, Sadeghian and Zhou, 2021): noisy-OR committees, eq. 2 to 6.
 
     With one expert it has weight 1: the oblique tree CPT (K = 1) of the paper's tables.
     """
@@ -25,7 +25,7 @@ def convex_polytope(leaf: Leaf, *, n_experts: int = 20, priors: Priors | None = 
 def end_to_end(
     leaf: Leaf, *, prior: HyperplanePrior | None = None, split: Split | None = None
 ) -> SoftTree:
-    """E2EDT (Hehn, Kooij and Hamprecht, 2020): logistic splits, no prior, the mixture likelihood.
+    """Build E2EDT (Hehn, Kooij and Hamprecht, 2020): logistic splits, no prior, a mixture.
 
     ``prior`` may be ``Spatial`` (eq. 15) and ``split`` a ``Network`` (section 3.4). Fitted by EM
     with increasing steepness.
@@ -34,7 +34,7 @@ def end_to_end(
 
 
 def weighted_oblique(leaf: Leaf) -> SoftTree:
-    """WODT (Yang, Shen and Gao, 2019): its weighted entropy (eq. 1) is -N H(Y | L) of one stump.
+    """Build WODT (Yang, Shen and Gao, 2019): its weighted entropy is -N H(Y | L) of one stump.
 
     For numbers it is the weighted variance. Grown until the leaves are pure, without refinement.
     """
@@ -42,7 +42,7 @@ def weighted_oblique(leaf: Leaf) -> SoftTree:
 
 
 def bivariate(leaf: Leaf) -> SoftTree:
-    """The fast bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features per split.
+    """Build the bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features a split.
 
     Grown like CART, by search over pairs and orientations.
     """
@@ -50,7 +50,7 @@ def bivariate(leaf: Leaf) -> SoftTree:
 
 
 def oblique(leaf: Leaf) -> SoftTree:
-    """A tree with one hyperplane in each node, grown by the impurity of hard splits.
+    """Build a tree with one hyperplane in each node, grown by the impurity of hard splits.
 
     HHCART, OC1, CART-LC, CO2 and GUIDE differ in the search for the hyperplane only (see
     ``bayestree.inference.splitters``).
@@ -61,9 +61,9 @@ def oblique(leaf: Leaf) -> SoftTree:
 def alternating(
     leaf: Leaf, *, split: Split | None = None, prior: HyperplanePrior | None = None
 ) -> SoftTree:
-    """TAO's tree (Carreira-Perpinan and Tavallali, 2018): a loss of the deterministic tree.
+    """Build TAO's tree (Carreira-Perpinan and Tavallali, 2018): a loss of the hard tree.
 
-    The loss is that of the leaves: 0/1 loss for classes, squared loss for numbers. ``split`` is
+    The leaves determine it: 0/1 loss for classes, squared loss for numbers. ``split`` is
     oblique by default; ``Laplace(rate)`` makes it the sparse oblique tree,
     ``Oblique(max_features=2)`` with ``FeatureCount`` the bivariate one. Fitted by
     :func:`bayestree.inference.tao`.
@@ -73,7 +73,7 @@ def alternating(
 
 
 def deterministic(model: SoftTree) -> SoftTree:
-    """The same model with hard splits."""
+    """Return the same model with hard splits."""
     return model.with_(steepness=math.inf)
 
 

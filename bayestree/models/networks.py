@@ -2,27 +2,102 @@
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
 
+import numpy as np
 import pyro
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from bayestree import routing
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.distributions import Constant
 from bayestree.models.priors import Priors
-from bayestree.models.sites import Sites, Size
+from bayestree.models.priors.base import Lengths, Sites
 from bayestree.models.splits import Arrays, Names
-from bayestree.network_tree import ROWS, NetworkTree
-from bayestree.routed_tree import Frame
+from bayestree.routed_tree import Frame, RoutedTree
 from bayestree.topology import Topology
 
+PARAMETERS = "parameters."  # prefix of parameter names in ``arrays``
+ROWS = 256  # rows evaluated at a time: twice as fast as 1,000, which exceed the cache
 PREFIX = "network."  # of site names, followed by the names of the module's parameters
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkTree(RoutedTree):
+    """A deterministic tree with a network at each node.
+
+    A row goes right at node v iff the node's network gives (x - center) / scale a log-odds
+    above 0. Other attributes are as in :class:`RoutedTree`.
+    """
+
+    topology: Topology
+    network: "Network"  # creates the modules
+    parameters: Mapping[str, AnyArray]  # parameters of the modules by name, (V, ...) each
+    value: FloatArray
+    leaf_rows: FloatArray
+    center: FloatArray
+    scale: FloatArray
+    feature_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    quantity: str = "mean"
+    split_name: ClassVar[str] = "network"
+    side_names: ClassVar[tuple[str, str]] = ("left", "right")
+
+    def arrays(self) -> dict[str, AnyArray]:
+        own = {PARAMETERS + name: value for name, value in self.parameters.items()}
+        return super().arrays() | own
+
+    def __repr__(self) -> str:
+        return (
+            f"NetworkTree(n_leaves={self.n_leaves}, depth={self.depth}, "
+            f"n_features={self.n_features})"
+        )
+
+    @cached_property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """The network of each node, with its parameters."""
+        found = []
+        for node in range(self.n_nodes):
+            # Random initial parameters are replaced and must not advance the caller's generator.
+            with torch.random.fork_rng(devices=[]):
+                module = self.network.module(self.n_features)
+            own = {name: torch.as_tensor(value[node]) for name, value in self.parameters.items()}
+            module.to(next(iter(own.values())).dtype)
+            with torch.no_grad():
+                for name, parameter in module.named_parameters():
+                    parameter.copy_(own[name])
+            found.append(module)
+        return tuple(found)
+
+    def log_odds(self, node: int, X: FloatArray) -> FloatArray:
+        """Return the output of a node's network, shape (n,); above 0 a row goes right."""
+        module = self.modules[node]
+        dtype = next(module.parameters()).dtype
+        rows = torch.as_tensor((X - self.center) / self.scale, dtype=dtype)
+        with torch.inference_mode():
+            parts = [module(part).reshape(-1) for part in rows.split(ROWS)]
+        return torch.cat(parts).double().numpy()
+
+    def score(self, node: int, X: FloatArray) -> FloatArray:
+        return np.logaddexp(0.0, self.log_odds(node, X))
+
+    def goes_right(self, node: int, X: FloatArray) -> BoolArray:
+        return self.log_odds(node, X) > 0
+
+    def collapse(self, bypass: IntArray) -> "NetworkTree":
+        topology, nodes, leaves = self.topology.collapse(bypass)
+        return self._with(
+            topology=topology,
+            parameters={name: value[nodes] for name, value in self.parameters.items()},
+            value=self.value[leaves],
+            leaf_rows=self.leaf_rows[leaves],
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +149,7 @@ class Network:
         _check(module, n_features)
         return module.eval()
 
-    def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
+    def shapes(self, size: Lengths) -> dict[str, tuple[int, ...]]:
         template = _template(self, size.n_features, threading.get_ident())
         return {
             PREFIX + name: (size.n_nodes, *value.shape)
@@ -85,17 +160,17 @@ class Network:
         return tuple(site for site in sites if site.startswith(PREFIX))
 
     def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """Parameters of newly initialised modules."""
+        """Initialise the parameters of new modules."""
         sites = {
             site: like.new_empty(shape)
-            for site, shape in self.shapes(Size(n_nodes, 1, n_features, n_nodes + 1)).items()
+            for site, shape in self.shapes(Lengths(n_nodes, 1, n_features, n_nodes + 1)).items()
         }
         for node in range(n_nodes):
             for name, value in self.module(n_features).named_parameters():
                 sites[PREFIX + name][node] = value.detach()
         return sites
 
-    def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
+    def state(self, priors: Priors, size: Lengths, like: Tensor) -> dict[str, Tensor]:
         """Sample the sites from a flat prior; ``priors`` apply to linear splits only."""
         with pyro.plate("node", size.n_nodes, dim=-1):
             return {
@@ -104,11 +179,11 @@ class Network:
             }
 
     def log_priors(self, priors: Priors, sites: Sites) -> dict[str, Tensor]:
-        """Log-density of the sites, 0 everywhere."""
+        """Return the log-density of the sites, 0 everywhere."""
         return {"network": next(iter(sites.values())).new_zeros(())}
 
     def log_odds(self, sites: Sites, X: Tensor, needed: Tensor | None = None) -> Tensor:
-        """Output f of each node's network, shape (n, V); 0 where it is not needed."""
+        """Return the output f of each node's network, shape (n, V); 0 where it is not needed."""
         n_nodes = len(sites[self.parameters(sites)[0]])
         if needed is None or needed.numel() == 0:
             return self.node_log_odds(sites, X.expand(n_nodes, *X.shape)).T
@@ -120,14 +195,14 @@ class Network:
         return torch.stack(columns, dim=1)
 
     def node_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
-        """Output (V, m) of each node's network for its rows X (V, m, d)."""
+        """Return the output (V, m) of each node's network for its rows X (V, m, d)."""
         n_nodes, n_rows, _ = X.shape
         if n_nodes == 0 or n_rows == 0:
             return X.new_zeros(n_nodes, n_rows)
         return torch.stack([self._of_node(sites, node, X[node]) for node in range(n_nodes)])
 
     def _of_node(self, sites: Sites, node: int, X: Tensor) -> Tensor:
-        """Output (n,) of one node's network."""
+        """Return the output (n,) of one node's network."""
         if len(X) == 0:
             return X.new_zeros(0)
         template = _template(self, X.shape[1], threading.get_ident())
@@ -142,10 +217,13 @@ class Network:
 
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> NetworkTree:
         values = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
-        return NetworkTree.of(topology, self, values, frame)
+        empty = np.zeros(topology.n_leaves)
+        return NetworkTree(topology, self, values, value=empty, leaf_rows=empty, **frame)
 
     def restored(self, topology: Topology, arrays: Arrays, names: Names) -> NetworkTree:
-        return NetworkTree.restored(topology, self, arrays, names)
+        own = {k.removeprefix(PARAMETERS): v for k, v in arrays.items() if k.startswith(PARAMETERS)}
+        others: dict[str, Any] = {k: v for k, v in arrays.items() if not k.startswith(PARAMETERS)}
+        return NetworkTree(topology, self, own, **others, **names)
 
 
 @dataclass(frozen=True)
@@ -178,7 +256,7 @@ class SmallConvNet:
             )
 
     def __call__(self, n_features: int) -> nn.Module:
-        """The network for rows of ``n_features`` columns."""
+        """Build the network for rows of ``n_features`` columns."""
         if n_features != math.prod(self.image_shape):
             raise ValueError(
                 f"image_shape {self.image_shape} has {math.prod(self.image_shape)} pixels, but "
@@ -214,7 +292,7 @@ class _MaxPool(nn.Module):
 
 @lru_cache(maxsize=64)
 def _template(split: Network, n_features: int, thread: int) -> nn.Module:  # noqa: ARG001
-    """A module that is evaluated with the parameters of one node after another.
+    """Build a module that is evaluated with the parameters of one node after another.
 
     There is one per thread, because a call temporarily replaces its parameters. Its creation must
     not advance the generator, or later draws would depend on the state of this cache.

@@ -1,22 +1,30 @@
-"""The soft tree: a Pyro model, its log-density as a pure function of its sites, and prior draws."""
+"""The soft tree: a Pyro model, its density, draws from its prior, and monotonicity constraints."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
+from numpy.typing import NDArray
 from pyro import poutine
+from scipy.optimize import isotonic_regression
 from torch import Tensor
+from torch.nn.functional import pad
 
 from bayestree import routing
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.priors import Prior, Priors
-from bayestree.models.sites import SITES, Sites, Size
+from bayestree.models.priors.base import SITES, Lengths, Site, Sites
 from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
+
+MIN_SHARE = 1e-9  # of all rows: leaves without rows follow their neighbours
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class SoftTree:
     monotone : tuple of int
         For each feature 1 if predictions must rise with it, -1 if they must fall, and 0 if they are
         free; () without constraints. Growth, MAP and the package's own guides give the coefficients
-        the signs that this needs (see ``bayestree.models.monotone``). The density of such
+        the signs that this needs (see :class:`Monotonicity`). The density of such
         coefficients is that of the model without constraints, up to a constant; Pyro, which
         samples the latter, ignores them.
 
@@ -122,19 +130,19 @@ class SoftTree:
             sites |= self.leaf.state(size.n_leaves, like)
         return sites
 
-    def size(self, n_features: int) -> Size:
-        """Lengths of the dimensions of the sites."""
+    def size(self, n_features: int) -> Lengths:
+        """Return the lengths of the dimensions of the sites."""
         topology, n_experts, leaf = self.topology, self.split.n_experts, self.leaf
         lengths = (topology.n_nodes, n_experts, n_features, topology.n_leaves)
-        return Size(*lengths, leaf.n_classes, leaf.n_outputs)
+        return Lengths(*lengths, leaf.n_classes, leaf.n_outputs)
 
     @property
     def dimensions(self) -> dict[str, tuple[str, ...]]:
         """Dimensions of every site that splits, priors and leaves can have."""
-        return {name: site.dimensions for name, site in {**SITES, **self.leaf.sites}.items()}
+        return {name: site.dimensions for name, site in declared_sites(self).items()}
 
     def shapes(self, n_features: int) -> dict[str, tuple[int, ...]]:
-        """Shape of one draw of every site that splits, priors and leaves can have."""
+        """Return the shape of one draw of every site that splits, priors and leaves can have."""
         size = self.size(n_features)
         return {name: size.shape(dimensions) for name, dimensions in self.dimensions.items()}
 
@@ -147,7 +155,7 @@ class SoftTree:
         return routing.tree_log_probs(self.scores(sites, X), self.steepness, self.topology)
 
     def log_priors(self, sites: Sites) -> dict[str, Tensor]:
-        """Log-density of each group of parameters, scalars.
+        """Return the log-density of each group of parameters, scalars.
 
         ``hyperplane`` includes intercepts, shrinkages and scales; ``weight`` is the density of
         the log-weights and includes the hyperparameters of the gamma process. ``leaf`` is absent
@@ -159,7 +167,7 @@ class SoftTree:
         return parts
 
     def log_prior(self, sites: Sites) -> Tensor:
-        """Log-density of the parameters, a scalar."""
+        """Return the log-density of the parameters, a scalar."""
         first, *others = self.log_priors(sites).values()
         return sum(others, start=first)
 
@@ -173,7 +181,7 @@ class SoftTree:
     def log_likelihood(
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Log-likelihood (or objective) of the rows, a scalar."""
+        """Return the log-likelihood (or objective) of the rows, a scalar."""
         weight, y = X.new_ones(len(X)) if weights is None else weights, self.leaf.response(X, y)
         return self.likelihood.value(self._joint(sites, X, y), self.leaf, y, weight)
 
@@ -184,11 +192,11 @@ class SoftTree:
     def log_joint(
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Log-density of parameters and data, equal to that of a ``poutine.trace`` of the model."""
+        """Return the log-density of parameters and data, equal to a ``poutine.trace``."""
         return self.log_prior(sites) + self.log_likelihood(sites, X, y, weights)
 
     def collapsed(self) -> "SoftTree":
-        """The same model with the scales of the hyperplanes integrated out."""
+        """Return the same model with the scales of the hyperplanes integrated out."""
         collapsed = self.priors.hyperplane.collapsed()
         return self.with_(priors=replace(self.priors, hyperplane=collapsed))
 
@@ -198,8 +206,17 @@ class SoftTree:
         return (self.priors.hyperplane, *(self.priors.weight,) * self.split.weighted)
 
     def with_(self, **changes: object) -> "SoftTree":
-        """A copy of the model with the given fields replaced."""
+        """Return a copy of the model with the given fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def declared_sites(model: SoftTree) -> dict[str, Site]:
+    """Return every site that splits, priors and leaves can have."""
+    found = dict(SITES)
+    for prior in model.split_priors:
+        if isinstance(prior.sites, Mapping):  # names alone, as in version 0.1, are among SITES
+            found |= prior.sites
+    return {**found, **model.leaf.sites}
 
 
 def sample_prior(
@@ -210,7 +227,7 @@ def sample_prior(
     random_state: RandomState = None,
     dtype: torch.dtype = torch.float64,
 ) -> dict[str, Tensor]:
-    """Independent draws (n_draws, ...) of every site from the prior, except ``weight``.
+    """Draw every site but ``weight`` independently from the prior, (n_draws, ...).
 
     Float32 underflows where the shapes of the priors are small.
     """
@@ -228,12 +245,12 @@ def sample_prior(
 
 
 def improper_priors(model: SoftTree) -> list[str]:
-    """Names of the model's improper priors."""
+    """Return the names of the model's improper priors."""
     return [type(prior).__name__ for prior in model.split_priors if not prior.proper]
 
 
 def site_names(model: SoftTree, n_features: int) -> set[str]:
-    """Names of the sites that the log-density of the parameters reads."""
+    """Return the names of the sites that the log-density of the parameters reads."""
     with seeded(0):
         return set(_drawn_sites(model, n_features, 1, torch.float64))
 
@@ -241,7 +258,7 @@ def site_names(model: SoftTree, n_features: int) -> set[str]:
 def _drawn_sites(
     model: SoftTree, n_features: int, n_draws: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Values of all sites, with a plate of draws to the left of the model's plates."""
+    """Draw all sites, with a plate of draws to the left of the model's plates."""
     # Pyro has no plates of size 0: the sites of a tree without a split are cut from a stump's.
     drawn = model if model.topology.n_nodes else model.with_(topology=Topology.stump())
 
@@ -257,4 +274,104 @@ def _drawn_sites(
             # plates that a site does not belong to are dimensions of length 1
             value = nodes[name]["value"].reshape(n_draws, *shapes[name])
             found[name] = value[:, : lengths[dims[0]]] if dims else value
+    return found
+
+
+@dataclass(frozen=True)
+class Monotonicity:
+    """What the constraints of a model demand of the coefficients and leaves of a tree.
+
+    A split with q = P(right), and predictions L and R on its sides, predicts
+    f = (1 - q) L + q R, so
+
+        df / dx_j  =  dq / dx_j (R - L)  +  (1 - q) dL / dx_j  +  q dR / dx_j.
+
+    f rises in x_j if L and R do, and if q rises and L <= R, or q falls and L >= R. The noisy-OR q
+    rises if no expert has a negative coefficient of x_j, and falls if none has a positive one.
+    Every node has a side of larger predictions, which determines these signs. All leaves on this
+    side must be at least as large as all on the other: a total order of the leaves.
+
+    A coefficient with such a sign is a *fold* of a free one, sign |b|. A symmetric prior of b
+    becomes twice its density on one half of the line: the log joint changes by a constant.
+
+    Parameters
+    ----------
+    signs : Tensor, shape (V, 1, d + 1)
+        Sign of the coefficients of each feature at each node; 0 where they are free, as intercepts
+        are.
+    order : array of int, shape (L,)
+        The leaves, from the smallest prediction to the largest.
+    """
+
+    signs: Tensor
+    order: IntArray
+
+    @classmethod
+    def of(cls, model: SoftTree, hyperplane: Tensor) -> "Monotonicity | None":
+        """Derive what a tree with coefficients (V, K, d) must satisfy; None without constraints."""
+        if not any(model.monotone):
+            return None
+        rises = hyperplane.new_tensor(model.monotone)
+        side = larger_side((hyperplane * rises).sum((1, 2)).numpy(force=True))
+        signs = pad(hyperplane.new_tensor(side).view(-1, 1, 1) * rises, (0, 1))
+        return cls(signs, leaf_order(model.topology, side))
+
+    def fold(self, coefficient: Tensor) -> Tensor:
+        """Fold free coefficients (V, K, d + 1), so that they have their signs."""
+        return torch.where(self.signs == 0, coefficient, self.signs * coefficient.abs())
+
+    def folded_mean(self, mean: Tensor, scale: Tensor) -> Tensor:
+        """Return the means of the folds of normal coefficients, shape (V, K, d + 1).
+
+        E|b| = m erf(m / (s sqrt 2)) + s sqrt(2 / pi) exp(-m^2 / (2 s^2)).
+        """
+        ratio = mean / (scale * 2**0.5)
+        size = mean * torch.erf(ratio) + scale * (2 / torch.pi) ** 0.5 * torch.exp(-(ratio**2))
+        return torch.where(self.signs == 0, mean, self.signs * size)
+
+    def pooled(self, leaf: Leaf, sums: Tensor) -> Tensor:
+        """Pool sums (L, c) of the statistics of leaves that are out of order.
+
+        Such leaves share their rows in proportion to their masses: the maximum of the likelihood
+        over leaves in this order.
+        """
+        mass, mean = (each.numpy(force=True).astype(np.float64) for each in leaf.level(sums))
+        mean = np.nan_to_num(mean)  # of leaves without rows
+        fitted = isotonic(mean, mass, self.order)[self.order]
+        if (fitted == mean[self.order]).all():
+            return sums
+        block = torch.as_tensor(np.cumsum(np.diff(fitted, prepend=fitted[0]) != 0))
+        same = (block[:, None] == block).to(sums)
+        share = same * torch.as_tensor(mass[self.order]).to(sums)
+        share = share / share.sum(1, keepdim=True).clamp_min(torch.finfo(sums.dtype).tiny)
+        found = torch.empty_like(sums)
+        found[self.order] = share.mT @ sums[self.order]
+        return found
+
+
+def larger_side(total: FloatArray) -> FloatArray:
+    """Return 1 for nodes whose predictions are larger on the right, -1 on the left, (V,).
+
+    ``total`` (V,) are sums of the constrained coefficients of each node, times their directions.
+    """
+    return np.where(total < 0, -1.0, 1.0)
+
+
+def leaf_order(topology: Topology, side: FloatArray) -> IntArray:
+    """Sort the leaves from the smallest prediction to the largest, by :func:`larger_side`."""
+    children = topology.children
+    mirrored = Topology(np.where(side[:, None] < 0, children[:, ::-1], children))
+    return np.argsort(mirrored.left_to_right[0])
+
+
+def isotonic(values: NDArray[Any], mass: FloatArray, order: IntArray) -> NDArray[Any]:
+    """Find the nearest predictions (..., L) in this order, weighted by masses (L,).
+
+    Of posterior draws, this is the projection of Lin and Dunson, "Bayesian monotone regression
+    using Gaussian process projection" (2014).
+    """
+    weights = np.maximum(mass, max(MIN_SHARE * mass.sum(), np.finfo(np.float64).tiny))[order]
+    found = values.copy()
+    for one, own in zip(found.reshape(-1, len(order)), values.reshape(-1, len(order)), strict=True):
+        one[order] = isotonic_regression(own[order], weights=weights).x
     return found

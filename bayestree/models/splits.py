@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayestree import routing
 from bayestree.models.priors import Plates, Priors
-from bayestree.models.sites import SITES, Sites, Size
+from bayestree.models.priors.base import SITES, Lengths, Sites
 from bayestree.routed_tree import Frame, RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -35,27 +35,27 @@ class Split(Protocol):
     def scores(self, sites: Sites, X: Tensor) -> Tensor:
         """Score of each row at each node, shape (n, V); the split is at log 2."""
 
-    def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
-        """Shape of each differentiable site, with the nodes as first dimension."""
+    def shapes(self, size: Lengths) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each differentiable site, with the nodes as first dimension."""
 
     def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
-        """Names of the sites that belong to the split."""
+        """Return the names of the sites that belong to the split."""
 
-    def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
+    def state(self, priors: Priors, size: Lengths, like: Tensor) -> dict[str, Tensor]:
         """Sample its sites inside the Pyro model and return them."""
 
     def log_priors(self, priors: Priors, sites: Sites) -> dict[str, Tensor]:
-        """Log-density of each group of its parameters, scalars."""
+        """Return the log-density of each group of its parameters, scalars."""
 
     def log_odds(self, sites: Sites, X: Tensor, needed: Tensor | None = None) -> Tensor:
-        """Log-odds of going right of each row at each node, shape (n, V).
+        """Return log-odds of going right of each row at each node, shape (n, V).
 
         ``needed`` (n, V) marks the entries that are used, by default all. A split that is
         evaluated row by row may skip the others and return 0.
         """
 
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> RoutedTree:
-        """The deterministic tree of such splits, without leaf values.
+        """Build the deterministic tree of such splits, without leaf values.
 
         ``point`` holds the sites of one point estimate, on features in the units of ``frame``.
         """
@@ -68,10 +68,10 @@ class StumpSplit(Split, Protocol):
     """A split that can be fitted to many nodes at once from a random start."""
 
     def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """Random parameters of ``n_nodes`` nodes, on the dtype and device of ``like``."""
+        """Draw parameters of ``n_nodes`` nodes, on the dtype and device of ``like``."""
 
     def node_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
-        """Log-odds (V, m) of the rows X (V, m, d) of each node."""
+        """Return log-odds (V, m) of the rows X (V, m, d) of each node."""
 
 
 class _Linear:
@@ -83,13 +83,13 @@ class _Linear:
     def _names(self) -> tuple[str, ...]:
         return ("hyperplane", "intercept", *("log_weight",) * self.weighted)
 
-    def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
+    def shapes(self, size: Lengths) -> dict[str, tuple[int, ...]]:
         return {name: size.shape(SITES[name].dimensions) for name in self._names}
 
     def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
         return self._names
 
-    def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
+    def state(self, priors: Priors, size: Lengths, like: Tensor) -> dict[str, Tensor]:
         plates = Plates.of(size)
         sites: dict[str, Tensor] = {}
         if self.weighted:
@@ -171,7 +171,7 @@ class Oblique(_Linear):
         return torch.baddbmm(sites["intercept"].unsqueeze(1), X, plane).squeeze(-1)
 
     def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """Coefficients and intercept together uniform on the unit sphere (E2EDT, sec. 3.1)."""
+        """Draw coefficients and intercepts uniformly on the unit sphere (E2EDT, sec. 3.1)."""
         shape = (n_nodes, 1, n_features + 1)
         drawn = torch.randn(shape, dtype=like.dtype, device=like.device)
         drawn = drawn / drawn.norm(dim=-1, keepdim=True)
@@ -179,10 +179,10 @@ class Oblique(_Linear):
 
 
 def log_weight(split: Split, sites: Sites) -> Tensor:
-    """Log-weights of the experts, shape (..., V, K): a site, or zeros where weights are 1."""
+    """Return log-weights of the experts, (..., V, K): a site, or zeros where weights are 1."""
     return sites["log_weight"] if split.weighted else torch.zeros_like(sites["intercept"])
 
 
 def joined(sites: Sites) -> Tensor:
-    """Hyperplanes with intercepts as last coefficients, shape (V, K, d + 1)."""
+    """Join hyperplanes and intercepts, as last coefficients, shape (V, K, d + 1)."""
     return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)

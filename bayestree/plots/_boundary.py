@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
 from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree.description import FittedEstimator, has_draws, tree_of
 from bayestree.plots import _style
-from bayestree.protocols import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree, facet_threshold
 
@@ -61,7 +61,7 @@ class _Window(NamedTuple):
 
 
 def boundary(
-    estimator: FittedTree | RoutedTree,
+    estimator: FittedEstimator | RoutedTree,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     ax: Axes | None = None,
@@ -100,7 +100,7 @@ def boundary(
         ``level`` is not between 0 and 1.
     """
     tree = tree_of(estimator)
-    bayesian = cast(BayesianTree, estimator) if has_draws(estimator) else None
+    bayesian = cast(Any, estimator) if has_draws(estimator) else None
     encoding = getattr(estimator, "encoding_", None)
     if encoding is not None and not encoding.is_plain:
         raise ValueError(
@@ -161,7 +161,7 @@ def _with_names(estimator: object, rows: FloatArray) -> Any:
 
 
 def _shade_classes(
-    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: _Window
+    ax: Axes, estimator: FittedEstimator | RoutedTree, tree: RoutedTree, window: _Window
 ) -> None:
     if hasattr(estimator, "predict_proba"):
         probability = estimator.predict_proba(_with_names(estimator, window.rows))
@@ -175,7 +175,7 @@ def _shade_classes(
 
 
 def _shade_values(
-    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: _Window
+    ax: Axes, estimator: FittedEstimator | RoutedTree, tree: RoutedTree, window: _Window
 ) -> None:
     rows = window.rows
     value = (
@@ -187,7 +187,7 @@ def _shade_values(
     ax.figure.colorbar(image, ax=ax, label="expected value")
 
 
-def _draw_resolution(bayesian: BayesianTree | None, resolution: int) -> int:
+def _draw_resolution(bayesian: Any, resolution: int) -> int:
     """Points per side of the grid on which draws are averaged: fewer if there are many draws."""
     if bayesian is None:
         return resolution
@@ -202,9 +202,7 @@ def _extent(window: _Window) -> tuple[float, float, float, float]:
     return left, right, bottom, top
 
 
-def _bands(
-    ax: Axes, bayesian: BayesianTree, tree: RoutedTree, window: _Window, level: float
-) -> None:
+def _bands(ax: Axes, bayesian: Any, tree: RoutedTree, window: _Window, level: float) -> None:
     """Draw the regions in which the posterior leaves the side of each node open."""
     rows = _with_names(bayesian, window.rows)
     interval = bayesian.split_uncertainty(rows, level=level).interval
@@ -239,7 +237,7 @@ def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
 
 def _points(
     ax: Axes,
-    estimator: FittedTree | RoutedTree,
+    estimator: FittedEstimator | RoutedTree,
     tree: RoutedTree,
     rows: FloatArray,
     target: NDArray[Any] | None,

@@ -10,9 +10,9 @@ from scipy.stats import binom
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree.description import FittedEstimator, FittedPosterior, kind_of
 from bayestree.diagnostics.draws import tails
 from bayestree.plots import _style
-from bayestree.protocols import FittedPosterior, FittedTree, kind_of
 
 WINDOW = 20  # the running median covers 1 / WINDOW of the trace
 STEEP = 10  # the first 1 / STEEP of the trace may lie outside the axis
@@ -21,7 +21,7 @@ BINS = 20  # maximum of the default number of bins
 PER_BIN = 5  # minimum expected number of simulations per bin
 
 
-def elbo(estimator: FittedTree | FittedPosterior, ax: Axes | None = None) -> Axes:
+def elbo(estimator: FittedEstimator | FittedPosterior, ax: Axes | None = None) -> Axes:
     """Trace of the evidence lower bound (ELBO) by epoch.
 
     The thin line is the bound estimated from one draw and minibatches, the thick line its running

@@ -9,10 +9,9 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
-from bayestree.description import TreeDescription
+from bayestree.description import FittedEstimator, TreeDescription, features_of
 from bayestree.plots import _style
 from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout, positions
-from bayestree.protocols import FittedTree, features_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -85,7 +84,7 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
 
 
 def node_scatter(
-    estimator: FittedTree | Tree,
+    estimator: FittedEstimator | Tree,
     X: ArrayLike,
     y: ArrayLike,
     node: str | int | None = None,
@@ -312,7 +311,7 @@ def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
 
 
 def facet_image(
-    estimator: FittedTree | Tree,
+    estimator: FittedEstimator | Tree,
     node: str | int = "root",
     shape: tuple[int, int] = (28, 28),
     ax: Any = None,
@@ -376,7 +375,7 @@ def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
     return shape
 
 
-def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArray:
+def node_images(estimator: FittedEstimator | Tree, shape: tuple[int, int]) -> AnyArray:
     """Draw the coefficients of all nodes of an oblique tree as images, arranged as the tree.
 
     Ink on red pixels sends a row right, ink on blue pixels left; white pixels are not used. Each

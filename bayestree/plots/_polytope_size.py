@@ -9,9 +9,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.description import FittedEstimator
 from bayestree.diagnostics.size import Measure, PolytopeSize
 from bayestree.plots import _style
-from bayestree.protocols import FittedTree
 
 NAMES: dict[Measure, str] = {
     "cutting": "facets",
@@ -24,7 +24,7 @@ RARE = 0.005  # the axis ends at the largest size with a higher probability in s
 
 
 def polytope_size(
-    estimator: FittedTree | PolytopeSize,
+    estimator: FittedEstimator | PolytopeSize,
     measure: Measure | None = None,
     ax: Any = None,
     *,

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.description import FittedEstimator
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.shrinkage import Shrinkage
 from bayestree.plots import _style
-from bayestree.protocols import FittedTree
 
 FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
 MAX_NAMES = 40  # with more features, names are omitted
@@ -19,7 +19,7 @@ HALF = 0.5
 
 
 def shrinkage(
-    estimator: FittedTree | Shrinkage,
+    estimator: FittedEstimator | Shrinkage,
     node: str | int = "root",
     ax: Axes | None = None,
     *,
@@ -78,7 +78,7 @@ def shrinkage(
 
 
 def shrinkage_factors(
-    estimator: FittedTree | Shrinkage, node: str | int = "root", ax: Axes | None = None
+    estimator: FittedEstimator | Shrinkage, node: str | int = "root", ax: Axes | None = None
 ) -> Axes:
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 

@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree._utils.arrays import FloatArray, IntArray, class_numbers
+from bayestree.description import FittedEstimator
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.plots import _style
-from bayestree.protocols import FittedTree
 
 PANEL = _style.Size(2.5, 2.0, above=0.3)
 HALF = 0.5  # P(right) at the border; rows less likely to reach a node are not shown
@@ -26,7 +26,7 @@ MARK = 9.0  # area of the marker of an uncertain row
 
 
 def split_uncertainty(
-    estimator: FittedTree | SplitUncertainty,
+    estimator: FittedEstimator | SplitUncertainty,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     ax: Any = None,

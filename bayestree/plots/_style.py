@@ -21,7 +21,7 @@ from matplotlib.textpath import text_to_path
 from bayestree import description
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import FIRST_STRONG, POP
-from bayestree.protocols import kind_of, tree_of
+from bayestree.description import kind_of, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 

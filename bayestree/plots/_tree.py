@@ -9,10 +9,9 @@ from matplotlib.patches import Rectangle
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, one_line
-from bayestree.description import TreeDescription, visits
+from bayestree.description import FittedEstimator, TreeDescription, has_draws, tree_of, visits
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
-from bayestree.protocols import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 
@@ -89,7 +88,7 @@ def positions(places: Sequence[Place]) -> dict[int, FloatArray]:
 
 
 def tree(
-    estimator: FittedTree | RoutedTree,
+    estimator: FittedEstimator | RoutedTree,
     ax: Axes | None = None,
     *,
     sizes: bool | PolytopeSize = True,
@@ -311,7 +310,7 @@ def _measured(
         return sizes
     if not sizes or not has_draws(estimator):
         return None
-    return cast(BayesianTree, estimator).polytope_size()
+    return cast(Any, estimator).polytope_size()
 
 
 def node_texts_of(

@@ -7,8 +7,8 @@ import numpy as np
 from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.description import Mode, modes_of, shown_mode
 from bayestree.export.text import export_text
-from bayestree.protocols import Mode, modes_of, shown_mode
 from bayestree.report import text
 from bayestree.report.rows import (
     LabelledRows,

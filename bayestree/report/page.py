@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from bayestree._utils.progress import fitting
 from bayestree._utils.wording import counted
 from bayestree._version import __version__
+from bayestree.description import FittedEstimator, kind_of, modes_of, trees_of
 from bayestree.diagnostics import Calibration, PolytopeSize
 from bayestree.plots import _style
-from bayestree.protocols import FittedModel, kind_of, modes_of, trees_of
 from bayestree.report import text
 from bayestree.report.figures import page_colour
 from bayestree.report.rows import most_important, rows_of
@@ -33,7 +33,7 @@ CHANCE = 2.0  # standard errors up to which a calibration error may be due to ch
 
 
 def html_report(
-    estimator: FittedModel,
+    estimator: FittedEstimator,
     *,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,

@@ -11,10 +11,9 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.description import TreeDescription
+from bayestree.description import FittedEstimator, TreeDescription, features_of, has_draws
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import spread
-from bayestree.protocols import BayesianTree, FittedModel, features_of, has_draws
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Features
 from bayestree.tree import LOG2, Tree
@@ -43,7 +42,7 @@ class LabelledRows(NamedTuple):
     y: AnyArray | None
     weights: FloatArray
     held_out: bool
-    estimator: FittedModel | None = None
+    estimator: FittedEstimator | None = None
     extra: FloatArray | None = None
 
     @property
@@ -82,7 +81,7 @@ class LabelledRows(NamedTuple):
 
 
 def rows_of(
-    estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
+    estimator: FittedEstimator, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> LabelledRows | None:
     """Check rows and convert them to the form that the estimator takes; None if X is None."""
     if X is None:
@@ -112,7 +111,7 @@ def rows_of(
     return LabelledRows(_with_names(estimator, X), target, weight, held_out, estimator, extra)
 
 
-def _with_names(estimator: FittedModel, X: Any) -> Any:
+def _with_names(estimator: FittedEstimator, X: Any) -> Any:
     """X with feature names if and only if the fit had them, which avoids warnings."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -168,14 +167,14 @@ def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
     return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
 
 
-def split_uncertainty(estimator: FittedModel, rows: LabelledRows) -> SplitUncertainty | None:
+def split_uncertainty(estimator: FittedEstimator, rows: LabelledRows) -> SplitUncertainty | None:
     """Uncertainty of the splits about the rows; None without a posterior of the splits.
 
     It is not defined if the sides of a split are swapped between draws (``mirror=True``).
     """
     if not has_draws(estimator) or not hasattr(estimator, "split_uncertainty"):
         return None
-    fitted = cast(BayesianTree, estimator)
+    fitted = cast(Any, estimator)
     if fitted.tree_.n_nodes == 0 or fitted.posterior_.settings.get("mirror"):
         return None
     return fitted.split_uncertainty(rows.X)

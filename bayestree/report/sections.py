@@ -12,10 +12,9 @@ from markupsafe import Markup
 from bayestree._utils.arrays import FloatArray, class_numbers
 from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, quantity
-from bayestree.description import POLYTOPE_RULE
+from bayestree.description import POLYTOPE_RULE, modes_of
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import VARIATIONAL
-from bayestree.protocols import modes_of
 from bayestree.report import figures, rows, text
 from bayestree.report.cards import leaf_cards, node_cards
 from bayestree.report.modes import compared_modes

@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
+from bayestree.description import FittedEstimator, FittedPosterior, features_of, has_draws
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -25,14 +26,6 @@ from bayestree.diagnostics import (
     calibration,
 )
 from bayestree.diagnostics.draws import spread
-from bayestree.protocols import (
-    BayesianTree,
-    FittedClassifier,
-    FittedModel,
-    FittedPosterior,
-    features_of,
-    has_draws,
-)
 from bayestree.report.rows import (
     LabelledRows,
     PermutationImportance,
@@ -68,7 +61,7 @@ class Study:
     environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before.
     """
 
-    estimator: FittedModel
+    estimator: FittedEstimator
     train: LabelledRows | None = None
     held: LabelledRows | None = None
     title: str = ""
@@ -114,9 +107,9 @@ class Study:
         return hasattr(self.estimator, "estimators_")
 
     @property
-    def bayesian(self) -> BayesianTree:
+    def bayesian(self) -> Any:
         """The estimator as a tree, most methods of which need posterior draws."""
-        return cast(BayesianTree, self.estimator)
+        return cast(Any, self.estimator)
 
     @property
     def classifies(self) -> bool:
@@ -129,7 +122,7 @@ class Study:
 
     @property
     def labels(self) -> AnyArray:
-        return cast(FittedClassifier, self.estimator).classes_
+        return cast(Any, self.estimator).classes_
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -278,7 +271,7 @@ class Study:
         """Class probabilities of ``scored``, shape (n, C)."""
         if self.scored is None or not self.classifies:
             return None
-        return cast(FittedClassifier, self.estimator).predict_proba(self.scored.X)
+        return cast(Any, self.estimator).predict_proba(self.scored.X)
 
     @cached_property
     def predicted(self) -> AnyArray | None:

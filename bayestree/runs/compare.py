@@ -12,9 +12,9 @@ from scipy.special import logsumexp
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import InputError
+from bayestree.description import Mode, has_draws, has_evidence, modes_of
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
-from bayestree.protocols import Mode, has_draws, has_evidence, modes_of
 from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows
 from bayestree.runs.rows import RunRows
 from bayestree.runs.store import Run

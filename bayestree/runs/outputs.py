@@ -18,10 +18,10 @@ import tomli_w
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.write import whole_file, write_whole
+from bayestree.description import has_draws, has_evidence, modes_of
 from bayestree.diagnostics.scores import squared_scores
 from bayestree.export.text import export_text
 from bayestree.fitted.rows import parts_of
-from bayestree.protocols import has_draws, has_evidence, modes_of
 from bayestree.report.study import fit_baseline
 from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile

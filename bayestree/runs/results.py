@@ -16,7 +16,7 @@ from bayestree import tables
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import counted
 from bayestree._utils.write import whole_file
-from bayestree.description import TreeDescription
+from bayestree.description import TreeDescription, has_draws, has_single_leaf, modes_of, trees_of
 from bayestree.diagnostics import (
     Convergence,
     HeldOut,
@@ -33,7 +33,6 @@ from bayestree.export.json import export_json
 from bayestree.export.onnx import check_onnx, export_onnx
 from bayestree.export.rules import export_rules
 from bayestree.export.text import export_text
-from bayestree.protocols import has_draws, has_single_leaf, modes_of, trees_of
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,

@@ -15,8 +15,7 @@ from scipy import stats
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.models.priors import Moments, Plates
-from bayestree.models.priors.base import FreeSites
-from bayestree.models.sites import Size
+from bayestree.models.priors.base import FreeSites, Lengths
 from bayestree.testing.contract import (
     Contract,
     assert_close,
@@ -50,7 +49,7 @@ class PriorContract(Contract):
 
     def _trace(self, prior: Any, n_nodes: int = N_NODES, seed: int = 0) -> tuple[Any, Any]:
         """Trace a prior in Pyro; the trace and its sites."""
-        size = Size(n_nodes, self.n_experts, self.n_features, n_nodes + 1)
+        size = Lengths(n_nodes, self.n_experts, self.n_features, n_nodes + 1)
         like = torch.empty(0, dtype=torch.float64)
         trace = seeded(
             seed, lambda: poutine.trace(prior.state).get_trace(size, like, Plates.of(size))
@@ -268,7 +267,7 @@ class HyperplanePriorContract(PriorContract):
         )
 
     def _factor_trace(self, factors: Any, moments: Moments) -> Any:
-        plates = Plates.of(Size(2, self.n_experts, self.n_features, 3))
+        plates = Plates.of(Lengths(2, self.n_experts, self.n_features, 3))
         with plates.node, plates.expert:
             return poutine.trace(factors.state).get_trace(moments)
 

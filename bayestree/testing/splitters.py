@@ -10,7 +10,7 @@ from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models import Categorical, Oblique, SoftTree
-from bayestree.models.sites import Size
+from bayestree.models.priors.base import Lengths
 from bayestree.runs.checkpoints import from_bytes, to_bytes
 from bayestree.testing.contract import Contract, assert_close, global_state, seeded
 from bayestree.testing.interruption import check_every_stop, same_posterior
@@ -100,7 +100,7 @@ class SplitterContract(Contract):
         return pairs
 
     def test_sites_are_those_of_one_node(self) -> None:
-        shapes = self.split.shapes(Size(1, self.split.n_experts, 2, 2))
+        shapes = self.split.shapes(Lengths(1, self.split.n_experts, 2, 2))
         expected = {name: tuple(shape[1:]) for name, shape in shapes.items()}
         for _, split in self._splits():
             found = {name: tuple(site.shape) for name, site in split.sites.items()}

@@ -1,32 +1,20 @@
-import copy
 import math
-import pickle
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from scipy import integrate, stats
 
-from bayestree import inference
-from bayestree.inference import Data, GrowthLimits
 from bayestree.models import (
-    Categorical,
     Flat,
     GammaProcess,
-    HyperplanePrior,
     IndependentPrior,
     InverseGammaScale,
     Laplace,
     LiteralGammaProcess,
-    Polytope,
     Priors,
-    SoftTree,
 )
-from bayestree.topology import Topology
 from tests.models.cases import HYPERPLANES, WEIGHTS, make, rows, traced
 
 
@@ -161,71 +149,19 @@ def test_an_unknown_form_is_rejected():
 
 
 class Unrelated:
-    """A prior that subclasses nothing, which version 0.1 accepted."""
-
-    proper = differentiable = True
+    """A prior that subclasses nothing."""
 
     def state(self, size, like, plates):
-        with plates.node, plates.expert:
-            plane = dist.Normal(like.new_zeros(size.n_features), 2.0).to_event(1)
-            return (
-                pyro.sample("hyperplane", plane),
-                pyro.sample("intercept", dist.Normal(like.new_zeros(()), 2.0)),
-            )
+        raise NotImplementedError
 
     def log_prob(self, sites):
-        values = (sites["hyperplane"], sites["intercept"])
-        return sum(dist.Normal(0.0, 2.0).log_prob(value).sum() for value in values)
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Settings:
-    """A prior that subclasses nothing and has settings."""
-
-    scale: float
-
-    state = Unrelated.state
-    log_prob = Unrelated.log_prob
-
-
-def test_priors_that_subclass_nothing_are_deprecated():
-    with pytest.warns(DeprecationWarning, match=r"Unrelated should subclass .*HyperplanePrior"):
-        priors = Priors(hyperplane=Unrelated())  # type: ignore[arg-type]
-    assert isinstance(priors.hyperplane, HyperplanePrior)
-    assert isinstance(priors.hyperplane, Unrelated)
-    assert not priors.hyperplane.implements("set_gradient")
-    rng = np.random.default_rng(0)
-    data = Data.of(rng.normal(size=(60, 2)), rng.integers(2, size=60))
-    model = SoftTree(Topology.leaf(), Polytope(2), priors, Categorical(2))
-    limits = GrowthLimits(max_depth=1, min_gain=0.0)
-    grown = inference.grow(model, data, limits=limits, steps=5, random_state=0)
-    found = inference.map(grown.model, data, init=grown, epochs=2, random_state=0)
-    assert found.draws["hyperplane"].shape == (1, 1, 1, 2, 2)
-
-
-@pytest.mark.filterwarnings("ignore:.*should subclass:DeprecationWarning")
-def test_priors_that_subclass_nothing_can_be_compared_and_copied():
-    prior = Settings(3.0)
-    priors = Priors(hyperplane=prior)  # type: ignore[arg-type]
-    assert priors == Priors(hyperplane=prior)  # type: ignore[arg-type]
-    for twin in (pickle.loads(pickle.dumps(priors)), copy.deepcopy(priors), copy.copy(priors)):
-        assert twin == priors
-        assert isinstance(twin.hyperplane, HyperplanePrior)
-    assert type(prior) is Settings
-
-
-def test_classes_with_slots_have_to_subclass():
-    prior: Any = dataclass(slots=True)(Settings)(3.0)
-    with (
-        pytest.warns(DeprecationWarning, match="should subclass"),
-        pytest.raises(TypeError, match=r"let Settings subclass bayestree\.models\.Hyperplane"),
-    ):
-        Priors(hyperplane=prior)
-
-
-def test_other_objects_are_no_priors():
-    with pytest.raises(TypeError, match="hyperplane must be a HyperplanePrior, got 'flat'"):
-        Priors(hyperplane="flat")  # type: ignore[arg-type]
+@pytest.mark.parametrize("other", ["flat", Unrelated(), GammaProcess()])
+def test_other_objects_are_no_priors(other):
+    with pytest.raises(TypeError, match=r"hyperplane must be a HyperplanePrior, got .*: let its"):
+        Priors(hyperplane=other)
 
 
 def test_an_overridden_density_discards_inherited_closed_forms():

@@ -15,8 +15,7 @@ import torch
 from bayestree._utils.arrays import MIN_SCORE, FloatArray
 from bayestree.inference.data import Data
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
-from bayestree.models.sites import SITES
-from bayestree.models.soft_tree import SoftTree, site_names
+from bayestree.models.soft_tree import SoftTree, declared_sites, site_names
 
 Sites = dict[str, FloatArray]
 MAX_EXPONENT = 50.0  # the activation above which its exponential is not needed
@@ -39,11 +38,11 @@ class Layout:
         if unknown:
             raise ValueError(
                 f"A sampler does not know the dimensions and supports of the sites {unknown} of "
-                "the priors: add each to bayestree.models.sites.SITES, or give it one of the names "
-                f"{[*SITES]}."
+                "the priors: declare each in the prior's attribute `sites`, as in "
+                "{'NAME': bayestree.models.leaves.Site(('node', 'expert'), 'positive')}."
             )
         self.shapes = {name: shapes[name] for name in names}
-        known = {**SITES, **model.leaf.sites}
+        known = declared_sites(model)
         self.supports = {name: known[name].support for name in names}
         self.free_shapes = {
             name: (*shape[:-1], shape[-1] - 1) if self.supports[name] == "simplex" else shape

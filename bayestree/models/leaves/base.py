@@ -14,7 +14,9 @@ from torch.distributions import kl_divergence
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion
-from bayestree.models.sites import Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites
+
+Interval = tuple[float, float]
 
 
 class LeafDistribution(ABC):
@@ -35,14 +37,14 @@ class LeafDistribution(ABC):
 
     @abstractmethod
     def expected_log_density(self, y: Tensor) -> Tensor:
-        """E log p(y_n | leaf), shape (n, L)."""
+        """Return E log p(y_n | leaf), shape (n, L)."""
 
     @abstractmethod
     def mean(self) -> dict[str, Tensor]:
         """Point estimate of each site: its mean, or a transformed mean for scales."""
 
     def kl(self) -> Tensor:
-        """KL divergence from the prior, a scalar; by default for independent sites."""
+        """Return the KL divergence from the prior, a scalar; by default for independent sites."""
         pairs = zip(self.conditionals({}), (self.prior or self).conditionals({}), strict=True)
         parts = [
             kl_divergence(own, prior.expand(own.batch_shape)).sum()
@@ -65,7 +67,7 @@ class LeafDistribution(ABC):
         return sites
 
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of the sites, a scalar."""
+        """Return the log-density of the sites, a scalar."""
         first, *others = (one.log_prob(sites[name]) for name, one in self.conditionals(sites))
         return sum(others, start=first).sum()
 
@@ -80,8 +82,8 @@ class LeafGradient(ABC):
     def __init__(self, leaf: Any, y: FloatArray) -> None: ...
 
     @abstractmethod
-    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
-        """Parameters of the leaves as one array, the ``leaves`` of the other methods."""
+    def read(self, free: FreeSites) -> FloatArray:
+        """Return the parameters of the leaves as one array, the ``leaves`` of the other methods."""
 
     @abstractmethod
     def log_density(self, leaves: FloatArray) -> FloatArray:
@@ -92,9 +94,7 @@ class LeafGradient(ABC):
         """Log prior density including Jacobians, up to a constant."""
 
     @abstractmethod
-    def gradient(
-        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
-    ) -> None:
+    def gradient(self, leaves: FloatArray, member: FloatArray, into: FreeSites) -> None:
         """Set the gradient of prior and rows, given weighted memberships (L, n)."""
 
 
@@ -117,7 +117,7 @@ class Leaf(ABC):
     standardised: ClassVar[bool] = False  # whether y is fitted in units of its standard deviation
     robust: ClassVar[bool] = False  # if so, whether in those of its middle half instead
     whole: ClassVar[bool] = False  # whether y consists of whole numbers, and so do its quantiles
-    extra: ClassVar[str | None] = None  # a number of each row, beside y, that its density needs
+    extra: ClassVar[str | None] = None  # a number of each row, next to y, that its density needs
     regresses: ClassVar[bool] = False  # whether p(y | leaf) depends on the features
     ordered: ClassVar[bool] = False  # whether the order of the classes matters
     averages: ClassVar[bool] = False  # whether leaves of means or shares of y suit the family
@@ -135,30 +135,30 @@ class Leaf(ABC):
         """Raise ValueError unless the family can generate y, a response."""
 
     def informed(self, y: Tensor, weights: Tensor) -> Self:
-        """The family with hyperparameters that it needs to know of all rows before growth."""
+        """Return the family with hyperparameters that it has to know of all rows."""
         return self
 
     @abstractmethod
     def prior(self, like: Tensor) -> LeafDistribution:
-        """Prior of one leaf, on the dtype and device of ``like``.
+        """Return the prior of one leaf, on the dtype and device of ``like``.
 
         For leaves that regress on the features, these are the last dimension of ``like``.
         """
 
     @abstractmethod
     def posterior(self, sums: Tensor) -> LeafDistribution:
-        """Conjugate posterior of the leaves given sums (L, c) of the statistics over their rows."""
+        """Return the conjugate posterior given sums (L, c) of the statistics of the leaves."""
 
     @abstractmethod
     def distribution(self, sites: Sites) -> dist.TorchDistribution:
-        """Distribution of y in each leaf."""
+        """Return the distribution of y in each leaf."""
 
     @abstractmethod
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        """Sufficient statistics of each row, shape (n, c)."""
+        """Return the sufficient statistics of each row, shape (n, c)."""
 
     def level(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Mass and prediction (...) of leaves with sums (..., c), for monotonicity constraints.
+        """Return mass and prediction (...) of leaves with sums (..., c), for monotonicity.
 
         The prediction is the mean or rate, or the probability of the second of two classes. Only
         for families with a ``level_site``.
@@ -166,7 +166,7 @@ class Leaf(ABC):
         return sums[..., 0], sums[..., 1] / sums[..., 0]
 
     def response(self, X: Tensor, y: Tensor) -> Tensor:
-        """What the other methods take as y, given the features X (n, d).
+        """Return what the other methods take as y, given the features X (n, d).
 
         y itself, or rows of y and all that its distribution in a leaf depends on. Such rows are
         returned unchanged.
@@ -174,11 +174,11 @@ class Leaf(ABC):
         return y
 
     def known(self, y: Tensor) -> Tensor | None:
-        """The column of a response that draws of y depend on, beside the features; None without."""
+        """Return the column of a response that draws of y depend on, next to the features."""
         return None
 
     def target(self, y: Tensor) -> Tensor:
-        """The values of y alone, shape (n,)."""
+        """Return the values of y alone, shape (n,)."""
         return y
 
     def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
@@ -202,7 +202,7 @@ class Leaf(ABC):
     def observe(
         self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
     ) -> dist.TorchDistribution:
-        """Distribution of y given log-probabilities (n, L) of the leaves and features (n, d).
+        """Return the distribution of y given log P(leaf | x) (n, L) and features (n, d).
 
         ``y`` is the response of these rows, if it was observed.
         """
@@ -227,49 +227,47 @@ class Leaf(ABC):
         return self
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        """Prediction of each leaf: E(y | leaf), shape (L,), or class probabilities (L, C).
+        """Return E(y | leaf) of each leaf, shape (L,), or class probabilities (L, C).
 
         Shape (n, L) for leaves that regress on the features X (n, d).
         """
         return self.distribution(sites).mean.numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
-        """E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x), shape (n, S, L).
+        """Return E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x) (n, S, L).
 
-        ``sites`` are those of the draws, joined along the leaves.
+        ``sites`` holds the draws, joined along the leaves.
         """
         values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
         found: FloatArray = np.matmul(probs.swapaxes(0, 1), values)
         return found if self.n_classes else found[..., 0]
 
     def sd_y(self, sites: Sites) -> FloatArray:
-        """Standard deviation of y in each leaf, shape (L,)."""
+        """Return the standard deviation of y in each leaf, shape (L,)."""
         return self.distribution(sites).stddev.numpy()
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
-        """P(y' <= y_n | leaf), shape (n, L); quantiles need it. ``y`` is a response."""
+        """Return P(y' <= y_n | leaf), shape (n, L); quantiles need it. ``y`` is a response."""
         return self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
 
-    def reach(
-        self, sites: Sites, X: AnyArray, known: FloatArray | None = None
-    ) -> tuple[float, float]:
-        """Ends of an interval that has all but 1e-23 of the mass of y, for rows in any leaf."""
+    def reach(self, sites: Sites, X: AnyArray, known: FloatArray | None = None) -> Interval:
+        """Return the ends of an interval with all but 1e-23 of the mass of y, in any leaf."""
         mean, reach = self.expected_y(sites, X), 10 * self.sd_y(sites).max()
         return float(mean.min() - reach), float(mean.max() + reach)
 
     def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
-        """Loss of predictions (n,), by which point estimate and posterior are compared."""
+        """Return the loss of predictions (n,) by which posterior and tree are compared."""
         return (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
 
     def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        """``leaf_mean`` and ``leaf_scale``, mean and standard deviation of y, where not sites.
+        """Return ``leaf_mean`` and ``leaf_scale``, mean and deviation of y, where not sites.
 
-        Diagnostics read predictions from them. Shapes are those of ``draws``.
+        Diagnostics read predictions from them. Shapes are as in ``draws``.
         """
         return {}
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
-        """Fields of a deterministic tree, from sums (L, c) of the statistics of its leaves.
+        """Return fields of a deterministic tree, from sums (L, c) of the statistics.
 
         These are ``value`` (L,) and, if leaves are linear, ``slope`` (L, d); none if leaves predict
         the means or shares of y.
@@ -305,7 +303,7 @@ class RegressingLeaf(Leaf):
         return y if y.ndim == 2 else torch.cat((y.to(X).unsqueeze(1), X), dim=1)
 
     def distribution(self, sites: Sites) -> dist.TorchDistribution:
-        """Not defined without the features."""
+        """Refuse: p(y | leaf) is not defined without the features."""
         raise TypeError(f"The distribution of y depends on the features, for the leaves {self}.")
 
 
@@ -313,18 +311,19 @@ def most_likely(
     loss: Callable[[FloatArray], float],
     start: Sequence[float],
     limits: Sequence[tuple[float, float]],
-) -> FloatArray:
-    """Logarithms (k,) of the positive hyperparameters, within limits, at which a loss is least.
+) -> list[float]:
+    """Return the positive hyperparameters, within limits, at which a loss is least.
 
-    ``loss`` is a function of the logarithms: minus a marginal log-likelihood.
+    ``loss`` is a function of their logarithms (k,): minus a marginal log-likelihood.
     """
     low, high = np.log(limits).T
     first = np.clip(np.log(start), low, high)
-    return minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
+    found = minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
+    return np.exp(found).tolist()
 
 
 def log_probabilities(ratios: FloatArray) -> FloatArray:
-    """Log-probabilities (..., C) from log-ratios (..., C - 1) to the last class.
+    """Return log-probabilities (..., C) from log-ratios (..., C - 1) to the last class.
 
     Takes a fraction of the time of SciPy's ``log_softmax``.
     """

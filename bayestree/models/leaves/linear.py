@@ -13,7 +13,7 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
-from scipy.special import gammaln, ndtr
+from scipy.special import ndtr
 from torch import Tensor
 from torch.distributions import kl_divergence
 
@@ -34,9 +34,11 @@ from bayestree.models.leaves.gaussian import (
     STRENGTHS,
     Gaussian,
     GaussianGradient,
+    normal_log_density,
+    surprise,
 )
 from bayestree.models.priors import check_positive
-from bayestree.models.sites import Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites
 
 SLOPE_STRENGTHS = (1e-4, 1e4)  # of a calibrated prior of the slopes
 
@@ -49,7 +51,7 @@ class RegressionSums(NamedTuple):
     square: Tensor
 
     def solve(self, precision: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Ridge regression with ``precision`` (p, p) added to the Gram matrix.
+        """Solve the ridge regression with ``precision`` (p, p) added to the Gram matrix.
 
         Returns the coefficients (..., p), the minimum of the penalised sum of squares, and the
         Cholesky factor of the sum of both matrices.
@@ -60,13 +62,25 @@ class RegressionSums(NamedTuple):
         return loc, self.square - half.square().sum((-2, -1)), root
 
 
-def products(y: Tensor, weights: Tensor) -> Tensor:
-    """Weighted products of (1, y, features) for each row of ``y`` (n, 1 + d), shape (n, c).
+def with_constant(X: Tensor) -> Tensor:
+    """Return the rows (1, x), shape (n, 1 + d)."""
+    return torch.cat((torch.ones_like(X[:, :1]), X), dim=1)
 
-    Each product occurs once. The first three columns are those of a normal distribution:
-    w, w y, w y^2.
+
+def lower_triangle(width: int) -> Tensor:
+    """Return the place of each entry of a symmetric matrix in its lower triangle."""
+    place = torch.zeros(width, width, dtype=torch.long)
+    first, second = torch.tril_indices(width, width)
+    place[first, second] = place[second, first] = torch.arange(len(first))
+    return place
+
+
+def products(y: Tensor, weights: Tensor) -> Tensor:
+    """Compute products of (1, y, features) for each weighted row of ``y`` (n, 1 + d), (n, c).
+
+    Each product occurs once. The first three columns are, as for normal leaves, w, w y, w y^2.
     """
-    row = torch.cat((torch.ones_like(y[:, :1]), y), dim=1)
+    row = with_constant(y)
     first, second = torch.tril_indices(row.shape[1], row.shape[1], device=y.device)
     return row[:, first] * row[:, second] * weights.unsqueeze(-1)
 
@@ -79,11 +93,9 @@ def moments(sums: Tensor) -> RegressionSums:
 
 @lru_cache
 def _places(count: int) -> tuple[Tensor, Tensor]:
-    """Positions of the entries of ``gram`` and ``cross`` among ``count`` products."""
+    """Return the positions of the entries of ``gram`` and ``cross`` among ``count`` products."""
     width = (math.isqrt(8 * count + 1) - 1) // 2
-    place = torch.zeros(width, width, dtype=torch.long)
-    first, second = torch.tril_indices(width, width)
-    place[first, second] = place[second, first] = torch.arange(count)
+    place = lower_triangle(width)
     own = torch.tensor([0, *range(2, width)])  # all but y
     return place[own][:, own], place[own, 1]
 
@@ -160,7 +172,7 @@ class LinearNormalInverseGamma(LeafDistribution):
         yield "leaf_mean", dist.Normal(self.loc[..., 0] - away / own, scale[..., 0] / own.sqrt())
 
     def expected_log_density(self, y: Tensor) -> Tensor:
-        row = torch.cat((torch.ones_like(y[:, :1]), y[:, 1:]), dim=1)
+        row = with_constant(y[:, 1:])
         precision = self.shape / self.rate
         log_precision = torch.digamma(self.shape) - self.rate.log()
         squares = (row.unsqueeze(2) * row.unsqueeze(1)).flatten(1)
@@ -195,18 +207,15 @@ class LinearGradient(LeafGradient):
         self.leaf, self.constant = leaf, GaussianGradient(constant, y[:, 0])
         self.X = np.ascontiguousarray(y[:, 1:].T, dtype=np.float64)
 
-    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+    def read(self, free: FreeSites) -> FloatArray:
         return np.concatenate([self.constant.read(free), free["leaf_slope"].T])
 
     def _gap(self, leaves: FloatArray) -> FloatArray:
-        """y minus its mean in each leaf, shape (L, n)."""
+        """Return y minus its mean in each leaf, shape (L, n)."""
         return self.constant.y - leaves[0][:, None] - leaves[2:].T @ self.X
 
     def log_density(self, leaves: FloatArray) -> FloatArray:
-        log_scale = leaves[1][:, None]
-        half = self._gap(leaves) * (math.sqrt(0.5) * np.exp(-log_scale))
-        half *= half
-        return np.subtract(-log_scale - 0.5 * LOG_2PI, half, out=half)
+        return normal_log_density(self._gap(leaves), leaves[1][:, None])
 
     def prior(self, leaves: FloatArray) -> float:
         # Normal(slope | 0, s^2 / k) gives exp(-d l - k |slope|^2 e^(-2 l) / 2) with l = log s.
@@ -214,9 +223,7 @@ class LinearGradient(LeafGradient):
         square = 0.5 * self.leaf.slope_strength * (slope**2).sum(0) * np.exp(-2 * log_scale)
         return self.constant.prior(leaves[:2]) - float((len(slope) * log_scale + square).sum())
 
-    def gradient(
-        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
-    ) -> None:
+    def gradient(self, leaves: FloatArray, member: FloatArray, into: FreeSites) -> None:
         leaf, mean, log_scale, slope = self.leaf, leaves[0], leaves[1], leaves[2:].T
         precision, gap = np.exp(-2 * log_scale), self._gap(leaves)
         pull = member * gap
@@ -289,7 +296,7 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         return self._prior(like.shape[-1], like.new_zeros(()))
 
     def _prior(self, n_features: int, like: Tensor) -> LinearNormalInverseGamma:
-        """Prior of leaves in the shape of ``like``, () or (L,)."""
+        """Return the prior of leaves in the shape of ``like``, () or (L,)."""
         strengths = like.new_tensor([self.strength, *[self.slope_strength] * n_features])
         return LinearNormalInverseGamma(
             like.new_zeros(*like.shape, n_features + 1),
@@ -332,36 +339,26 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         return dist.Normal(mean, sites["leaf_scale"][leaf]).sample()
 
     def calibrate(self, sums: Tensor) -> Self:
-        """The prior of highest marginal likelihood: strengths, shape and rate (see Gaussian)."""
+        """Learn strengths, shape and rate as in ``Gaussian``."""
         found = moments(sums[sums[:, 0] > 0].double().cpu())
         mass = found.gram[:, 0, 0].numpy()
         own = found.gram.new_tensor([1.0] + [0.0] * (found.cross.shape[-1] - 1))
-        start = found.solve((self.strength * own + self.slope_strength * (1 - own)).diag())[1]
-        pooled = max(float(start.sum() / mass.sum()), MIN_VARIANCE)
+        _, spread, _ = found.solve((self.strength * own + self.slope_strength * (1 - own)).diag())
+        pooled = max(float(spread.sum() / mass.sum()), MIN_VARIANCE)
 
         def loss(free: FloatArray) -> float:
-            """-log p(y of all leaves), up to a constant, of log strengths, shape, variance."""
             strength, slope_strength, shape, variance = np.exp(free)
             prior = strength * own + slope_strength * (1 - own)
             _, spread, root = found.solve(prior.diag())
-            # As for constant leaves, with sqrt(|prior| / |posterior|) of the precision matrices.
             volume = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) - prior.log().sum() / 2
-            rate = shape * variance
-            grown = np.log1p(np.maximum(spread.numpy(), 0.0) / (2 * rate))
-            terms = gammaln(shape) - gammaln(shape + mass / 2) + volume.numpy()
-            terms += mass / 2 * np.log(rate) + (shape + mass / 2) * grown
-            return float(terms.sum())
+            squares = np.maximum(spread.numpy(), 0.0)
+            return surprise(mass, squares, volume.numpy(), shape, shape * variance)
 
         limits = [STRENGTHS, SLOPE_STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
-        free = most_likely(loss, [self.strength, self.slope_strength, 10.0, pooled], limits)
-        strength, slope_strength, shape, variance = (float(value) for value in np.exp(free))
-        return replace(
-            self,
-            strength=strength,
-            slope_strength=slope_strength,
-            shape=shape,
-            rate=shape * variance,
-        )
+        start = [self.strength, self.slope_strength, 10.0, pooled]
+        strength, slopes, shape, variance = most_likely(loss, start, limits)
+        learned = {"strength": strength, "slope_strength": slopes, "shape": shape}
+        return replace(self, **learned, rate=shape * variance)
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         return _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy()
@@ -383,5 +380,5 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
 
 
 def _center(sites: Sites, X: Tensor) -> Tensor:
-    """Mean of y in each leaf, shape (n, L)."""
+    """Return the mean of y in each leaf, shape (n, L)."""
     return sites["leaf_mean"] + X @ sites["leaf_slope"].mT

@@ -6,11 +6,10 @@ The log-likelihood of coefficients B (C, p), with rows r = (1, x), is
 
     sum_n B_(y_n) . r_n - sum_n log sum_c exp(B_c . r_n).
 
-The first term needs only the sums of r over the rows of each class. For the second, the features of
-the rows of a class are taken to be normal, with the mean of that class and the covariance within
-classes that are common to all classes of a leaf, as in linear discriminant analysis; both follow
-from sums of products. The expectation over such a row has at most C - 1 dimensions: those along
-which the logits differ.
+The first term needs only the sums of r over the rows of each class. For the second, the features in
+a class are taken to be normal, as in linear discriminant analysis: with the mean of the class and
+the covariance within classes, common to all classes of a leaf. Both follow from sums of products.
+The expectation over such a row has at most C - 1 dimensions, along which the logits differ.
 """
 
 import math
@@ -36,8 +35,9 @@ from bayestree.models.leaves.base import (
     RegressingLeaf,
     most_likely,
 )
+from bayestree.models.leaves.linear import lower_triangle, with_constant
 from bayestree.models.priors import check_positive
-from bayestree.models.sites import Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites
 
 STEPS = 6  # of Newton's method from 0, where the curvature is largest: it seldom overshoots
 NO_ROWS = 1e-9  # weight below which sums over soft rows are rounding errors
@@ -66,7 +66,7 @@ class ClassMoments(NamedTuple):
         return self.first[..., 0]
 
     def scatter(self) -> tuple[Tensor, Tensor]:
-        """Sums of squares of the features about all means and those of the classes, (L, d, d)."""
+        """Sum squares of the features about all means, and about the means of classes."""
         square, whole = self.gram[..., 1:, 1:], self.first.sum(-2, keepdim=True)
         about_all, within = (square - one[..., 1:].mT @ _means(one) for one in (whole, self.first))
         return about_all, within
@@ -78,17 +78,17 @@ class ClassMoments(NamedTuple):
 
 
 def _means(first: Tensor) -> Tensor:
-    """Means (..., d) from sums (..., 1 + d) of r; 0 without rows."""
+    """Return the means (..., d) from sums (..., 1 + d) of r; 0 without rows."""
     mass = first[..., :1]
     return torch.where(mass > NO_ROWS, first[..., 1:] / mass.clamp_min(NO_ROWS), 0.0)
 
 
 def class_products(y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
-    """Weighted r = (1, x) in the columns of its class, and products r r', of rows (n, 1 + d).
+    """Compute weighted r = (1, x) in the columns of its class, and r r', of rows (n, 1 + d).
 
     The first column of ``y`` is the number of the class, the others are x.
     """
-    row = torch.cat((torch.ones_like(y[:, :1]), y[:, 1:]), dim=1)
+    row = with_constant(y[:, 1:])
     weighted = row * weights.unsqueeze(-1)
     own = torch.nn.functional.one_hot(y[:, 0].long(), n_classes).to(row)
     first, second = torch.tril_indices(row.shape[1], row.shape[1], device=y.device)
@@ -98,19 +98,16 @@ def class_products(y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
 
 @lru_cache
 def _places(count: int, n_classes: int) -> tuple[Tensor, int]:
-    """Positions of the entries of r r' among ``count`` sums, and the length of r."""
+    """Return the positions of the entries of r r' among ``count`` sums, and the length of r."""
     # count = C p + p (p + 1) / 2
     half = 2 * n_classes + 1
     width = (math.isqrt(half**2 + 8 * count) - half) // 2
-    place = torch.zeros(width, width, dtype=torch.long)
-    first, second = torch.tril_indices(width, width)
-    place[first, second] = place[second, first] = n_classes * width + torch.arange(len(first))
-    return place, width
+    return n_classes * width + lower_triangle(width), width
 
 
 @lru_cache
 def normal_nodes(dimension: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes (M, dimension) and weights (M,) of the mean over a standard normal distribution.
+    """Return nodes (M, dimension) and weights (M,) of the mean over a standard normal.
 
     Gauss and Hermite's in one dimension; in others points of a Sobol sequence and their opposites,
     whose first three moments are exact.
@@ -127,7 +124,7 @@ def normal_nodes(dimension: int) -> tuple[FloatArray, FloatArray]:
 
 
 class Quadrature(NamedTuple):
-    """Rows that stand for those of a leaf: r (L, M, p), weights (L, M), and what they lack.
+    """Rows that represent a leaf: r (L, M, p), weights (L, M), and what they lack.
 
     ``rest`` (L, p, p) is the covariance that is not along the differences of logits.
     """
@@ -150,7 +147,7 @@ class LogisticMode(NamedTuple):
 
 
 def regression(moments: ClassMoments, prior: Tensor) -> LogisticMode:
-    """The mode of B and its curvature, under independent normals of mean 0 and precision (p,)."""
+    """Find the mode of B and its curvature, under normals of mean 0 and precision (p,)."""
     n_classes, width = moments.first.shape[-2:]
     spread = _spread(moments)
     loc = torch.zeros_like(moments.first)
@@ -169,7 +166,7 @@ def regression(moments: ClassMoments, prior: Tensor) -> LogisticMode:
 
 
 def _spread(moments: ClassMoments) -> Tensor:
-    """Cholesky factor of the covariance within classes, shape (L, d, d)."""
+    """Return the cholesky factor of the covariance within classes, shape (L, d, d)."""
     _, within = moments.scatter()
     mass = moments.gram[..., :1, :1].clamp_min(1.0)  # nothing is known of less than a row
     eye = torch.eye(within.shape[-1]).to(within)
@@ -177,7 +174,7 @@ def _spread(moments: ClassMoments) -> Tensor:
 
 
 def _quadrature(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Quadrature:
-    """Nodes of the normal distribution of each class, along the differences of its logits.
+    """Return nodes of the normal distribution of each class, along differences of logits.
 
     With x = m + S z, these are A z with the rows of A = (B_c - B_0) S. An orthonormal basis U of
     them gives z = U u + e, where e has no effect on the logits.
@@ -197,7 +194,7 @@ def _quadrature(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Quadratur
 def _derivatives(
     moments: ClassMoments, rows: Quadrature, loc: Tensor, prior: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradient (L, C, p) and negative Hessian (L, C p, C p) of the log-density of B."""
+    """Compute the gradient (L, C, p) and negative Hessian (L, C p, C p) of log p(B)."""
     probs = torch.softmax(rows.row @ loc.mT, -1)
     weighted = probs * rows.weight.unsqueeze(-1)
     slope = moments.first - weighted.mT @ rows.row - prior * loc
@@ -205,9 +202,8 @@ def _derivatives(
     square = (rows.row.unsqueeze(-1) * rows.row.unsqueeze(-2)).flatten(-2)
     share = weighted.unsqueeze(-1) * probs.unsqueeze(-2)
     share = torch.diag_embed(weighted) - share  # (L, M, C, C)
-    inner = share.flatten(-2).mT @ square + share.sum(-3).flatten(-2).unsqueeze(
-        -1
-    ) * rows.rest.flatten(-2).unsqueeze(-2)
+    rest = share.sum(-3).flatten(-2).unsqueeze(-1) * rows.rest.flatten(-2).unsqueeze(-2)
+    inner = share.flatten(-2).mT @ square + rest
     inner = inner.unflatten(-1, (width, width)).unflatten(-3, (n_classes, n_classes))
     hessian = inner.transpose(-3, -2).flatten(-2).flatten(-3, -2)
     return slope, hessian + torch.diag_embed(prior.repeat(n_classes))
@@ -217,11 +213,11 @@ def _derivatives(
 class Discrimination(Criterion):
     """Information of the features about the class in each set of rows, and its entropy, in nats.
 
-    If the features of each class are normal with a common covariance, their information about y
-    is at most (log |T| - log |W|) / 2 of the scatter matrices T about all means and W about those
-    of the classes (Wilks' lambda), and at most the entropy of y. Between these limits it is
-    (w^-4 + H^-4)^(-1/4): for two classes within 7 % of quadrature at any distance if the smaller
-    has a fifth of the rows or more, but up to 14 % too high if it has fewer. Each of the
+    Let the features of each class be normal with a common covariance. Their information about y
+    is then at most w = (log |T| - log |W|) / 2, with the scatter matrices T about all means and W
+    about the means of the classes (Wilks' lambda), and at most the entropy H of y. Between these
+    limits it is (w^-4 + H^-4)^(-1/4). For two classes this is within 7 % of quadrature if the
+    smaller has a fifth of the rows or more, but up to 14 % too high if it has fewer. Each of the
     k = (C - 1) (d + 1) coefficients of a set of n rows costs n / (n - k - 1) nats: one (Akaike,
     1974), and more where rows are few (Hurvich and Tsai, 1995, for generalised linear models).
     ``ridge`` rows keep sets of few rows determined.
@@ -253,13 +249,13 @@ class Discrimination(Criterion):
 
 
 def _log_root(matrix: Tensor) -> Tensor:
-    """Half the logarithm of the determinant, shape (...)."""
+    """Return half the logarithm of the determinant, shape (...)."""
     return torch.linalg.cholesky(matrix).diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 @dataclass(frozen=True)
 class CoefficientPrior(LeafDistribution):
-    """Independent normals of mean 0, whose precisions (p,) are those of 1 and of the features."""
+    """Independent normals of mean 0, with precisions (p,) for 1 and the features."""
 
     precision: Tensor
     n_classes: int
@@ -322,7 +318,7 @@ class LogisticPosterior(LeafDistribution):
     def expected_log_density(self, y: Tensor) -> Tensor:
         # log p = -log sum_k exp(eta_k - eta_y), where the differences of logits from those of the
         # first class are normal
-        row = torch.cat((torch.ones_like(y[:, :1]), y[:, 1:]), dim=1)
+        row = with_constant(y[:, 1:])
         n_leaves, n_classes, width = self.loc.shape
         cover = self.covariance.view(n_leaves, n_classes, width, n_classes, width)
         cover = cover[:, 1:] - cover[:, :1]
@@ -359,11 +355,11 @@ class LogisticGradient(LeafGradient):
         scales = [leaf.logit_scale, *[leaf.slope_scale] * (y.shape[1] - 1)]
         self.precision = np.array(scales) ** -2.0
 
-    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+    def read(self, free: FreeSites) -> FloatArray:
         return np.concatenate([free["leaf_logit"][..., None], free["leaf_slope"]], axis=-1)
 
     def _log_probs(self, leaves: FloatArray) -> FloatArray:
-        """Log-probabilities of the classes, shape (L, C, n)."""
+        """Return log-probabilities of the classes, shape (L, C, n)."""
         logit = leaves @ self.row.T
         logit -= logit.max(axis=1, keepdims=True)
         logit -= np.log(np.exp(logit).sum(axis=1, keepdims=True))
@@ -375,9 +371,7 @@ class LogisticGradient(LeafGradient):
     def prior(self, leaves: FloatArray) -> float:
         return -0.5 * float((self.precision * leaves**2).sum())
 
-    def gradient(
-        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
-    ) -> None:
+    def gradient(self, leaves: FloatArray, member: FloatArray, into: FreeSites) -> None:
         away = self.indicator - np.exp(self._log_probs(leaves))
         slope = (away * member[:, None]) @ self.row - self.precision * leaves
         into["leaf_logit"][...] = slope[..., 0]
@@ -391,8 +385,8 @@ class Logistic(RegressingLeaf):
     For features of mean 0 and variance 1: P(class c) is proportional to exp(leaf_logit_c +
     leaf_slope_c . x), with leaf_logit ~ Normal(0, logit_scale^2) and leaf_slope ~ Normal(0,
     slope_scale^2) for all classes alike. Only differences between classes matter. The posterior of
-    the coefficients is normal (Laplace's approximation), from sums over the rows that describe the
-    features of each class in a leaf by their means and a common covariance; the
+    the coefficients is normal (Laplace's approximation). It follows from sums over rows, which
+    describe the features of each class in a leaf by their means and a common covariance. The
     likelihood is otherwise used exactly.
 
     Parameters
@@ -476,7 +470,7 @@ class Logistic(RegressingLeaf):
         return dist.Categorical(logits=logit).sample()
 
     def calibrate(self, sums: Tensor) -> Self:
-        """The prior of highest marginal likelihood (Laplace's approximation): both scales."""
+        """Learn both scales: the highest marginal likelihood by Laplace's approximation."""
         found = ClassMoments.of(sums.double().cpu(), self.n_classes)
         held = found.gram[:, 0, 0] > 0
         found = ClassMoments(*(part[held] for part in found))
@@ -491,11 +485,11 @@ class Logistic(RegressingLeaf):
             return -float(evidence.sum())
 
         start = [self.logit_scale, self.slope_scale]
-        logit_scale, slope_scale = np.exp(most_likely(loss, start, [SCALES, SCALES])).tolist()
+        logit_scale, slope_scale = most_likely(loss, start, [SCALES, SCALES])
         return replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        """Class probabilities of each row in each leaf, shape (n, L, C)."""
+        """Return the class probabilities of each row in each leaf, shape (n, L, C)."""
         rows = torch.as_tensor(X).to(sites["leaf_logit"])
         return _log_probs(sites, rows).exp().numpy()
 
@@ -509,12 +503,12 @@ class Logistic(RegressingLeaf):
 
 
 def _log_probs(sites: Sites, X: Tensor) -> Tensor:
-    """Log-probabilities of the classes in each leaf, shape (n, L, C)."""
+    """Return log-probabilities of the classes in each leaf, shape (n, L, C)."""
     slope = sites["leaf_slope"]
     logit = (X @ slope.reshape(-1, slope.shape[-1]).T).view(-1, *slope.shape[:-1])
     return torch.log_softmax(logit + sites["leaf_logit"], -1)
 
 
 def _numbers(y: Tensor, like: Tensor) -> Tensor:
-    """Class numbers of a response (n, 1 + d) as an index (n, L, 1) of ``like`` (n, L, C)."""
+    """Return the classes of a response (n, 1 + d) as an index (n, L, 1) of ``like``."""
     return y[:, 0].long().view(-1, 1, 1).expand(-1, like.shape[1], 1)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray, weighted_quantiles
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import LeafGradient, NumericLeaf
+from bayestree.models.leaves.base import Interval, LeafGradient, NumericLeaf
 from bayestree.models.leaves.gaussian import Gaussian, GaussianGradient, NormalInverseGamma
 from bayestree.models.priors import check_positive
-from bayestree.models.sites import Site, Sites
+from bayestree.models.priors.base import Site, Sites
 
 NORMAL = 1.349  # distance between the quartiles of a standard normal
 STEPS = 12  # of the EM algorithm, each of which leaves less than half of the error
@@ -36,15 +36,15 @@ class Bins:
     """Intervals of y: 0.3 units wide about the center, and wider in proportion to the distance.
 
     Within a bin, all rows have the same precision given a leaf; 42 bins are a compromise between
-    this and the size of the statistics. The outer two have no end, but sums of squares of values
-    beyond ``FAR`` would cancel those of the other rows in them.
+    this and the size of the statistics. The outer two have no end, but squares of values beyond
+    ``FAR`` would cancel the squares of the other rows in them.
     """
 
     center: float
     unit: float
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        """Weighted 1, y and y^2 of each row (n,) in the columns of its bin, shape (n, 3 B)."""
+        """Compute weighted 1, y and y^2 of each row (n,) in the columns of its bin, (n, 3 B)."""
         edges = torch.as_tensor(self.center + self.unit * _edges()).to(y)
         number = torch.bucketize(y, edges)
         y = y.clamp(self.center - FAR * self.unit, self.center + FAR * self.unit)
@@ -55,7 +55,7 @@ class Bins:
 
     @staticmethod
     def squares(parts: Tensor, loc: Tensor) -> Tensor:
-        """Mean squared distance from ``loc`` (...) of the rows of each bin (..., B, 3)."""
+        """Return the mean squared distance from ``loc`` (...) of the rows of bins (..., B, 3)."""
         mass, first, second = parts.unbind(-1)
         loc = loc.unsqueeze(-1)
         # Rounding can leave the mass of an empty side, or a sum of squares, just below zero.
@@ -64,9 +64,9 @@ class Bins:
 
 
 def robust_units(y: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Median of y (n,), and the scale of its middle half, which no outlier moves.
+    """Return the median of y (n,), and the scale of its middle half, which no outlier moves.
 
-    Where the quartiles are equal, the scale is that of the distances of all other values from the
+    Where the quartiles are equal, the scale describes the distances of all other values from the
     median; it is 1 where there are none.
     """
     low, center, high = weighted_quantiles(y, weights, [0.25, 0.5, 0.75]).tolist()
@@ -88,7 +88,7 @@ def _edges() -> FloatArray:
 
 
 def location(parts: Tensor) -> Tensor:
-    """Mean of y in the bin of the median, shape (...), of bins (..., B, 3): a robust start."""
+    """Return the mean of y in the bin of the median, (...), of bins (..., B, 3)."""
     mass = parts[..., 0].clamp_min(0.0)
     below = mass.cumsum(-1)
     middle = (below >= below[..., -1:] / 2).long().argmax(-1, keepdim=True)
@@ -119,7 +119,7 @@ class Robust(Criterion):
         return value.sum(0), slope[0] - slope[1]
 
     def _fit(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-likelihoods (G, ...) of the sides of splits, and slopes (G, ..., c) in their sums."""
+        """Return log-likelihoods (G, ...) of the sides of splits, and slopes (G, ..., c)."""
         parts, df = sums.unflatten(-1, (-1, 3)), self.df
         mass = parts[..., 0].clamp_min(0.0)
         loc = location(parts)
@@ -183,7 +183,7 @@ class Student(NumericLeaf):
 
     leaf_scale^2 ~ InverseGamma(shape, rate), leaf_mean ~ Normal(mean, leaf_scale^2 / strength), as
     in ``Gaussian``. With a precision of its own for each row, lambda ~ Gamma(df / 2, df / 2), y is
-    normal, and its prior conjugate. The statistics are those of a normal distribution in each of
+    normal, and its prior conjugate. The statistics are as for a normal distribution in each of
     the intervals of ``bins``, whose rows share one factor of lambda in each leaf: sums of weights
     in which outliers count for little are then known from the sums of all rows. The posterior has
     the mean and scale at which these weights are consistent, and the curvature of the t density
@@ -232,7 +232,7 @@ class Student(NumericLeaf):
         return Robust(self.df, self.unit)
 
     def informed(self, y: Tensor, weights: Tensor) -> Self:
-        """The same with the median and the scale of the middle half of these rows."""
+        """Return the family with the median and the scale of the middle half of these rows."""
         center, unit = robust_units(*(part.double().numpy(force=True) for part in (y, weights)))
         rate = Gaussian.rate * unit**2
         return replace(self, mean=center, rate=rate, center=center, unit=unit)
@@ -246,7 +246,7 @@ class Student(NumericLeaf):
         return law
 
     def _fitted(self, sums: Tensor) -> tuple[StudentPosterior, Tensor]:
-        """The posterior, and the sums (L, 3) of a normal distribution, weighted by precisions."""
+        """Return the posterior, and sums (L, 3) of a normal, weighted by precisions."""
         parts = sums.unflatten(-1, (-1, 3))
         mass = parts[..., 0].sum(-1)
         shape, df = self.shape + mass / 2, self.df
@@ -268,7 +268,7 @@ class Student(NumericLeaf):
         return law, torch.stack((share, first, second), dim=-1)
 
     def _weighted(self, parts: Tensor, loc: Tensor, square: Tensor, uncertainty: Tensor) -> Tensor:
-        """Sums (L, 3) of the bins (L, B, 3), weighted by the expected precisions of their rows."""
+        """Sum the bins (L, B, 3), weighted by the expected precisions of their rows, (L, 3)."""
         away = Bins.squares(parts, loc) / square.unsqueeze(-1) + uncertainty.unsqueeze(-1)
         weight = (self.df + 1) / (self.df + away)
         return (parts * weight.unsqueeze(-1)).sum(-2)
@@ -280,9 +280,9 @@ class Student(NumericLeaf):
         return self.bins.statistics(y, weights)
 
     def calibrate(self, sums: Tensor) -> Self:
-        """The prior of highest marginal likelihood given the precisions of the rows.
+        """Learn the prior: the highest marginal likelihood given the precisions of the rows.
 
-        ``df`` is that of the highest likelihood of the leaves at their estimates, of ``DFS``.
+        ``df`` has the highest likelihood of the leaves at their estimates, among ``DFS``.
         """
         found = sums[sums.unflatten(-1, (-1, 3))[..., 0].sum(-1) > 0].double().cpu()
         own = self
@@ -296,7 +296,7 @@ class Student(NumericLeaf):
         return replace(own, strength=prior.strength, shape=prior.shape, rate=prior.rate)
 
     def _likelihood(self, sums: Tensor) -> float:
-        """Log-likelihood of all leaves at their estimates."""
+        """Return the log-likelihood of all leaves at their estimates."""
         sites, parts = self.estimate(sums), sums.unflatten(-1, (-1, 3))
         away = Bins.squares(parts, sites["leaf_mean"]) / sites["leaf_scale"].unsqueeze(-1) ** 2
         each = _constant(self.df) - sites["leaf_scale"].log().unsqueeze(-1)
@@ -315,10 +315,8 @@ class Student(NumericLeaf):
         away = (y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy()
         return stdtr(self.df, away)
 
-    def reach(
-        self, sites: Sites, X: AnyArray, known: FloatArray | None = None
-    ) -> tuple[float, float]:
-        """Ends of an interval that has all but 1e-9 of the mass of y in any leaf."""
+    def reach(self, sites: Sites, X: AnyArray, known: FloatArray | None = None) -> Interval:
+        """Return the ends of an interval that has all but 1e-9 of the mass of y in any leaf."""
         # P(|t| > x) <= (x / sqrt(df))^-df sqrt(df) for all df > 2
         mean, scale = sites["leaf_mean"].numpy(), float(sites["leaf_scale"].max())
         reach = scale * math.sqrt(self.df) * (1e9 * math.sqrt(self.df)) ** (1 / self.df)
@@ -335,13 +333,13 @@ class Student(NumericLeaf):
 
 
 def _constant(df: float) -> float:
-    """Logarithm of the density of t_df at 0."""
+    """Return the logarithm of the density of t_df at 0."""
     found = gammaln((df + 1) / 2) - gammaln(df / 2) - math.log(df * math.pi) / 2
     return float(found)
 
 
 @lru_cache
 def _hermite() -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights of the mean over a standard normal."""
+    """Return nodes and weights of the mean over a standard normal."""
     node, weight = np.polynomial.hermite_e.hermegauss(NODES)
     return node, weight / weight.sum()

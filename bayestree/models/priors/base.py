@@ -1,4 +1,6 @@
-"""The interface of priors.
+"""The interface of priors, and the names, dimensions and supports of sites.
+
+Site names are a contract: the Pyro model, the posterior, its files and ArviZ all use them.
 
 ``state`` samples the sites inside the Pyro model; ``log_prob`` is the same density as a pure
 function of tensors. MAP, EM and Pyro's own inference need nothing else. The other methods are
@@ -13,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyro
@@ -23,14 +25,52 @@ from torch import Tensor, nn
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.distributions import Constant, LogGamma
-from bayestree.models.sites import Sites, Size
 
 LOG_2PI = math.log(2 * math.pi)
 
+Sites = Mapping[str, Tensor]
 FreeSites = dict[str, FloatArray]
 
 #: Shape and rate of the gamma hyper-prior of each hyperparameter that is learned or sampled.
 HyperPriors = Mapping[str, tuple[float, float]]
+
+
+class Site(NamedTuple):
+    """Dimensions of a site, for its shape and its coordinates in ArviZ, and its support."""
+
+    dimensions: tuple[str, ...]
+    support: Literal["real", "positive", "simplex"] = "real"
+
+
+#: The sites of the splits and priors of the package.
+SITES: dict[str, Site] = {
+    "concentration": Site((), "positive"),
+    "rate": Site((), "positive"),
+    "log_weight": Site(("node", "expert")),
+    "weight": Site(("node", "expert"), "positive"),
+    "hyperplane": Site(("node", "expert", "feature")),
+    "intercept": Site(("node", "expert")),
+    "hyperplane_scale": Site(("node", "expert", "feature"), "positive"),
+    "intercept_scale": Site(("node", "expert"), "positive"),
+    "shrinkage": Site(("node", "expert"), "positive"),
+}
+
+
+class Lengths(NamedTuple):
+    """Lengths of the dimensions of a tree's sites; ``n_classes`` is 0 for numeric leaves."""
+
+    n_nodes: int
+    n_experts: int
+    n_features: int
+    n_leaves: int
+    n_classes: int = 0
+    n_outputs: int = 1
+
+    def shape(self, dimensions: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the shape of one draw of a site with these dimensions."""
+        names = ("node", "expert", "feature", "leaf", "class", "output")
+        lengths = dict(zip(names, self, strict=True))
+        return tuple(lengths[dimension] for dimension in dimensions)
 
 
 class Plates(NamedTuple):
@@ -40,8 +80,8 @@ class Plates(NamedTuple):
     expert: pyro.plate
 
     @classmethod
-    def of(cls, size: Size) -> "Plates":
-        """The plates of a tree."""
+    def of(cls, size: Lengths) -> "Plates":
+        """Return the plates of a tree."""
         return cls(
             pyro.plate("node", size.n_nodes, dim=-2), pyro.plate("expert", size.n_experts, dim=-1)
         )
@@ -88,12 +128,12 @@ class Prior(ABC):
         return {name: getattr(self, name) for name in self.learnable}
 
     def at(self, values: Mapping[str, float]) -> Self:
-        """The same prior with its hyperparameters at these values."""
+        """Return the same prior with its hyperparameters at these values."""
         own = {name: values[name] for name in self.learnable}
         return replace(self, **own) if own else self  # type: ignore[type-var]
 
     def fixed(self) -> Self:
-        """The same prior with its hyperparameters at their values, without hyper-priors."""
+        """Return the same prior without hyper-priors, at the values of its hyperparameters."""
         return self
 
     @property
@@ -102,16 +142,16 @@ class Prior(ABC):
         return True
 
     @property
-    def sites(self) -> tuple[str, ...]:
-        """Names of the prior's additional sites, other than the weights or coefficients."""
-        return ()
+    def sites(self) -> Mapping[str, Site]:
+        """The prior's additional sites, other than the weights or coefficients."""
+        return {}
 
     @abstractmethod
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of the sites, a scalar."""
+        """Return the log-density of the sites, a scalar."""
 
     def implements(self, method: str) -> bool:
-        """Whether a closed form exists for this density.
+        """Return whether a closed form exists for this density.
 
         A method inherited from a class above the one that defines the density (``log_prob``,
         ``laws`` or ``state``) belongs to another density.
@@ -125,11 +165,11 @@ class Prior(ABC):
     # Closed forms.
 
     def log_density(self, free: FreeSites, n_experts: int) -> float:
-        """Log-density of the free sites of all experts, or of some of the K of a node."""
+        """Return the log-density of the free sites of all experts, or of some at a node."""
         raise NotImplementedError
 
     def expert_log_density(self, free: FreeSites, n_experts: int) -> FloatArray:
-        """Log-density of each expert, of the shape of its intercept, up to a constant."""
+        """Return the log-density of each expert, shaped as its intercept, up to a constant."""
         raise NotImplementedError
 
     def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
@@ -149,18 +189,18 @@ class WeightPrior(Prior):
     """Base of the priors on the log-weights of the experts."""
 
     @abstractmethod
-    def state(self, size: Size, like: Tensor, plates: Plates) -> Tensor:
+    def state(self, size: Lengths, like: Tensor, plates: Plates) -> Tensor:
         """Sample the site ``log_weight`` [node, expert] on the dtype and device of ``like``."""
 
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
-        """Distribution of one log-weight, given the hyper-parameters among ``sites``."""
+        """Return the distribution of one log-weight, given the hyper-parameters among ``sites``."""
         raise NotImplementedError
 
     def learned(self, log_weight: LogGamma, hyper_priors: HyperPriors) -> Self:
-        """The prior with its hyperparameters at their most probable values.
+        """Return the prior with its hyperparameters at their most probable values.
 
-        ``log_weight`` is the posterior of each log-weight, shape (V, K). Only the hyperparameters
-        with one of the ``hyper_priors`` change.
+        ``log_weight`` is the posterior of each log-weight, shape (V, K). Only hyperparameters
+        with an entry in ``hyper_priors`` change.
         """
         return self
 
@@ -182,23 +222,23 @@ class HyperplanePrior(Prior):
         return {}
 
     @abstractmethod
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+    def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         """Sample the sites ``hyperplane`` and ``intercept`` and return them."""
 
     def collapsed(self) -> "HyperplanePrior":
-        """The same prior on the coefficients with as few sites as possible."""
+        """Return the same prior on the coefficients with as few sites as possible."""
         return self
 
     def prior_means(self, intercept: Tensor) -> dict[str, Tensor]:
-        """The additional sites at their prior means, for point estimates of the coefficients."""
+        """Return the additional sites at their prior means, for point estimates."""
         return {}
 
     def slope(self, hyperplane: Tensor) -> Tensor:
-        """Gradient of the log-density in coefficients (..., K, d), other sites at prior means."""
+        """Return the slope in coefficients (..., K, d), other sites at their prior means."""
         raise NotImplementedError
 
     def slope_or_derivative(self, hyperplane: Tensor) -> Tensor:
-        """:meth:`slope` or, for priors without this closed form, automatic differentiation."""
+        """Return :meth:`slope` or, without this closed form, differentiate automatically."""
         if self.implements("slope"):
             return self.slope(hyperplane)
         with torch.enable_grad():
@@ -225,18 +265,18 @@ class HyperplanePrior(Prior):
         raise NotImplementedError
 
     def precision(self, free: FreeSites) -> FloatArray:
-        """Curvature of minus the log-density at coefficients of zero, given the other sites.
+        """Return the curvature of minus the log-density at coefficients of zero.
 
         Shape (..., d + 1), the intercept last.
         """
         raise NotImplementedError
 
     def expected_log_prob(self, moments: Moments) -> Tensor:
-        """Mean of the log-density under normal coefficients, a scalar."""
+        """Return the mean of the log-density under normal coefficients, a scalar."""
         raise NotImplementedError
 
     def factors(self, intercept: Tensor, width: int) -> "ScaleFactors | None":
-        """Variational factors of the additional sites of d + 1 = ``width`` coefficients.
+        """Return the variational factors of the additional sites of d + 1 = ``width`` coefficients.
 
         None where the mean of the log-density is not known.
         """
@@ -248,9 +288,9 @@ class IndependentPrior(HyperplanePrior):
 
     @abstractmethod
     def laws(self, like: Tensor) -> tuple[TorchDistribution, TorchDistribution]:
-        """Distributions of one coefficient and one intercept, on dtype and device of ``like``."""
+        """Return the laws of one coefficient and one intercept, on the dtype of ``like``."""
 
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+    def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         coefficient, offset = self.laws(like)
         shape = torch.Size((size.n_nodes, size.n_experts, size.n_features))
         with plates.node, plates.expert:
@@ -269,7 +309,7 @@ class PenaltyPrior(HyperplanePrior):
 
     proper: ClassVar[bool] = False
 
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+    def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         wide = Constant(like, torch.Size((size.n_nodes, size.n_experts, size.n_features)))
         with plates.node, plates.expert:
             hyperplane = pyro.sample("hyperplane", wide.to_event(1))
@@ -289,15 +329,15 @@ class ScaleFactors(nn.Module):
         self.zero = intercept.new_zeros(())
 
     def drawn(self, moments: Moments) -> Moments:
-        """The moments given a fresh draw of the sites that they follow; here they follow none."""
+        """Return the moments given a fresh draw of the sites that they follow, if any."""
         return moments
 
     def given(self, moments: Moments, sites: Sites) -> Moments:
-        """The moments given values of the sites that they follow."""
+        """Return the moments given values of the sites that they follow."""
         return moments
 
     def expected_log_prior(self, moments: Moments) -> Tensor:
-        """E log-density of coefficients and additional sites, plus the entropies of the latter.
+        """Return E log-density of coefficients and other sites, plus entropies of the latter.
 
         A scalar, or one number per expert.
         """
@@ -315,7 +355,7 @@ class ScaleFactors(nn.Module):
         raise NotImplementedError
 
     def learned(self, moments: Moments, hyper_priors: HyperPriors) -> HyperplanePrior:
-        """The prior with the hyperparameters that have hyper-priors at their most probable values.
+        """Return the prior with the most probable values of what has hyper-priors.
 
         Given the factors of coefficients and additional sites.
         """
@@ -329,14 +369,14 @@ class ScaleFactors(nn.Module):
         return moments
 
     def sample(self, moments: Moments) -> dict[str, Tensor]:
-        """One draw of the additional sites, without scales that are integrated out.
+        """Draw the additional sites once, without scales that are integrated out.
 
         ``moments`` are :meth:`drawn`.
         """
         return {}
 
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of such a draw with the scales integrated out, a scalar.
+        """Return the log-density of such a draw with the scales integrated out, a scalar.
 
         Where scales are drawn, they are replaced by their exact conditional: the ratio of
         densities of model and guide is the same with and without them.
@@ -344,7 +384,7 @@ class ScaleFactors(nn.Module):
         return self.zero
 
     def point(self) -> dict[str, Tensor]:
-        """Means of the additional sites."""
+        """Return the means of the additional sites."""
         return {}
 
 

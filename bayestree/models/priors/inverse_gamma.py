@@ -14,6 +14,7 @@ with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/model.md, "P
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
@@ -31,21 +32,21 @@ from bayestree._utils.arrays import FloatArray
 from bayestree.distributions import draw_log_gamma, inverse_gamma_scale
 from bayestree.models.priors.base import (
     LOG_2PI,
+    SITES,
     FreeSites,
     HyperplanePrior,
     HyperPriors,
+    Lengths,
     Moments,
     Plates,
     ScaleFactors,
+    Site,
+    Sites,
     check_positive,
 )
-from bayestree.models.priors.learning import (
-    known_share,
-    most_probable,
-    most_probable_gamma,
-    shrinkage_moments,
-)
-from bayestree.models.sites import Sites, Size
+from bayestree.models.priors.gamma import GammaSums, most_probable, most_probable_gamma
+
+STEPS = np.linspace(-4.5, 4.5, 25)  # of the quadrature over log b, in the argument of sinh
 
 
 @lru_cache(maxsize=32)
@@ -58,7 +59,7 @@ def _shrinkage_law(
 
 
 def width_scale(n_features: int, reference: float, shape: float) -> float:
-    """Scale of the coefficients at which beta . x has the spread of ``reference`` features.
+    """Return the scale of coefficients at which beta . x has the spread of ``reference`` features.
 
     The sum of d independent Student-t variables with nu = 2 ``shape`` degrees of freedom spreads
     as d^(1 / min(nu, 2)): by the largest of them for heavy tails, by their variance otherwise.
@@ -111,9 +112,9 @@ class InverseGammaScale(HyperplanePrior):
             raise ValueError(f"form must be 'collapsed' or 'explicit', got {self.form!r}.")
 
     @property
-    def sites(self) -> tuple[str, ...]:
+    def sites(self) -> Mapping[str, Site]:
         scales = ("hyperplane_scale", "intercept_scale") if self.form == "explicit" else ()
-        return ("shrinkage", *scales)
+        return {name: SITES[name] for name in ("shrinkage", *scales)}
 
     @property
     def shrinkage_settings(self) -> dict[str, float]:
@@ -130,7 +131,7 @@ class InverseGammaScale(HyperplanePrior):
     # The densities.
 
     def shrinkage_law(self, like: Tensor) -> dist.Gamma:
-        """Prior of one shrinkage b."""
+        """Return the prior of one shrinkage b."""
         return _shrinkage_law(self.shrinkage_shape, self.shrinkage_rate, like.dtype, like.device)
 
     @property
@@ -139,7 +140,7 @@ class InverseGammaScale(HyperplanePrior):
         return self.coefficient_scale**2
 
     def squares(self, like: Tensor) -> Tensor:
-        """Factors of b for the coefficients and, last, the intercept: (d + 1,) for (..., d + 1)."""
+        """Return factors of b for the coefficients and, last, the intercept: (d + 1,)."""
         factors = like.new_full(like.shape[-1:], self._square)
         factors[-1] = 1.0
         return factors
@@ -147,7 +148,7 @@ class InverseGammaScale(HyperplanePrior):
     def _coefficient(self, shrinkage: Tensor) -> dist.StudentT:
         return dist.StudentT(2 * self.shape, 0.0, (shrinkage / self.shape).sqrt())
 
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+    def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:
             shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
             # expanded to the plates, so that the distribution below has their batch shape;
@@ -263,16 +264,16 @@ class InverseGammaScale(HyperplanePrior):
     # Under normal coefficients.
 
     def shrinkage_factor_shape(self, width: int) -> float:
-        """Shape of the distribution of b given ``width`` scales, and of its variational factor."""
+        """Return the shape of b given ``width`` scales, and of its variational factor."""
         return self.shrinkage_shape + width * self.shape
 
     def shrinkage_factor(self, rate: Tensor, width: int) -> dist.Gamma:
-        """Variational factor of b, of the shape of ``rate``."""
+        """Return the variational factor of b, of the shape of ``rate``."""
         shape = rate.new_tensor(self.shrinkage_factor_shape(width))
         return dist.Gamma(shape, rate, validate_args=False)
 
     def updated_rate(self, rate: Tensor, square: Tensor) -> Tensor:
-        """One coordinate step of the rate of that factor, given E beta^2 (..., d + 1)."""
+        """Take one coordinate step of the rate of that factor, given E beta^2 (..., d + 1)."""
         b = self.shrinkage_factor(rate, square.shape[-1]).mean
         rate = b.unsqueeze(-1) + square / (2 * self.squares(square))
         return self._rate(rate.reciprocal().sum(-1))
@@ -281,10 +282,10 @@ class InverseGammaScale(HyperplanePrior):
         return self.shrinkage_rate + (self.shape + 0.5) * precision
 
     def expected_log_prior(self, square: Tensor, shrinkage: dist.Gamma) -> tuple[Tensor, Tensor]:
-        """E log p(beta, sigma, b) plus the entropies of q(sigma) and q(b), per expert, shape (...).
+        """Return E log p(beta, sigma, b) plus the entropies of q(sigma) and q(b), per expert.
 
-        ``square`` (..., d + 1) is E beta^2 and ``shrinkage`` is q(b). The second result is that of
-        :meth:`updated_rate`, without a further pass over the coefficients.
+        ``square`` (..., d + 1) is E beta^2 and ``shrinkage`` is q(b). The second result is
+        :meth:`updated_rate`, without another pass over the coefficients.
         """
         log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
         scales, precision = _LogScaleRate.apply(square / self.squares(square), shrinkage.mean)
@@ -295,7 +296,7 @@ class InverseGammaScale(HyperplanePrior):
         return planes - (self.shape + 0.5) * scales - own, self._rate(precision)
 
     def learned(self, moments: Moments, shrinkage: Tensor, hyper_priors: HyperPriors) -> Self:
-        """The prior with its most probable hyperparameters; ``shrinkage`` (V, K) is E b."""
+        """Return the prior with its most probable hyperparameters; ``shrinkage`` (V, K) is E b."""
         law = self.shape, self.shrinkage_shape, self.shrinkage_rate
         factors = self.squares(moments.mean)
         units = (
@@ -340,7 +341,7 @@ class ShrinkageFactors(ScaleFactors):
         return self.prior.shrinkage_factor(self.rate, self.width)
 
     def scale_rate(self, moments: Moments) -> Tensor:
-        """Rates of the inverse-gamma factors of the squared scales, shape (V, K, d + 1)."""
+        """Return the rates of the inverse-gamma factors of the squared scales, (V, K, d + 1)."""
         b = self.law.mean.unsqueeze(-1) * self.prior.squares(moments.mean)
         return b + moments.square / 2
 
@@ -400,3 +401,60 @@ class _LogScaleRate(torch.autograd.Function):
         inverse, precision = ctx.saved_tensors
         of_b = grad * precision if ctx.needs_input_grad[1] else None
         return inverse * (0.5 * grad).unsqueeze(-1), of_b
+
+
+def known_share(
+    a: float, b: FloatArray, half_square: FloatArray, variance: FloatArray
+) -> FloatArray:
+    """Return the share of information on each coefficient (M, W) that is not missing, from 0 to 1.
+
+    A coefficient that the rows do not determine has the normal factor of smallest divergence, with
+    mean 0 and variance b / a, though its prior is a Student-t: counted in full, such factors would
+    move a to infinity. With excess, the divergence beyond the smallest, the share is
+    1 - exp(-2 excess): for a small variance, exp(-2 excess) is proportional to it.
+    """
+    spread = np.log(b / (a * variance)) / 2
+    excess = spread + (a + 0.5) * np.log((b + half_square) / (b * (1 + 0.5 / a)))
+    return -np.expm1(-2 * np.maximum(excess, 0.0))  # rounding can leave less than 0
+
+
+def shrinkage_moments(
+    law: tuple[float, float, float], mode: FloatArray, half_square: FloatArray, known: FloatArray
+) -> tuple[GammaSums, float]:
+    """Sum what coefficients (M, W) say about their shrinkages b (M, 1) and about a.
+
+    The posterior of log b given the coefficients beta of an expert, each counted ``known`` times,
+
+        e_0 log b - f_0 b + sum known (a log b - (a + 1/2) log(b + beta^2 / 2)),
+
+    is integrated by the trapezoidal rule along x, log b = log ``mode`` + sinh(x) / sqrt(shape). The
+    shape e_0 + known a / (2 a + 3) is nearly the curvature at the mode: a / (2 a + 3) is the Fisher
+    information of a coefficient on log b. (The variational factor has e_0 + a (d + 1), as if the
+    scales were known; this would move e_0 to infinity.) Each mean is the sum of the
+    mean of a log-gamma law of the same shape and mode, and the difference between the two
+    integrals: without known coefficients, both are the same, and the means as in the prior.
+
+    ``law`` is a, e_0 and f_0. Returns the sums over the shrinkages, and the sum of
+    known (E log b - E log(b + beta^2 / 2)). With known (digamma(a + 1/2) - digamma(a)) added, it is
+    the slope of the log-density in a.
+    """
+    a, e, f = law
+    mode, count = mode[:, 0], known.sum(-1)
+    shape = e + count * a / (2 * a + 3)
+    log_b = np.log(mode)[:, None] + np.sinh(STEPS) / np.sqrt(shape)[:, None]
+    log_b = log_b.clip(-700.0, 300.0)  # of small shapes; b and f_0 b are finite within
+    b = np.exp(log_b)
+    rates = [(known * np.log(column[:, None] + half_square)).sum(-1) for column in b.T]
+    rate = np.stack(rates, -1)
+    target = _shares((e + a * count)[:, None] * log_b - f * b - (a + 0.5) * rate)
+    change = target - _shares(shape[:, None] * log_b - (shape / mode)[:, None] * b)
+    mean_log = digamma(shape) - np.log(shape / mode) + (change * log_b).sum(-1)
+    mean = mode + (change * b).sum(-1)
+    sums = GammaSums(len(mode), float(mean_log.sum()), float(mean.sum()))
+    return sums, float(count @ mean_log - (target * rate).sum())
+
+
+def _shares(log_density: FloatArray) -> FloatArray:
+    """Return weights of the nodes of the quadrature, summing to 1 for each expert."""
+    weight = np.cosh(STEPS) * np.exp(log_density - log_density.max(-1, keepdims=True))
+    return weight / weight.sum(-1, keepdims=True)

@@ -29,10 +29,16 @@ from torch.distributions import kl_divergence
 from torch.distributions.transforms import AffineTransform, ExpTransform
 
 from bayestree.distributions import EULER, LogGamma, LogWeibull, nearest_weibull
-from bayestree.models.priors.base import LOG_2PI, DrawnScales, HyperPriors, Moments, ScaleFactors
+from bayestree.models.priors.base import (
+    LOG_2PI,
+    DrawnScales,
+    HyperPriors,
+    Moments,
+    ScaleFactors,
+    Sites,
+)
+from bayestree.models.priors.gamma import GammaSums, most_probable, most_probable_gamma
 from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors
-from bayestree.models.priors.learning import GammaSums, most_probable, most_probable_gamma
-from bayestree.models.sites import Sites
 
 SHARPNESS = {"shrinkage": 5.0, "precision": 1.5}  # initial concentrations of the log-Weibulls
 LOGIT_RHO = 2.0  # nearly non-centred: from lower values the bound rises more slowly
@@ -42,7 +48,7 @@ RESET_LOGIT_RHO = 5.0  # without rows, the best rho is 1
 class PartiallyCentred(ScaleFactors):
     """Log-Weibull factors of shrinkages and scales, started at the conjugate factors ``start``.
 
-    ``moments`` are those of the coefficients at the start.
+    ``moments`` describes the coefficients at the start.
     """
 
     followed = True
@@ -76,7 +82,7 @@ class PartiallyCentred(ScaleFactors):
         return LogWeibull(concentration, self.precision_loc, validate_args=False)
 
     def _scales(self, shrinkage: Tensor, precision: Tensor) -> DrawnScales:
-        """The scales at log tau (V, K) and log lambda (V, K, d + 1)."""
+        """Return the scales at log tau (V, K) and log lambda (V, K, d + 1)."""
         square = shrinkage.unsqueeze(-1) + self.prior.squares(precision).log() - precision
         return DrawnScales(shrinkage, 0.5 * square)
 
@@ -85,7 +91,7 @@ class PartiallyCentred(ScaleFactors):
         return self._scales(self.law.mean_exp().log(), self.precision_law.mean)
 
     def _stretch(self, log_scale: Tensor) -> Tensor:
-        """The t of the coefficients."""
+        """Return the t of the coefficients."""
         return self.logit_rho.sigmoid() * (log_scale - self.reference)
 
     def _follow(self, moments: Moments, scales: DrawnScales) -> Moments:
@@ -182,7 +188,7 @@ class PartiallyCentred(ScaleFactors):
 
 
 def _sites(scales: DrawnScales) -> dict[str, Tensor]:
-    """The sites of scales."""
+    """Return the sites of scales."""
     scale = scales.log_scale.exp()
     return {
         "shrinkage": scales.log_shrinkage.exp(),

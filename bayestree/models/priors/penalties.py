@@ -19,12 +19,13 @@ from bayestree.models.priors.base import (
     LOG_2PI,
     FreeSites,
     IndependentPrior,
+    Lengths,
     Moments,
     PenaltyPrior,
     Plates,
+    Sites,
     check_positive,
 )
-from bayestree.models.sites import Sites, Size
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Spatial(PenaltyPrior):
             )
         object.__setattr__(self, "shape", tuple(int(n) for n in shape))
 
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+    def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         self._check_width(size.n_features)
         return super().state(size, like, plates)
 
@@ -198,19 +199,19 @@ class Spatial(PenaltyPrior):
         return -self.strength * (rough + self.roughness(moments.root[..., :-1, :].mT))
 
     def roughness(self, value: Tensor) -> Tensor:
-        """beta' M beta of each image (..., d), summed: squared differences of neighbours."""
+        """Return beta' M beta of each image (..., d), summed: squared differences of neighbours."""
         parts = [(one - other).square().sum() for one, other in self._neighbours(value)]
         return parts[0] + parts[1]
 
     def _neighbours(self, value: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pixels and their neighbours below, and to the right."""
+        """Yield pixels and their neighbours below, and to the right."""
         self._check_width(value.shape[-1])
         image = value.reshape(self._images(value.shape))
         yield image[..., :-1, :, :], image[..., 1:, :, :]
         yield image[..., :-1, :], image[..., 1:, :]
 
     def _images(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of coefficients (..., d) as images (..., height, width, channels)."""
+        """Return the shape of coefficients (..., d) as images (..., height, width, channels)."""
         height, width, *channels = self.shape
         return (*shape[:-1], height, width, *(channels or [1]))
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pyro
@@ -20,7 +21,7 @@ from bayestree.inference.nuts.density import (
     density_of,
 )
 from bayestree.models import Flat, Laplace, Spatial
-from bayestree.models.sites import SITES, Site
+from bayestree.models.leaves import Site
 from bayestree.models.soft_tree import sample_prior
 from tests.models.cases import FITS, TOPOLOGIES, Oblique, make, rows
 from tests.strategies import seeds
@@ -394,7 +395,7 @@ class TestDensityOf:
 
     def test_priors_of_ones_own_with_sites_of_their_own(self, monkeypatch):
         class Own(Flat):
-            sites = ("spread",)
+            sites: Any = ("spread",)
 
             def state(self, size, like, plates):
                 with plates.node, plates.expert:
@@ -407,10 +408,10 @@ class TestDensityOf:
         model = make("stump")
         own = model.with_(priors=replace(model.priors, hyperplane=Own()))
         with pytest.raises(
-            ValueError, match=r"supports of the sites \['spread'\] of the priors: add"
+            ValueError, match=r"supports of the sites \['spread'\] of the priors: declare"
         ):
             density_of(own, data_for(model))
-        monkeypatch.setitem(SITES, "spread", Site(("node", "expert"), "positive"))
+        monkeypatch.setattr(Own, "sites", {"spread": Site(("node", "expert"), "positive")})
         density = density_of(own, data_for(model))
         vector = normal(density.layout.length)
         assert (density.layout.sites(vector)["spread"] > 0).all()

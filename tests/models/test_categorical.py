@@ -9,7 +9,7 @@ import torch
 from scipy import optimize, stats
 
 from bayestree.models import Categorical, Ordinal
-from bayestree.models.leaves.ordinal import ELSEWHERE, OrderedProbit
+from bayestree.models.leaves.categorical import ELSEWHERE, OrderedProbit
 
 CUTS = (-1.0, -0.2, 1.1)
 LEAF = Ordinal(4, 6.0, 0.5, CUTS)
