@@ -13,7 +13,7 @@ AnyArray = NDArray[Any]
 
 
 def class_numbers(y: AnyArray, classes: AnyArray) -> IntArray:
-    """Position of each label (n,) among the classes, which hold all labels, in any order."""
+    """Return the number of each label (n,) in the classes, which hold all labels, in any order."""
     order = np.argsort(classes, kind="stable")
     return order[np.searchsorted(classes, y, sorter=order)]
 
@@ -21,7 +21,7 @@ def class_numbers(y: AnyArray, classes: AnyArray) -> IntArray:
 def weighted_quantiles(
     values: FloatArray, weights: FloatArray, levels: Sequence[float]
 ) -> FloatArray:
-    """Quantiles over the first axis of values (S, ...) with weights (S,), shape (levels, ...).
+    """Compute quantiles (levels, ...) over the first axis of values (S, ...) with weights (S,).
 
     Each is the smallest value at or below which this share of the weights lies: a value with
     weight 2 counts as two equal values.

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def major_version() -> int:
-    """Major version of the installed ArviZ: 0 or 1."""
+    """Return the major version of the installed ArviZ: 0 or 1."""
     return int(version("arviz").split(".")[0])
 
 
 def arviz() -> Any:
-    """The module, imported without the 0.x notice about 1.0, which does not concern users."""
+    """Import the module without the 0.x notice about 1.0, which does not concern users."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "\nArviZ is undergoing a major refactor", FutureWarning)
         return importlib.import_module("arviz")
@@ -56,7 +56,7 @@ def names(container: Any) -> list[str]:
 
 
 def group(container: Any, name: str) -> xr.Dataset:
-    """One group of an InferenceData or a DataTree; ValueError if it is missing."""
+    """Return a group of an InferenceData or a DataTree; ValueError if it is missing."""
     if name not in names(container):
         raise ValueError(
             f"there is no group {name!r} among {names(container)}; create groups that need rows "
@@ -86,7 +86,7 @@ def netcdf(container: Any) -> memoryview:
 
 
 def r_hat(values: ArrayLike) -> FloatArray:
-    """Rank-normalised split R-hat, the larger of bulk and folded.
+    """Compute rank-normalised split R-hat, the larger of bulk and folded.
 
     Vehtari et al., "Rank-normalization, folding, and localization", Bayesian Analysis 16 (2021).
 
@@ -101,7 +101,7 @@ def r_hat(values: ArrayLike) -> FloatArray:
 
 
 def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> FloatArray:
-    """Effective sample size for the bulk, 5 % tails or mean of values (chain, draw, ...)."""
+    """Compute effective sample sizes for bulk, 5 % tails or mean of values (chain, draw, ...)."""
     tails = {"prob": (0.05, 0.95)} if kind == "tail" else {}
     return _each(values, lambda statistics, one: statistics.ess(one, method=kind, **tails))
 
@@ -203,7 +203,7 @@ def pareto_k(log_ratios: ArrayLike, reff: float = 1.0) -> float:
 
 
 def good_k(n_draws: int) -> float:
-    """Threshold min(1 - 1 / log10(S), 0.7) of k for S draws (Vehtari et al. 2024, 3.2.4)."""
+    """Return the threshold min(1 - 1 / log10(S), 0.7) of k (Vehtari et al. 2024, 3.2.4)."""
     return float(min(1 - 1 / np.log10(n_draws), 0.7)) if n_draws > 1 else -np.inf
 
 

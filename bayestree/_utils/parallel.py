@@ -106,7 +106,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _deaths() -> tuple[type[BaseException], ...]:
-    """Errors raised when a process has died, including errors of Dask if it is in use."""
+    """Return the errors raised when a process has died, including those by Dask if it is in use."""
     if "distributed" in sys.modules:
         from distributed.client import FutureCancelledError  # noqa: PLC0415 - it is optional
         from distributed.scheduler import KilledWorker  # noqa: PLC0415

@@ -264,7 +264,7 @@ def _parted(text: str, heading: str) -> tuple[str, str, str]:
 
 
 def _by_name(section: str) -> dict[str, str]:
-    """Entries by name; the lines below the first of each are indented."""
+    """Return entries by name; the lines below the first of each are indented."""
     each = re.split(r"\n(?!\s)", section) if section else []
     return {one.partition(" : ")[0]: one for one in each}
 

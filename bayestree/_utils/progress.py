@@ -35,27 +35,27 @@ class Watch:
     """Callbacks of a monitor for one loop; by default they do nothing."""
 
     def start(self) -> int:
-        """Called at the start: restores the parts and returns the number of completed steps."""
+        """Begin: restore the parts and return the number of completed steps."""
         return 0
 
     def step(self, done: int) -> None:
-        """Called after a step, with the number of completed steps."""
+        """Take notice of a step, given the number of completed steps."""
 
     def note(self, text: str) -> None:
-        """A short status text."""
+        """Show a short status text."""
 
     def finish(self) -> None:
-        """Called when the loop is complete."""
+        """Take notice that the loop is complete."""
 
     def stop(self) -> None:
-        """Called when the loop is left, complete or not."""
+        """End: the loop is left, complete or not."""
 
 
 class Monitor(Protocol):
     """Watches the loops of a fit."""
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """Called before a loop of ``total`` steps.
+        """Watch a loop of ``total`` steps, which is about to begin.
 
         ``parts`` is all state that the loop changes and later steps need, except torch's
         generator (see ``bayestree.runs.checkpoints``); None for a loop that cannot be resumed.
@@ -133,7 +133,7 @@ class Bars:
             return self._open - 1
 
     def close(self) -> None:
-        """Deregister a loop."""
+        """Remove a loop."""
         with self._lock:
             self._open -= 1
             if self._open == 0:
@@ -246,7 +246,7 @@ _monitor: ContextVar[Monitor] = ContextVar("monitor", default=_DEFAULT)
 
 
 def steps_of(steps: Iterable[Item], label: str) -> Track[Item]:
-    """Steps of what is computed from a fit, shown where a caller asked for progress."""
+    """Track steps of what is computed from a fit, shown where a caller asked for progress."""
     return Track(steps, label, show=_monitor.get() is not _DEFAULT)
 
 

@@ -5,12 +5,14 @@ import math
 import sys
 import unicodedata
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bayestree._utils.arrays import FloatArray
+    import pandas as pd
+
+    from bayestree._utils.arrays import BoolArray, FloatArray
 
 MAX_INTEGER = 2**31 - 1  # larger integers are refused: libraries count in 32 bits
 
@@ -36,6 +38,20 @@ class CellError(InputError):
     def located_at(self, place: str) -> str:
         """Return the message with another name for the row, such as its line in a file."""
         return f"{self.before} {place}{self.after}"
+
+
+def refuse_cells(
+    column: "pd.Series", odd: "BoolArray", expected: str, remedy: str | Callable[[str], str]
+) -> None:
+    """Raise a CellError for the first odd value of a column (n,), whose index holds row numbers."""
+    if odd.any():
+        value = str(column[odd].iloc[0])
+        raise CellError(
+            f"column {column.name!r} should hold {expected}, but",
+            int(column.index[odd][0]),
+            f" holds {value!r}; {remedy if isinstance(remedy, str) else remedy(value)}.",
+            column=str(column.name),
+        )
 
 
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"

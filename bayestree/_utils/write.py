@@ -42,7 +42,7 @@ def write_whole(path: Path, content: bytes | memoryview | str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A draft file, renamed to ``path`` when the block ends without an error."""
+    """Give a draft file, renamed to ``path`` when the block ends without an error."""
     with naming(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         draft = Path(name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayestree.cli.options import Force, Json, card_names, tree_names
-from bayestree.cli.output import check_output, clear_errors, print_json
+from bayestree.cli.output import check_output, print_json
 from bayestree.runs.configuration import TaskName
 
 if TYPE_CHECKING:
@@ -44,33 +44,31 @@ def _listed_by_default(context: typer.Context) -> None:
 @cards.command("list")
 def list_cards(*, as_json: Json = False) -> None:
     """List all cards with a summary of each."""
-    with clear_errors():
-        from bayestree.runs.cards import cards as shipped
+    from bayestree.runs.cards import cards as shipped
 
-        found = shipped()
-        if as_json:
-            print_json({"cards": [_described(card) for card in found]})
-            return
-        lines = _wrapper(indent=17)
-        for kind, head in HEADS.items():
-            print(head)
-            for card in (each for each in found if each.kind == kind):
-                lines.initial_indent = f"  {card.name:<14} "
-                print(lines.fill(card.summary))
-            print()
+    found = shipped()
+    if as_json:
+        print_json({"cards": [_described(card) for card in found]})
+        return
+    lines = _wrapper(indent=17)
+    for kind, head in HEADS.items():
+        print(head)
+        for card in (each for each in found if each.kind == kind):
+            lines.initial_indent = f"  {card.name:<14} "
+            print(lines.fill(card.summary))
+        print()
 
 
 @cards.command()
 def show(card: CardName, *, as_json: Json = False) -> None:
     """Print the text of a card, or its content as JSON."""
-    with clear_errors():
-        from bayestree.runs.cards import find_any
+    from bayestree.runs.cards import find_any
 
-        found = find_any(card)
-        if as_json:
-            print_json(_described(found))
-        else:
-            print(found.text.rstrip())
+    found = find_any(card)
+    if as_json:
+        print_json(_described(found))
+    else:
+        print(found.text.rstrip())
 
 
 @cards.command()
@@ -89,15 +87,14 @@ def copy(
 
         bayestree cards copy cpt wide.toml
     """
-    with clear_errors():
-        from bayestree._utils.write import write_whole
-        from bayestree.runs.cards import find_any
+    from bayestree._utils.write import write_whole
+    from bayestree.runs.cards import find_any
 
-        found = find_any(card)
-        path = to or Path(f"{Path(found.name).stem}.toml")
-        check_output(path, (), force=force, option="")
-        write_whole(path, found.text)
-        print(f"copied to {path}")
+    found = find_any(card)
+    path = to or Path(f"{Path(found.name).stem}.toml")
+    check_output(path, (), force=force, option="")
+    write_whole(path, found.text)
+    print(f"copied to {path}")
 
 
 @cards.command()
@@ -117,31 +114,30 @@ def parameters(
     as_json: Json = False,
 ) -> None:
     """List the parameters of a tree, each with its default, description and valid values."""
-    with clear_errors():
-        from bayestree.runs.schema import check_task, one_tree
-        from bayestree.runs.settings import CARD_KEYS, tree_parameters
+    from bayestree.runs.schema import check_task, one_tree
+    from bayestree.runs.settings import CARD_KEYS, tree_parameters
 
-        check_task(one_tree({"TREE": tree}), task)
-        found = [
-            {
-                "name": one.name,
-                "table": one.group,
-                "default": one.to_file(one.default),
-                "values": one.expected_in_file,
-                "description": one.description,
-            }
-            for one in tree_parameters(tree, task).values()
-        ]
-        if as_json:
-            print_json({"parameters": found})
-            return
-        lines = _wrapper(indent=4)
-        for table in CARD_KEYS:
-            print(f"[{table}]")
-            for one in (each for each in found if each["table"] == table):
-                print(f"{one['name']} = {json.dumps(one['default'])}")
-                print(lines.fill(f"{one['description']} Expected: {one['values']}."))
-            print()
+    check_task(one_tree({"TREE": tree}), task)
+    found = [
+        {
+            "name": one.name,
+            "table": one.group,
+            "default": one.to_file(one.default),
+            "values": one.expected_in_file,
+            "description": one.description,
+        }
+        for one in tree_parameters(tree, task).values()
+    ]
+    if as_json:
+        print_json({"parameters": found})
+        return
+    lines = _wrapper(indent=4)
+    for table in CARD_KEYS:
+        print(f"[{table}]")
+        for one in (each for each in found if each["table"] == table):
+            print(f"{one['name']} = {json.dumps(one['default'])}")
+            print(lines.fill(f"{one['description']} Expected: {one['values']}."))
+        print()
 
 
 @cards.command()
@@ -161,22 +157,21 @@ def schema(
     For an editor with Taplo ("Even Better TOML"), write #:schema run.schema.json into the first
     line of the run file.
     """
-    with clear_errors():
-        from bayestree._utils.write import write_whole
-        from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
+    from bayestree._utils.write import write_whole
+    from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
 
-        makers: dict[str, Callable[[], dict[str, Any]]] = {
-            "run": run_schema,
-            "sweep": sweep_schema,
-            "model": lambda: card_schema("model"),
-            "inference": lambda: card_schema("inference"),
-        }
-        text = json.dumps(makers[of](), indent=2)
-        if out is None:
-            print(text)
-        else:
-            check_output(out, (), force=True)
-            write_whole(out, f"{text}\n")
+    makers: dict[str, Callable[[], dict[str, Any]]] = {
+        "run": run_schema,
+        "sweep": sweep_schema,
+        "model": lambda: card_schema("model"),
+        "inference": lambda: card_schema("inference"),
+    }
+    text = json.dumps(makers[of](), indent=2)
+    if out is None:
+        print(text)
+    else:
+        check_output(out, (), force=True)
+        write_whole(out, f"{text}\n")
 
 
 def _wrapper(indent: int) -> textwrap.TextWrapper:

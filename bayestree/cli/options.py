@@ -33,7 +33,7 @@ def tree_names(incomplete: str) -> list[str]:
 
 
 def card_names(incomplete: str) -> list[str]:
-    """Names of packaged cards that start with the typed text; the shell itself completes paths."""
+    """Return names of cards that start with the typed text; the shell itself completes paths."""
     from bayestree.runs.cards import cards
 
     names = sorted({card.name for card in cards()})

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Verbs(TyperGroup):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the verb; report usage errors and unexpected exceptions as JSON."""
+        """Call the verb; report usage errors and unexpected exceptions as JSON too."""
         with clear_errors():
             try:
                 return super().invoke(ctx)
@@ -52,7 +53,10 @@ class Verbs(TyperGroup):
                 raise
             except Exception as error:
                 usage_error = getattr(error, "format_message", None)  # of the click in typer
-                _print_json(usage_error() if usage_error else f"{type(error).__name__}: {error}")
+                if not _is_input_error(error):
+                    _print_error_as_json(
+                        usage_error() if usage_error else f"{type(error).__name__}: {error}"
+                    )
                 raise
 
 
@@ -84,10 +88,10 @@ def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
 def _report(text: str) -> None:
     line = " ".join(text.split())
     typer.echo(f"bayestree: {line}", err=True)
-    _print_json(line)
+    _print_error_as_json(line)
 
 
-def _print_json(error: str) -> None:
+def _print_error_as_json(error: str) -> None:
     if _as_json.get():
         typer.echo(json.dumps({"error": error}, indent=2))
 
@@ -105,7 +109,7 @@ def _check_encoding(text: str) -> None:
 
 
 def _is_input_error(error: Exception) -> bool:
-    """Whether the input, not the program, is to blame; torch is imported only if necessary."""
+    """Return whether the input is to blame; torch is imported only if necessary."""
     if isinstance(error, InputError | OSError):
         return True
     from bayestree.estimators.files import ModelFileError
@@ -117,7 +121,7 @@ TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
 
 
 def check_output(
-    out: Path,
+    out: Path | None,
     suffixes: tuple[str, ...] = TABLE,
     *,
     force: bool,
@@ -125,6 +129,8 @@ def check_output(
     option: str = "--out ",
 ) -> None:
     """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``."""
+    if out is None:
+        return
     name = f"{option}{str(out)!r}"
     if suffixes and out.suffix not in suffixes:
         raise InputError(f"{name} must end in {' or '.join(suffixes)}.")
@@ -161,13 +167,19 @@ def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()
 
 
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
-    """The rows of a table, including its index, as plain JSON; missing values become null."""
+    """Return the rows of a table, including its index, as plain JSON."""
     rows = table.reset_index().to_dict(orient="records")
+    return [{str(key): plain(value) for key, value in row.items()} for row in rows]
 
-    def is_missing(value: Any) -> bool:
-        return isinstance(value, float) and not math.isfinite(value)
 
-    return [{str(k): None if is_missing(v) else v for k, v in row.items()} for row in rows]
+def plain(value: Any) -> Any:
+    """Return a value for JSON: null if it is missing or infinite, and text for a time."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return None if str(value) == "NaT" else str(value)
+    return value
 
 
 MAX_PRINTED = 60  # leaves of the largest tree that is printed
@@ -189,8 +201,16 @@ def print_json(content: Mapping[str, Any]) -> None:
     print(json.dumps(content, indent=2))
 
 
+def print_result(content: Mapping[str, Any], text: object, *, as_json: bool) -> None:
+    """Print the result of a verb, as a JSON object or as text."""
+    if as_json:
+        print_json(content)
+    else:
+        print(text)
+
+
 def display(*, quiet: bool) -> "Display":
-    """Live bars on a terminal, plain lines elsewhere, and only warnings if ``quiet``."""
+    """Show live bars on a terminal, plain lines elsewhere, and only warnings if ``quiet``."""
     from rich.console import Console
 
     from bayestree.runs.display import Live, Log, Printed

@@ -7,7 +7,7 @@ import typer
 
 from bayestree._utils.wording import InputError
 from bayestree.cli.options import Force, Json
-from bayestree.cli.output import check_output, clear_errors, print_json, records
+from bayestree.cli.output import check_output, plain, print_json, print_result, records
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
@@ -32,24 +32,21 @@ def predict(
     are ignored; if the target is among them, the predictions are scored. For the table of the run
     itself, the output reports how many of its rows the model was fitted to.
     """
-    with clear_errors():
-        check_output(out, force=force, data=data)
-        from bayestree.runs.outputs import format_scores
-        from bayestree.runs.results import predict_file
+    check_output(out, force=force, data=data)
+    from bayestree.runs.outputs import format_scores
+    from bayestree.runs.results import predict_file
 
-        n_rows, remarks, scores, n_seen = predict_file(folder, data, out)
-        for remark in remarks:
-            typer.echo(f"warning: {remark}", err=True)
-        if as_json:
-            print_json(
-                {"file": str(out), "rows": n_rows, "scores": scores, "rows_of_the_fit": n_seen}
-            )
-            return
-        print(f"{n_rows} rows predicted: {out}")
-        if isinstance(scores, str):
-            print(f"not scored: {scores}")
-        elif scores is not None:
-            print(f"scores{_rows_label(n_rows, n_seen)}: {format_scores(scores)}")
+    n_rows, remarks, scores, n_seen = predict_file(folder, data, out)
+    for remark in remarks:
+        typer.echo(f"warning: {remark}", err=True)
+    if as_json:
+        print_json({"file": str(out), "rows": n_rows, "scores": scores, "rows_of_the_fit": n_seen})
+        return
+    print(f"{n_rows} rows predicted: {out}")
+    if isinstance(scores, str):
+        print(f"not scored: {scores}")
+    elif scores is not None:
+        print(f"scores{_rows_label(n_rows, n_seen)}: {format_scores(scores)}")
 
 
 def _rows_label(n_rows: int, n_seen: int | None) -> str:
@@ -112,20 +109,14 @@ def explain(
 
         bayestree explain results/tumours patient.csv --plot patient.png
     """
-    with clear_errors():
-        if plot is not None:
-            check_output(plot, PICTURES, force=force, option="--plot ")
-        from bayestree.runs.results import explain_row
+    check_output(plot, PICTURES, force=force, option="--plot ")
+    from bayestree.runs.results import explain_row
 
-        found = explain_row(folder, row, features=feature or (), target=target)
-        if plot is not None:
-            _draw(found, plot)
-        if as_json:
-            print_json(_content(found))
-        else:
-            print(found)
-            if plot is not None:
-                print(f"written to {plot}")
+    found = explain_row(folder, row, features=feature or (), target=target)
+    if plot is not None:
+        _draw(found, plot)
+    text = str(found) if plot is None else f"{found}\nwritten to {plot}"
+    print_result(_content(found), text, as_json=as_json)
 
 
 def _draw(found: "Explanation", plot: Path) -> None:
@@ -141,16 +132,12 @@ def _content(found: "Explanation") -> dict[str, Any]:
     """Return the explanation as plain JSON."""
     change = found.change
     return {
-        "prediction": _plain(found.prediction),
-        "tree_prediction": _plain(found.tree_prediction),
+        "prediction": plain(found.prediction),
+        "tree_prediction": plain(found.tree_prediction),
         "classes": list(found.classes),
         "expected": found.expected.tolist(),
         "sd": found.sd.tolist(),
-        "uncertainty": {
-            "total": found.total,
-            "data": found.data,
-            "posterior": found.posterior,
-        },
+        "uncertainty": {name: getattr(found, name) for name in ("total", "data", "posterior")},
         "leaf": found.leaf,
         "leaf_probability": found.leaf_probability,
         "turns": records(found.to_frame("turn")),
@@ -170,14 +157,10 @@ def _content(found: "Explanation") -> dict[str, Any]:
             "wanted": change.wanted,
             "distance": None if change.row is None else change.distance,
             "bound": None if change.bound is None or change.row is None else change.bound,
-            "prediction": _plain(change.prediction),
+            "prediction": plain(change.prediction),
             "features": records(found.to_frame("change")),
         },
     }
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
 
 
 def _limit(shown: str) -> Any:
@@ -226,34 +209,33 @@ def export(
 
         bayestree export results/tumours --out tree.onnx --columns
     """
-    with clear_errors():
-        from bayestree._utils.write import write_whole
-        from bayestree.runs.results import exported, format_of
+    from bayestree._utils.write import write_whole
+    from bayestree.runs.results import exported, format_of
 
-        name = format_of(kind, out)
-        if out is not None:
-            check_output(out, (), force=force)
-        elif name == "onnx":
-            raise InputError("onnx is a binary format; specify a file with --out.")
-        if columns and name != "onnx":
-            raise InputError(f"--columns is for the format onnx, got {name}; omit it.")
-        estimator = _estimator(folder)
-        limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
-        content = exported(estimator, name, **limits, inputs="columns" if columns else None)
-        result: dict[str, Any] = {"format": name, "leaves": estimator.get_n_leaves()}
-        if isinstance(content, bytes):
-            result["checked"] = _check(content, folder, estimator, columns=columns)
-        if out is None:
-            result["content"] = content
-        else:
-            write_whole(out, content)
-            result["file"] = str(out)
-        if as_json:
-            print_json(result)
-        elif out is None:
-            print(content, end="")
-        else:
-            print(f"written to {out}")
+    name = format_of(kind, out)
+    if out is not None:
+        check_output(out, (), force=force)
+    elif name == "onnx":
+        raise InputError("onnx is a binary format; specify a file with --out.")
+    if columns and name != "onnx":
+        raise InputError(f"--columns is for the format onnx, got {name}; omit it.")
+    estimator = _estimator(folder)
+    limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
+    content = exported(estimator, name, **limits, inputs="columns" if columns else None)
+    result: dict[str, Any] = {"format": name, "leaves": estimator.get_n_leaves()}
+    if isinstance(content, bytes):
+        result["checked"] = _check(content, folder, estimator, columns=columns)
+    if out is None:
+        result["content"] = content
+    else:
+        write_whole(out, content)
+        result["file"] = str(out)
+    if as_json:
+        print_json(result)
+    elif out is None:
+        print(content, end="")
+    else:
+        print(f"written to {out}")
 
 
 def _estimator(folder: Path) -> Any:

@@ -16,10 +16,9 @@ from bayestree.cli.output import (
     PAGE,
     aligned,
     check_output,
-    clear_errors,
     display,
     facet_columns,
-    print_json,
+    print_result,
     records,
     score_lines,
     write_table,
@@ -50,29 +49,24 @@ def diagnose(folder: FolderArgument, *, as_json: Json = False) -> None:
 
         bayestree diagnose results/wines && bayestree report results/wines
     """
-    with clear_errors():
-        from bayestree.runs.results import diagnose as diagnose_run
-        from bayestree.runs.store import open_run
+    from bayestree.runs.results import diagnose as diagnose_run
+    from bayestree.runs.store import open_run
 
-        run = open_run(folder)
-        diagnosis = diagnose_run(run)
-        checks = diagnosis.checks
-        if as_json:
-            print_json(
-                {
-                    "folder": str(run.folder),
-                    "converged": diagnosis.converged,
-                    "inference": diagnosis.how,
-                    "predictions": checks.predictions,
-                    "intervals": checks.intervals,
-                    "stands_for_the_posterior": checks.faithful,
-                    "checks": records(checks.to_frame()),
-                    "not_judged": list(checks.not_judged),
-                    "evidence": checks.evidence and checks.evidence.to_json(),
-                }
-            )
-        else:
-            print(diagnosis)
+    run = open_run(folder)
+    diagnosis = diagnose_run(run)
+    checks = diagnosis.checks
+    content = {
+        "folder": str(run.folder),
+        "converged": diagnosis.converged,
+        "inference": diagnosis.how,
+        "predictions": checks.predictions,
+        "intervals": checks.intervals,
+        "stands_for_the_posterior": checks.faithful,
+        "checks": records(checks.to_frame()),
+        "not_judged": list(checks.not_judged),
+        "evidence": checks.evidence and checks.evidence.to_json(),
+    }
+    print_result(content, diagnosis, as_json=as_json)
     if not diagnosis.passes:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -108,26 +102,20 @@ def compare(
 
         bayestree compare results/tumours results/laplace
     """
-    with clear_errors():
-        if out is not None:
-            check_output(out, force=force)
-        from bayestree.runs.compare import compare as compare_runs
-        from bayestree.runs.store import open_run
+    check_output(out, force=force)
+    from bayestree.runs.compare import compare as compare_runs
+    from bayestree.runs.store import open_run
 
-        comparison = compare_runs([open_run(folder) for folder in folders])
-        if out is not None:
-            write_table(comparison.table.reset_index(), out)
-        if as_json:
-            print_json(
-                {
-                    "runs": records(comparison.table),
-                    "basis": comparison.basis,
-                    "scored_on": comparison.scored_on,
-                    "remarks": list(comparison.remarks),
-                }
-            )
-        else:
-            print(comparison)
+    comparison = compare_runs([open_run(folder) for folder in folders])
+    if out is not None:
+        write_table(comparison.table.reset_index(), out)
+    content = {
+        "runs": records(comparison.table),
+        "basis": comparison.basis,
+        "scored_on": comparison.scored_on,
+        "remarks": list(comparison.remarks),
+    }
+    print_result(content, comparison, as_json=as_json)
 
 
 def report(
@@ -157,33 +145,24 @@ def report(
 
         bayestree report results/tumours --out tumours.html
     """
-    with clear_errors():
-        page = (folder / "report.html" if out is None else out).absolute()
-        if out is not None:
-            check_output(page, PAGE, force=True)
-        from bayestree._utils.progress import watching
-        from bayestree._utils.write import write_whole
-        from bayestree.runs.outputs import report_of
-        from bayestree.runs.store import RunFolder, open_run
+    check_output(out and out.absolute(), PAGE, force=True)
+    from bayestree._utils.progress import watching
+    from bayestree._utils.write import write_whole
+    from bayestree.runs.outputs import report_of
+    from bayestree.runs.store import REPORT, RunFolder, open_run
 
-        run = open_run(folder)
-        run.columns.check_single("report")
-        rows = None if no_rows else _rows(run)
-        with closing(display(quiet=as_json)) as shown, watching(shown):
-            shown.stage("report")
-            text = report_of(
-                RunFolder(run.folder),
-                run.file,
-                rows,
-                run.estimator,
-                run.manifest,
-                metrics=run.metrics,
-            )
-        write_whole(page, text)
-        if as_json:
-            print_json({"file": str(page), "bytes": len(text.encode())})
-        else:
-            print(f"written to {page}: open it in a browser")
+    run = open_run(folder)
+    run.columns.check_single("report")
+    page = (out or folder / REPORT).absolute()
+    rows = None if no_rows else _rows(run)
+    with closing(display(quiet=as_json)) as shown, watching(shown):
+        shown.stage("report")
+        text = report_of(
+            RunFolder(run.folder), run.file, rows, run.estimator, run.manifest, metrics=run.metrics
+        )
+    write_whole(page, text)
+    content = {"file": str(page), "bytes": len(text.encode())}
+    print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
 
 
 def _rows(run: "Run") -> "RunRows":
@@ -233,42 +212,35 @@ def summary(
 
         bayestree summary results/tumours --node root
     """
-    with clear_errors():
-        if out is not None:
-            check_output(out, force=force)
-        from bayestree.runs.store import open_run
+    check_output(out, force=force)
+    from bayestree.runs.store import open_run
 
-        run = open_run(folder)
-        run.columns.check_single("summary")
-        if node is None:
-            table = _nodes(run, rows=not no_rows)
-            name, text = "nodes", "\n".join([*_head(run), *_printed(table)])
-        else:
-            facets = _facets(run, node)
-            point = _point_facets(run, node)
-            table, name = facets.to_frame(), "facets"
-            table.insert(0, "inside is", facets.inequalities())
-            text = "\n".join([_rule(point), *point, "", "Posterior", str(facets)])
-        if out is not None:
-            shown = table.reset_index()
-            if out.suffix == ".csv" and "features" in shown:  # names may contain commas
-                shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
-            write_table(shown, out)
-        if as_json:
-            other: dict[Any, Any] = {"point_estimate": point} if node else dict(table.attrs)
-            print_json(
-                {
-                    "folder": str(run.folder),
-                    "title": run.file.title,
-                    "question": run.file.question,
-                    "metrics": run.metrics,
-                    "warnings": run.manifest.get("warnings", []),
-                    name: records(table),
-                    **other,
-                }
-            )
-        else:
-            print(text)
+    run = open_run(folder)
+    run.columns.check_single("summary")
+    if node is None:
+        table = _nodes(run, rows=not no_rows)
+        name, text = "nodes", "\n".join([*_head(run), *_printed(table)])
+    else:
+        facets = _facets(run, node)
+        point = _point_facets(run, node)
+        table, name = facets.to_frame(), "facets"
+        table.insert(0, "inside is", facets.inequalities())
+        text = "\n".join([_rule(point), *point, "", "Posterior", str(facets)])
+    if out is not None:
+        shown = table.reset_index()
+        if out.suffix == ".csv" and "features" in shown:  # names may contain commas
+            shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
+        write_table(shown, out)
+    content = {
+        "folder": str(run.folder),
+        "title": run.file.title,
+        "question": run.file.question,
+        "metrics": run.metrics,
+        "warnings": run.manifest.get("warnings", []),
+        name: records(table),
+    }
+    other: dict[Any, Any] = {"point_estimate": point} if node else dict(table.attrs)
+    print_result(content | other, text, as_json=as_json)
 
 
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
@@ -321,14 +293,15 @@ def _rule(facets: list[str]) -> str:
 
 
 def _head(run: "Run") -> Iterator[str]:
-    """Title, question, size and scores of a run."""
+    """Yield title, question, size and scores of a run."""
     from bayestree.description import words_of_mode
 
     metrics = run.metrics
     yield from (one_line(line) for line in (run.file.title, run.file.question) if line)
     kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
     yield (
-        f"{kind} {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
+        f"{kind} {metrics['tree']} of {run.columns.target!r}: "
+        f"{metrics['training_rows']} training rows, "
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
     if words := words_of_mode(run.estimator):

@@ -163,7 +163,7 @@ def read_card(path: Path, kind: CardKind, *, name: str | None = None) -> Card:
 
 
 def _folder(kind: CardKind) -> Path:
-    """Folder of the cards: inside an installed package, next to the package in a checkout."""
+    """Return the folder of the cards: inside an installed package, next to it in a checkout."""
     package = Path(str(files("bayestree")))
     inside = package / "cards" / FOLDERS[kind]
     return inside if inside.is_dir() else package.parent / FOLDERS[kind]

@@ -1,8 +1,8 @@
 """Checkpoints of a run: the states of its loops, each written to a file without pickle.
 
 A fit is a sequence of loops. The short computations between them are repeated when a run is
-resumed; each loop continues from its last checkpoint, so that the numbers are those of an
-uninterrupted run.
+resumed; each loop continues from its last checkpoint, so that an interruption does not change
+the numbers.
 """
 
 import json

@@ -114,36 +114,27 @@ SCORES = {
 class Comparison:
     """Runs on the same rows, the best first.
 
-    Attributes
-    ----------
-    table : DataFrame
-        A row for each run, by its name, the best first:
+    ``table`` has a row for each run, by its name:
 
-        - ``elpd`` and ``se``: sum over the training rows of log p(y_i | the other rows), in nats,
-          and its standard error; ``p_loo``, the effective number of parameters;
-        - ``difference`` and ``difference_se``: difference of elpd from the best run (negative is
-          worse), and its standard error, computed row by row;
-        - ``weight``: stacking weight of the run's predictions in the best average of all runs;
-        - ``bad_k``: share of the rows whose Pareto k is too large for a reliable score;
-        - ``held_out``: sum over the held-out rows of log p(y_i | the training rows), in nats, or
-          the negative squared errors if a run has no density of y; ``held_out_difference`` and
-          ``held_out_difference_se``: difference from the first run, row by row;
-        - scores on held-out rows: ``accuracy`` and ``log_loss``, or ``rmse`` and ``r2``;
-        - ``leaves``;
-        - ``log_evidence`` and ``log_evidence_se`` of runs by sequential Monte Carlo, in nats, with
-          ``log_bayes_factor`` and ``log_bayes_factor_se``, the difference from the most probable
-          run, and ``probability``, that of the run's model given the training rows if all are
-          equally probable before.
+    - ``elpd`` and ``se``: sum over the training rows of log p(y_i | the other rows), in nats, and
+      its standard error; ``p_loo``, the effective number of parameters;
+    - ``difference`` and ``difference_se``: difference of elpd from the best run (negative is
+      worse), and its standard error, computed row by row;
+    - ``weight``: stacking weight of the run's predictions in the best average of all runs;
+    - ``bad_k``: share of the rows whose Pareto k is too large for a reliable score;
+    - ``held_out``: sum over the held-out rows of log p(y_i | the training rows), in nats, or the
+      negative squared errors if a run has no density of y; ``held_out_difference`` and
+      ``held_out_difference_se``: difference from the first run, row by row;
+    - ``accuracy`` and ``log_loss``, ``rmse`` and ``r2``, or ``concordance`` of the rows that
+      ``scored_on`` names; ``leaves``;
+    - ``log_evidence`` and ``log_evidence_se`` of runs by sequential Monte Carlo, in nats;
+      ``log_bayes_factor`` and ``log_bayes_factor_se``, the difference from the most probable run;
+      ``probability`` of the run's model given the training rows and equal prior probabilities.
 
-        ``difference`` and ``weight`` are missing unless ``basis`` is "leave-one-out", and the last
-        three columns unless it is "evidence".
-    basis : {"evidence", "leave-one-out", "held-out rows", "none"}
-        How the runs are compared: by their evidence if all have it; by leave-one-out scores if at
-        least two runs have them that can be trusted (k is good for nine rows of ten).
-    scored_on : str
-        The rows of the scores.
-    remarks : tuple of str
-        Caveats about the figures, and conclusions from the differences.
+    The ``basis`` is the evidence if all runs have it. It is leave-one-out if at least two runs have
+    scores that can be trusted: k is good for nine rows of ten. ``difference`` and ``weight``
+    are missing unless it is "leave-one-out", and the last three columns unless it is "evidence".
+    ``remarks`` are caveats about the figures, and conclusions from the differences.
     """
 
     table: pd.DataFrame
@@ -170,11 +161,9 @@ def compare(runs: Sequence[Run]) -> Comparison:
     """Compare runs by their evidence, by leave-one-out cross-validation, or by held-out rows.
 
     Runs by sequential Monte Carlo are compared by their evidence: how probable each model is given
-    the training rows. Otherwise, and if leave-one-out is reliable, by how well each predicts:
-    PSIS-LOO (Vehtari, Gelman and Gabry 2017), with importance ratios smoothed by ArviZ, is
-    computed on the rows that all runs were fitted to; the weights
-    are those of stacking. Runs whose leave-one-out score cannot be trusted, and point estimates,
-    are compared by the scores of the held-out rows, row by row.
+    the training rows. Others are compared by how well they predict these rows, if PSIS-LOO
+    (Vehtari, Gelman and Gabry 2017) is reliable, with weights by stacking; otherwise, and for point
+    estimates, by the scores of the held-out rows, row by row.
 
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
     an InputError names the difference. Dropped columns may differ.
@@ -223,7 +212,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def _evidence(named: Mapping[str, Run]) -> pd.DataFrame:
-    """The log evidence of the runs that have it; if all do, with Bayes factors, the best first."""
+    """Return the log evidence of the runs that have it; if all do, with Bayes factors, sorted."""
     found = {
         name: run.estimator.evidence() for name, run in named.items() if has_evidence(run.estimator)
     }
@@ -329,10 +318,10 @@ def _table_difference(one: Run, other: Run) -> str:
     ]
     if digests[0] != digests[1]:
         return "their tables differ"
-    if one.target != other.target:
-        return f"one predicts {one.target!r}, the other {other.target!r}"
-    if one.task != other.task:
-        return f"one is {one.task}, the other {other.task}"
+    if one.columns.target != other.columns.target:
+        return f"one predicts {one.columns.target!r}, the other {other.columns.target!r}"
+    if one.columns.task != other.columns.task:
+        return f"one is {one.columns.task}, the other {other.columns.task}"
     return ""
 
 
@@ -369,18 +358,14 @@ def _line(
     held: _HeldOutScores | None,
     weights: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The row of a run in the table; ``weights`` are empty unless the basis is leave-one-out."""
+    """Return the row of a run; ``weights`` are empty unless the basis is leave-one-out."""
     line = dict.fromkeys(
         ("elpd", "se", "p_loo", "difference", "difference_se", "weight", "bad_k"), np.nan
     )
     if name in scores:
         loo = scores[name]
-        line |= {
-            "elpd": loo.elpd,
-            "se": loo.se,
-            "p_loo": loo.p_loo,
-            "bad_k": len(loo.bad_rows) / len(loo.k),
-        }
+        line |= {"elpd": loo.elpd, "se": loo.se, "p_loo": loo.p_loo}
+        line["bad_k"] = len(loo.bad_rows) / len(loo.k)
         if weights:
             gap = _Gap.of(loo.elpd_row - scores[best].elpd_row)
             line |= {"difference": gap.total, "difference_se": gap.se, "weight": weights[name]}
@@ -389,14 +374,14 @@ def _line(
         line |= {"held_out": float(held.rows[name].sum())}
         line |= {"held_out_difference": gap.total, "held_out_difference_se": gap.se}
     metrics = run.metrics
-    keys = SCORES[run.task]
+    keys = SCORES[run.columns.task]
     return line | {key: metrics.get(key, np.nan) for key in keys} | {"leaves": metrics["leaves"]}
 
 
 def _conclusions(
     by_row: Mapping[str, FloatArray], *, in_nats: bool, where: str = ""
 ) -> Iterator[str]:
-    """Conclusions from the differences between the scores of the first run and the others."""
+    """Yield conclusions from the differences between the first run's scores and the others'."""
     best, *others = by_row
     for name in others:
         gap = _Gap.of(by_row[best] - by_row[name])

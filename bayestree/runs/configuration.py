@@ -38,9 +38,9 @@ Metric = Literal["accuracy", "log_loss", "rmse", "r2", "mean_deviance", "concord
 
 
 def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, what: str) -> Path:
-    """Return an absolute path, relative to ``folder``, with all symbolic links resolved.
+    """Return an absolute path, relative to ``folder``, without links and inside ``root``.
 
-    It must not leave ``root``, neither by ``..`` nor by a link. Messages call the path ``what``.
+    Messages call the path ``what``.
     """
     if any(letter < " " for letter in str(name)):
         raise InputError(f"{what} {str(name)!r} has a control character: {BACKSLASHES}.")
@@ -230,33 +230,20 @@ class SweepTable(KnownKeys):
         None, description="Address of a Dask scheduler that distributes the points."
     )
 
-    @field_validator("points")
+    @field_validator("points", "seeds", "folds", "n_jobs")
     @classmethod
-    def _of_random_search(cls, points: int | None, info: ValidationInfo) -> int | None:
-        if (points is None) == (info.data.get("method") == "random"):
+    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse values that are valid alone, but make no sweep."""
+        key = info.field_name
+        if key == "points" and (value is None) == (info.data.get("method") == "random"):
             raise ValueError('points needs method = "random", which needs points.')
-        return points
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: list[int] | None) -> list[int] | None:
-        if seeds is not None and len(set(seeds)) < len(seeds):
+        if key == "seeds" and value is not None and len(set(value)) < len(value):
             raise ValueError("seeds contains a duplicate; remove it.")
-        return seeds
-
-    @field_validator("folds")
-    @classmethod
-    def _leaving_rows(cls, folds: int) -> int:
-        if folds == 1:
+        if key == "folds" and value == 1:
             raise ValueError("folds = 1 leaves no rows to fit; use 2 or more, or 0.")
-        return folds
-
-    @field_validator("n_jobs")
-    @classmethod
-    def _some(cls, n_jobs: int) -> int:
-        if n_jobs == 0:
+        if key == "n_jobs" and value == 0:
             raise ValueError("n_jobs must be 1 or more, or -1 for all cores, got 0.")
-        return n_jobs
+        return value
 
 
 class Range(KnownKeys):
@@ -269,21 +256,16 @@ class Range(KnownKeys):
     high: Number
     log: Flag = False
 
-    @field_validator("high")
+    @field_validator("high", "log")
     @classmethod
-    def _ordered(cls, high: float, info: ValidationInfo) -> float:
+    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse an empty range, and one without a logarithm."""
         low = info.data.get("low")
-        if low is not None and not low < high:
-            raise ValueError(f"low = {low} must be less than high = {high}.")
-        return high
-
-    @field_validator("log")
-    @classmethod
-    def _positive(cls, log: bool, info: ValidationInfo) -> bool:
-        low = info.data.get("low")
-        if log and low is not None and low <= 0:
+        if info.field_name == "high" and low is not None and not low < value:
+            raise ValueError(f"low = {low} must be less than high = {value}.")
+        if info.field_name == "log" and value and low is not None and low <= 0:
             raise ValueError(f"low = {low} must be above 0 if log = true.")
-        return log
+        return value
 
     def draw(self, rng: "np.random.Generator") -> int | float:
         """Draw a number."""

@@ -69,14 +69,10 @@ class Log(Display):
         for handler in self.logger.handlers:
             handler.close()
 
-    def tell_progress(self, loop: "Loop") -> None:
-        """Report a loop that is running."""
-        self.say(f"{self.current_stage}: {loop.progress()}")
-
-    def tell_result(self, loop: "Loop") -> None:
-        """Report a loop at its end, unless it was short and has no note."""
-        if loop.text or not loop.is_short:
-            self.say(f"{self.current_stage}: {loop.result()}")
+    def tell(self, loop: "Loop", *, ended: bool) -> None:
+        """Report a loop that is running, or has ended unless it was short and has no note."""
+        if not ended or loop.text or not loop.is_short:
+            self.say(f"{self.current_stage}: {loop.result() if ended else loop.progress()}")
 
 
 class Live(Log):
@@ -106,8 +102,9 @@ class Live(Log):
         self._end_stage()
         super().close()
 
-    def tell_result(self, loop: "Loop") -> None:
-        self.say(f"  {loop.result()}")
+    def tell(self, loop: "Loop", *, ended: bool) -> None:
+        if ended:
+            self.say(f"  {loop.result()}")
 
     def _end_stage(self) -> None:
         if self.current_stage:
@@ -138,7 +135,7 @@ class Loop(Watch):
         self.done = done
         if time.monotonic() - self.told >= self.log.every:
             self.told = time.monotonic()
-            self.log.tell_progress(self)
+            self.log.tell(self, ended=False)
 
     def note(self, text: str) -> None:
         self.text = text
@@ -147,7 +144,7 @@ class Loop(Watch):
         self.finished = True
 
     def stop(self) -> None:
-        self.log.tell_result(self)
+        self.log.tell(self, ended=True)
 
     @property
     def is_short(self) -> bool:
@@ -155,13 +152,13 @@ class Loop(Watch):
         return self.finished and self.told == self.started
 
     def progress(self) -> str:
-        """Steps, latest note and time left."""
+        """Return steps, latest note and time left."""
         passed = time.monotonic() - self.started
         left = passed / max(self.done - self.resumed_at, 1) * (self.total - self.done)
         return self._line(f"{self.done} of {self.total}", f"{clock(left)} left")
 
     def result(self) -> str:
-        """Steps, latest note and time taken."""
+        """Return steps, latest note and time taken."""
         interrupted = not self.finished and self.done < self.total
         steps = f"{self.done} of {self.total}" if interrupted else str(self.done)
         return self._line(f"{steps} steps", clock(time.monotonic() - self.started))

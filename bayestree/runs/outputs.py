@@ -23,21 +23,10 @@ from bayestree.diagnostics.scores import squared_scores
 from bayestree.export.text import export_text
 from bayestree.fitted.rows import parts_of
 from bayestree.report.study import fit_baseline
+from bayestree.runs import store
 from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
-from bayestree.runs.store import (
-    COLUMNS,
-    DRAWS,
-    FACETS,
-    METRICS,
-    MODEL,
-    PREDICTIONS,
-    REPORT,
-    RUN,
-    TREE,
-    Columns,
-    RunFolder,
-)
+from bayestree.runs.store import Columns, RunFolder
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the prediction intervals
@@ -50,11 +39,11 @@ def scored(
     weights: FloatArray | None,
     targets: Sequence[str] = (),
 ) -> dict[str, float]:
-    """Scores of the predictions, and of the best constant one; of several ``targets``, of each.
+    """Score the predictions, and the best constant one; of several ``targets``, each.
 
-    They are ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats per row); or
-    ``rmse``, in the units of y, and ``r2``, or what the ``scores`` of the estimator are. Without
-    positive weights, all rows have weight 1.
+    The scores are ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats per
+    row); or ``rmse``, in the units of y, and ``r2``, or what the ``scores`` of the estimator are.
+    Without positive weights, all rows have weight 1.
     """
     found = predict_rows(estimator, X, y)
     return scores_of(estimator, y, *found, weights=weights, targets=targets)
@@ -102,11 +91,9 @@ def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray
 
 
 def _baseline_scores(rows: RunRows) -> dict[str, Any] | None:
-    """The same scores for a linear model fitted to the training rows; None if it cannot be fitted.
+    """Score a linear model, with its name and number of rows; None if it cannot be fitted.
 
     None if y comes with exposures or events, which it does not know.
-
-    Includes its name (``model``) and the number of rows it was fitted to (``training_rows``).
     """
     classifies = rows.task == "classification"
     if rows.y.ndim > 1 or rows.task == "survival":
@@ -125,13 +112,11 @@ def predictions(
     extra: FloatArray | None = None,
     targets: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Predictions of rows: ``prediction``, and ``p(class)`` for each class or ``low`` and ``high``.
+    """Predict rows: ``prediction``, and ``p(class)`` for each class or ``low`` and ``high``.
 
-    Of several ``targets``, the columns of each, such as ``"prediction: height"``.
-
-    The interval contains y with probability 0.9; trees without a model of y have none. Those of
-    counts are for the exposures ``extra``. Of survival times, the prediction is a risk score, and
-    there is a ``median``.
+    Several ``targets`` have columns each, such as ``"prediction: height"``. The interval contains y
+    with probability 0.9; trees without a model of y have none. Counts are predicted for the
+    exposures ``extra``. For survival times the prediction is a risk score, next to a ``median``.
     """
     if len(targets) > 1:
         each = (predictions(estimator.output(j), X) for j in range(len(targets)))
@@ -178,17 +163,17 @@ def write_model(run: Fitted) -> None:
     data = run.file.data
     is_text = rows.y.dtype.kind == "U"
     columns = Columns(data.target, is_text, rows.task, rows.encoding, data.extra)
-    run.folder.write_json(COLUMNS, columns.to_json())
-    run.estimator.save(run.folder / MODEL)
+    run.folder.write_json(store.COLUMNS, columns.to_json())
+    run.estimator.save(run.folder / store.MODEL)
 
 
 def _write_scores(run: Fitted) -> None:
     """Write the tree as text, the posterior numbers of facets, and scores and sizes."""
     folder, file, rows, estimator, _ = run
-    write_whole(folder / TREE, text_of(estimator))
+    write_whole(folder / store.TREE, text_of(estimator))
     sizes = sizes_of(estimator)
     if sizes is not None:
-        write_whole(folder / FACETS, sizes.to_frame().to_csv())
+        write_whole(folder / store.FACETS, sizes.to_frame().to_csv())
     baseline = _baseline_scores(rows)
     metrics = {
         "tree": file.tree,
@@ -203,7 +188,7 @@ def _write_scores(run: Fitted) -> None:
         **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
         **({} if baseline is None else {"baseline": baseline}),
     }
-    folder.write_json(METRICS, metrics)
+    folder.write_json(store.METRICS, metrics)
 
 
 def _write_draws(run: Fitted) -> None:
@@ -214,13 +199,14 @@ def _write_draws(run: Fitted) -> None:
     n_draws = posterior.n_chains * posterior.n_draws * max(1, len(modes_of(run.estimator)))
     by_row = len(rows.X) * n_draws <= MAX_NUMBERS
     container = run.estimator.to_arviz(*((rows.X, rows.y, rows.weights) if by_row else ()))
-    write_whole(run.folder / DRAWS, arviz_compat.netcdf(container))
+    write_whole(run.folder / store.DRAWS, arviz_compat.netcdf(container))
 
 
 def _write_predictions(run: Fitted) -> None:
     """Write predictions of the held-out rows, with their row numbers and targets."""
     rows, extra = run.rows, run.file.data.extra
-    with whole_file(run.folder / PREDICTIONS) as draft, table_writer(draft, ".parquet") as write:
+    path = run.folder / store.PREDICTIONS
+    with whole_file(path) as draft, table_writer(draft, ".parquet") as write:
         for part in parts_of(rows.X_held):
             columns = rows.y_held[part].T if rows.y.ndim == 2 else [rows.y_held[part]]
             names = run.file.data.targets
@@ -236,7 +222,7 @@ def _write_predictions(run: Fitted) -> None:
 
 @contextmanager
 def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], None]]:
-    """A function that appends tables to a CSV or Parquet file."""
+    """Open a CSV or Parquet file, and give a function that appends tables to it."""
     with ExitStack() as open_files:
         files: list[Any] = []
 
@@ -257,8 +243,8 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
 
 def _write_report(run: Fitted) -> None:
     """Write the HTML report."""
-    metrics = json.loads((run.folder / METRICS).read_text(encoding="utf-8"))
-    write_whole(run.folder / REPORT, report_of(*run, metrics=metrics))
+    metrics = json.loads((run.folder / store.METRICS).read_text(encoding="utf-8"))
+    write_whole(run.folder / store.REPORT, report_of(*run, metrics=metrics))
 
 
 #: Stages after the fit, in order. The report comes last: it shows how long the others took.
@@ -298,7 +284,7 @@ def report_of(
         metrics=metrics,
         sizes=sizes_of(estimator),
         command=_repeat_command(folder),
-        run_file=_strip_folders((folder / RUN).read_text(encoding="utf-8")),
+        run_file=_strip_folders((folder / store.RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),
     )
 
@@ -306,7 +292,7 @@ def report_of(
 def _repeat_command(folder: RunFolder) -> str:
     """Return the command that, in the folder of a run, repeats it in a neighbouring folder."""
     again = Path("..", f"{folder.path.name}-again")
-    return f"bayestree run {RUN} --out {shlex.quote(str(again))}"
+    return f"bayestree run {store.RUN} --out {shlex.quote(str(again))}"
 
 
 def _strip_folders(run_file: str) -> str:

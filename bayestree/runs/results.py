@@ -42,6 +42,7 @@ from bayestree.report.rows import (
     split_uncertainty,
 )
 from bayestree.routed_tree import RoutedTree
+from bayestree.runs import store
 from bayestree.runs.outputs import (
     LEVEL,
     predict_rows,
@@ -51,17 +52,8 @@ from bayestree.runs.outputs import (
     table_writer,
 )
 from bayestree.runs.rows import sha256
-from bayestree.runs.store import (
-    FACETS,
-    MANIFEST,
-    METRICS,
-    PREDICTIONS,
-    Columns,
-    Run,
-    open_run,
-    read_model,
-)
-from bayestree.tables import Encoding, Features, InputError, located, open_table
+from bayestree.runs.store import Columns, Run, open_run, read_model
+from bayestree.tables import Encoding, Features, InputError, located
 from bayestree.tree import Tree
 
 if TYPE_CHECKING:
@@ -75,50 +67,38 @@ SIZES = ("facets_median", "facets_low", "facets_high", "prior_mean", "box_mean")
 def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
     """Return the nodes of a run's tree: their splits, numbers of facets, and uncertainty.
 
-    Parameters
-    ----------
-    run : Run
-    rows : bool
-        Read the rows of the run again to compute feature importance and split uncertainty, on at
-        most 2,000 evenly spaced held-out rows or, if there are none, training rows.
-        ``attrs["asked"]`` of the table describes these rows.
+    There is a row for each node, by its path from the root; for a forest by number of tree and
+    path:
 
-    Returns
-    -------
-    DataFrame
-        A row for each node, by its path from the root; for a forest by number of tree and path.
+    - ``rows``: weighted training rows that reach the node;
+    - ``facets_point``: number of facets of its polytope in the point estimate, which is the tree of
+      ``tree.txt`` and of every export;
+    - ``facets``: the posterior mode of the number of facets that alone cut off at least 1 % of the
+      node's rows, with the median (``facets_median``), an interval of probability 0.9
+      (``facets_low``, ``facets_high``), and the prior mean (``prior_mean``); without a posterior
+      the same as ``facets_point``;
+    - ``box_mean``: the posterior mean of the number of all facets in the box of the node's rows.
+      Runs of version 0.1.0 lack it: their ``facets`` are counted in the box.
+      ``attrs["counted"]`` of the table says which are counted;
+    - ``unsure``: share of the rows reaching the node for which the posterior probability of the
+      side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of these
+      probabilities; ``sd``, the mean standard deviation of P(right);
+    - ``features``: names that account for 90 % of the importance at the node
+      (``permutation_importance`` of ``bayestree.report.rows``), the most important first;
+    - ``split``: the split of the point estimate as a condition that holds on the left side; of
+      several facets the one nearest to the mean of the data, which is necessary for the left side,
+      but not sufficient.
 
-        - ``rows``: weighted training rows that reach the node;
-        - ``facets_point``: number of facets of its polytope in the point estimate, which is the
-          tree of ``tree.txt`` and of every export;
-        - ``facets``: the posterior mode of the number of facets that alone cut off at least 1 %
-          of the node's rows, with the median (``facets_median``), an interval of probability 0.9
-          (``facets_low``, ``facets_high``), and the prior mean (``prior_mean``); without a
-          posterior the same as ``facets_point``;
-        - ``box_mean``: the posterior mean of the number of all facets in the box of the node's
-          rows. Runs of earlier versions lack it: their ``facets`` are counted in the box.
-          ``attrs["counted"]`` of the table says which are counted;
-        - ``unsure``: share of the rows reaching the node for which the posterior probability of
-          the side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of
-          these probabilities; ``sd``, the mean standard deviation of P(right); missing if no row
-          reaches the node;
-        - ``features``: list of the names that account for 90 % of the importance at the node, the
-          most important first. A feature's importance is the share of the rows that change
-          sides when it is shuffled among them (``permutation_importance`` of
-          ``bayestree.report.rows``);
-        - ``split``: the split of the point estimate as a condition that holds on the left side; of
-          several facets the one nearest to the mean of the data, which is necessary for the left
-          side, but not sufficient.
-
-        The columns of the posterior are absent without a posterior, and the columns of features and
-        uncertainty with ``rows=False``.
+    Importance and uncertainty are measured on at most 2,000 evenly spaced held-out rows or, if
+    there are none, training rows, which ``attrs["asked"]`` describes. With ``rows=False`` the rows
+    are not read again, and these columns are absent.
     """
     estimator = run.estimator
     evaluated = _evaluation_rows(run) if rows else None
     members = getattr(estimator, "estimators_", None)
     if members is not None:
         each = {
-            number: _point_estimate(one.tree_, run.encoding, evaluated)
+            number: _point_estimate(one.tree_, run.columns.encoding, evaluated)
             for number, one in enumerate(members, start=1)
         }
         table = pd.concat(each, names=["tree"])
@@ -141,7 +121,7 @@ def _evaluation_rows(run: Run) -> LabelledRows | None:
 def _with_posterior(run: Run, evaluated: LabelledRows | None) -> pd.DataFrame:
     """Return the nodes of one tree, with its posterior if it has one."""
     estimator = run.estimator
-    table = _point_estimate(estimator.tree_, run.encoding, evaluated)
+    table = _point_estimate(estimator.tree_, run.columns.encoding, evaluated)
     if not has_draws(estimator) or (sizes := _sizes(run)) is None:
         return table
     table["facets"] = sizes["facets"].astype(np.int64)
@@ -173,8 +153,8 @@ def _point_estimate(
 
 
 def _sizes(run: Run) -> pd.DataFrame | None:
-    """Facets of each node, from the run's table if it has one."""
-    path, labels = run.folder / FACETS, list(run.estimator.tree_.topology.node_labels)
+    """Return the facets of each node, from the run's table if it has one."""
+    path, labels = run.folder / store.FACETS, list(run.estimator.tree_.topology.node_labels)
     if path.is_file():
         found = pd.read_csv(path, index_col="node")
         if list(found.index) == labels and {"facets", "facets_median"} <= set(found):
@@ -228,8 +208,8 @@ def diagnose(run: Run) -> Diagnosis:
 
 def _held_out(run: Run) -> HeldOut | None:
     """Return the calibration of the predictions of held-out rows; None if there are none."""
-    path = run.folder / PREDICTIONS
-    if not path.is_file() or not (run.folder / METRICS).is_file():
+    path = run.folder / store.PREDICTIONS
+    if not path.is_file() or not (run.folder / store.METRICS).is_file():
         return None
     if run.metrics.get("scored_on") != "held-out rows":
         return None
@@ -240,9 +220,9 @@ def _held_out(run: Run) -> HeldOut | None:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
     kept = spread(len(y), MAX_ROWS)
-    if run.task == "survival" or (run.task == "regression" and not others):
+    if run.columns.task == "survival" or (run.columns.task == "regression" and not others):
         return None  # times may be censored; or the tree has no model of y
-    if run.task == "regression":
+    if run.columns.task == "regression":
         low, high, *exposure = (column[kept] for column in others)
         inside = (y[kept] >= low) & (y[kept] <= high)
         posterior = getattr(run.estimator, "posterior_", None)  # a forest has none
@@ -308,7 +288,7 @@ def format_of(name: str | None, out: Path | None) -> str:
 
 
 def exported(estimator: Any, kind: str, **limits: Any) -> str | bytes:
-    """Export a fitted tree in one of the formats.
+    """Export a fitted tree in a format.
 
     ``limits`` are ``max_features``, ``max_facets`` and ``decimals``, and ``inputs`` of ONNX; None
     for the defaults of the format. An InputError reports that the format cannot represent this
@@ -331,8 +311,6 @@ def checked(content: bytes, folder: Path, estimator: Any, *, columns: bool = Fal
 
     If the rows are unavailable, or the model does not belong to a run, rows with a similar
     location and scale are simulated, but not for a model of ``columns``: an InputError says so.
-    Raises an ImportError if ``onnxruntime`` is not installed, and an OnnxMismatchError if the two
-    differ.
     """
     X, source = (
         _table_rows(folder, estimator.encoding_) if columns else _encoded_rows(folder, estimator)
@@ -342,16 +320,16 @@ def checked(content: bytes, folder: Path, estimator: Any, *, columns: bool = Fal
 
 def _table_rows(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
     """Return the first rows of the table of a run."""
-    if not (folder / MANIFEST).is_file():
+    if not (folder / store.MANIFEST).is_file():
         raise InputError("the model does not belong to a run, whose rows are needed.")
     path = open_run(folder).file.data.path
     with located(path):
-        frame = next(open_table(path, encoding.text, codes=lambda _: encoding.codes).chunks())
+        frame = next(encoding.chunks(path))
     return frame[[*encoding.names]].head(COMPARED), "rows of the table"
 
 
 def _encoded_rows(folder: Path, estimator: Any) -> tuple[pd.DataFrame, str]:
-    if (folder / MANIFEST).is_file():
+    if (folder / store.MANIFEST).is_file():
         try:
             rows = open_run(folder).rows()
         except (InputError, OSError):
@@ -370,10 +348,11 @@ Scores = dict[str, float]
 class Predicted(NamedTuple):
     """Result of predicting a table.
 
-    ``remarks`` warn about categories that do not occur in the training rows. ``scores`` are those
-    of :func:`bayestree.runs.outputs.scored`, the reason if the target cannot be scored, or None if
-    the table does not contain the target. ``n_seen`` is the number of scored rows that the model
-    was fitted to; None if nothing is scored, or the file is not the one that the run was fitted to.
+    ``remarks`` warn about categories that do not occur in the training rows. ``scores`` are
+    computed as in :func:`bayestree.runs.outputs.scored`, or state the reason if the target cannot
+    be scored, or None if the table does not contain the target. ``n_seen`` is the number of scored
+    rows that the model was fitted to; None if nothing is scored, or the file is not the one that
+    the run was fitted to.
     """
 
     n_rows: int
@@ -391,11 +370,11 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     estimator, columns = read_model(folder)
     encoding = columns.encoding
     used = encoding.among(estimator._used)
-    text = [*encoding.text, *(columns.targets if columns.is_text else [])]
+    text = columns.targets if columns.is_text else ()
     scorer = _Scorer(estimator, columns)
     n_rows, unknown = 0, dict[str, Counter[str]]()
     with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
-        for frame in tables.open_table(data, text, codes=lambda _: encoding.codes).chunks():
+        for frame in encoding.chunks(data, text):
             X = encoding.features(frame)
             used.count_unknown(frame, unknown)
             n_rows += len(frame)
@@ -481,8 +460,7 @@ def explain_row(
 def _row(path: Path, columns: Columns, number: int | None) -> pd.DataFrame:
     """Return the row of a table with a number, or its only row."""
     n_rows, found = 0, None
-    known = columns.encoding
-    for frame in tables.open_table(path, known.text, codes=lambda _: known.codes).chunks():
+    for frame in columns.encoding.chunks(path):
         n_rows += len(frame)
         if found is None and (number or 0) < n_rows:
             found = frame.loc[[number or 0]]

@@ -16,31 +16,14 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
+from bayestree import tables
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import nearest_match
 from bayestree.fitted.rows import PARTS, large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile
-from bayestree.tables import (
-    Categories,
-    Encoding,
-    Features,
-    InputError,
-    Kind,
-    Learned,
-    Learner,
-    Numbers,
-    Survey,
-    Table,
-    located,
-    numbers,
-    open_table,
-    read_matching_target,
-    read_target,
-    read_weights,
-    target_columns,
-)
+from bayestree.tables import Encoding, Features, InputError, Kind, Learned, Learner, Table, located
 from bayestree.tables.columns import Codes, codes_by_column
 
 
@@ -102,7 +85,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> RunRows:
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = _split_rows(y, scan.weights, task, fraction, file.seed)
     columns = zip(data.targets, y.T if y.ndim == 2 else [y], strict=True)
-    described = [target_columns(column[kept], name) for name, column in columns]
+    described = [tables.target_columns(column[kept], name) for name, column in columns]
     learned = scan.learned(kept, {name: m for one in described for name, m in one.items()})
     encoding = learned.encoding
     fingerprints = {"data": scan.fingerprint()}
@@ -114,7 +97,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> RunRows:
         text = [*encoding.text, *(data.targets if y.dtype.kind == "U" else [])]
         other = _Scan.of(data.test, data, text=text)
         with located(data.test):
-            each = (read_matching_target(one, y, task) for _, one in other.target.items())
+            each = (tables.read_matching_target(one, y, task) for _, one in other.target.items())
             y_other = _joined(list(each))
         held = np.arange(len(y_other))
         features = [*scan.features(learned, kept), *other.features(learned, None, held)]
@@ -171,11 +154,11 @@ class _Scan:
         def codes(names: Sequence[str]) -> dict[str, Codes]:
             return codes_by_column(data.missing_values, [n for n in names if n not in excluded])
 
-        table = open_table(path, text, levels=levels, codes=codes, whole=in_memory)
+        table = tables.open_table(path, text, levels=levels, codes=codes, whole=in_memory)
         _check_columns(table, data)
         features = [name for name in table.columns if name not in excluded]
         known = {} if keep is None else codes(features)
-        survey = Survey(() if keep is None else features, keep or (), known)
+        survey = tables.Survey(() if keep is None else features, keep or (), known)
         single = dict.fromkeys(features, True)
         targets, weights, extras = [], [], []
         with located(path):
@@ -190,8 +173,8 @@ class _Scan:
                     single[name] &= _is_single(frame[name].dtype)
             remarks = survey.check()
             target = pd.concat(targets)
-            counts = read_weights(pd.concat(weights)) if weights else np.ones(len(target))
-            extra = numbers(pd.concat(extras)).to_numpy() if extras else None
+            counts = tables.read_weights(pd.concat(weights)) if weights else np.ones(len(target))
+            extra = tables.numbers(pd.concat(extras)).to_numpy() if extras else None
         used = {name for name in features if name not in survey.ignored}
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(
@@ -224,7 +207,7 @@ class _Scan:
     def features(
         self, learned: Learned, training: IntArray | None, held: IntArray | None = None
     ) -> list[tuple[Features, dict[str, Counter[str]]]]:
-        """Features and counts of unknown categories of the training and the held-out rows."""
+        """Return features and unknown categories of the training and the held-out rows."""
         encoding = learned.encoding
         names = encoding.feature_names
         selections = [rows for rows in (training, held) if rows is not None]
@@ -250,7 +233,7 @@ class _Scan:
         if self.dtype is None:
             return np.empty(shape, order="F")  # as pandas lays out a frame
         exact = all(
-            (isinstance(one, Numbers) and not one.gaps) or type(one) is Categories
+            (isinstance(one, tables.Numbers) and not one.gaps) or type(one) is tables.Categories
             for one in encoding.columns
         )
         try:
@@ -262,10 +245,12 @@ class _Scan:
 def _read_targets(targets: pd.DataFrame, task: str) -> tuple[Any, AnyArray]:
     """Return the task, and the target (n,), or several (n, q), which are numbers."""
     if targets.shape[1] == 1:
-        return read_target(targets.iloc[:, 0], task)
+        return tables.read_target(targets.iloc[:, 0], task)
     if task not in ("auto", "regression"):
         raise InputError(f"several targets need the task 'regression', got {task!r}: list one.")
-    return "regression", _joined([read_target(one, "regression")[1] for _, one in targets.items()])
+    return "regression", _joined(
+        [tables.read_target(one, "regression")[1] for _, one in targets.items()]
+    )
 
 
 def _joined(columns: list[AnyArray]) -> AnyArray:
@@ -273,7 +258,7 @@ def _joined(columns: list[AnyArray]) -> AnyArray:
 
 
 def _response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
-    """y, with the exposure or event of each row as a second column."""
+    """Return y, with the exposure or event of each row as a second column."""
     return y if extra is None else np.column_stack((y, extra))
 
 
@@ -353,7 +338,7 @@ def _check_columns(table: Table, data: DataTable) -> None:
 def _split_rows(
     y: AnyArray, weights: FloatArray, task: str, fraction: float, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Numbers of the training and the held-out rows; all rows twice if the fraction is 0.
+    """Return numbers of the training and the held-out rows; all rows twice if the fraction is 0.
 
     Classes are held out in proportion if they have enough rows.
     """

@@ -27,26 +27,14 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
-from bayestree.runs import outputs
+from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.display import Display, Displays, Log, LogFile
 from bayestree.runs.rows import RunRows, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import tree_parameters
-from bayestree.runs.store import (
-    CHECKPOINTS,
-    LOG,
-    MANIFEST,
-    RUN,
-    Run,
-    RunFolder,
-    new_manifest,
-    now,
-    open_run,
-    read_model,
-    version_changes,
-)
+from bayestree.runs.store import Run, RunFolder, open_run, read_model
 
 
 def run(
@@ -57,31 +45,15 @@ def run(
     display: Display | None = None,
     command: str | None = None,
 ) -> Run:
-    """Run a run file: read, fit, and write its folder.
+    """Run a run file: read, fit, and write its folder; progress is shown by ``display``.
 
-    Parameters
-    ----------
-    file : RunFile
-    resume : bool
-        Resume an interrupted run in the folder from its last checkpoint; the numbers are the same
-        as without the interruption. A finished run gets its missing outputs, and an empty folder a
-        new run.
-    force : bool
-        Replace another run in the folder; files that do not belong to a run stay. A fitted run is
-        replaced once the new one is done, and stays if that fails; until then the new one is in the
-        subfolder ``.next``, where ``resume`` continues it.
-    display : Display, optional
-        Shows progress; by default it is only written to the folder's log.
-    command : str, optional
-        Command line, for the manifest.
+    ``resume`` continues an interrupted run from its last checkpoint, with the numbers of an
+    uninterrupted one; a finished run gets its missing outputs, and an empty folder a new run.
+    ``force`` replaces another run in the folder once the new one is done; until then this is in the
+    subfolder ``.next``, where ``resume`` continues it. The ``command`` is for the manifest.
 
-    Raises
-    ------
-    InputError
-        If the data or the folder cannot be used, settings contradict each other, or another
-        process is writing to the folder. A newly created folder is removed then.
-    KeyboardInterrupt
-        On Ctrl-C or SIGTERM, after the current step of the fit. The run can be resumed.
+    An InputError reports data, a folder or settings that cannot be used; a new folder is removed
+    then. After Ctrl-C or SIGTERM, and the current step, a KeyboardInterrupt is raised.
     """
     if resume and force:
         raise InputError("--resume continues a run and --force replaces it; specify only one.")
@@ -92,7 +64,7 @@ def run(
         with nullcontext() if folder is target else folder.locked():
             explicit = _run_in(folder, file, resume, force, display or Display(), command)
         if folder is not target:
-            explicit.write_toml(target / RUN)
+            explicit.write_toml(target / store.RUN)
             target.replace_by(folder)
     return open_run(target.path)
 
@@ -105,7 +77,7 @@ def _run_in(
     display: Display,
     command: str | None,
 ) -> RunFile:
-    """Run in a folder, whatever the run file says; the run file with explicit values."""
+    """Run in a folder, whatever the run file says, and return the run file with explicit values."""
     new = folder.is_new()
     resume = _check_folder(folder, resume=resume, force=force)
     rows = read_rows(file)
@@ -123,8 +95,8 @@ def _run_in(
         manifest = _resumed_manifest(folder, explicit)
     else:
         folder.clear()
-        manifest = new_manifest(explicit, rows, command)
-    log = Log(LogFile(folder / LOG), propagate=True)
+        manifest = store.new_manifest(explicit, rows, command)
+    log = Log(LogFile(folder / store.LOG), propagate=True)
     with closing(Displays(display, log)) as displays:
         job = _RunInProgress(folder, explicit, rows, manifest, displays)
         with _recording_end(job, new=new), _warnings_to(job):
@@ -143,13 +115,13 @@ class _RunInProgress:
     display: Display
 
     def __post_init__(self) -> None:
-        self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, display=self.display)
+        self.checkpoints = Checkpoints(self.folder / store.CHECKPOINTS, display=self.display)
 
     def go(self, estimator: Any, *, resumed: bool) -> None:
         """Run all stages that are not done yet."""
         self.manifest.pop("error", None)
         self.update(status="running", resumed=self.manifest["resumed"] + resumed)
-        self.file.write_toml(self.folder / RUN)
+        self.file.write_toml(self.folder / store.RUN)
         self._describe()
         with stopped_by_signals(self.checkpoints):
             self._stage("fit", lambda: self._fit(estimator))
@@ -162,7 +134,7 @@ class _RunInProgress:
                     self.display.say(f"no {name}: the run has several targets")
                     continue
                 self._stage(name, partial(self._write, write))
-        self.update(status="done", ended=now())
+        self.update(status="done", ended=store.now())
 
     @cached_property
     def _fitted(self) -> Any:
@@ -217,7 +189,7 @@ class _RunInProgress:
             done = ", ".join(self.manifest["stages"])
             state = f"finished stages: {done}" if done else "its fit is not finished"
             self.display.say(f"resuming the run started {self.manifest['started']}: {state}")
-            if changes := version_changes(self.manifest["versions"]):
+            if changes := store.version_changes(self.manifest["versions"]):
                 self.display.warn(f"the last digits of the numbers may change: {changes}")
         rows, data = self.rows, self.file.data
         n_classes = len(np.unique(rows.y))
@@ -237,11 +209,11 @@ class _RunInProgress:
 
     def update(self, **changes: Any) -> None:
         self.manifest |= changes
-        self.folder.write_json(MANIFEST, self.manifest)
+        self.folder.write_json(store.MANIFEST, self.manifest)
 
     def log_traceback(self) -> None:
         # If the disk is too full for the log as well, the error itself is more important.
-        with suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
+        with suppress(OSError), (self.folder / store.LOG).open("a", encoding="utf-8") as log:
             log.write(traceback.format_exc())
 
 
@@ -253,7 +225,7 @@ def _recording_end(job: _RunInProgress, *, new: bool) -> Iterator[None]:
     except InputError as error:
         if new and not job.manifest["stages"]:
             job.folder.clear()
-            (job.folder / RUN).unlink()
+            (job.folder / store.RUN).unlink()
         else:
             job.update(status="failed", error=str(error))
         raise
@@ -277,7 +249,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
         )
     if resume:
         # A run that was killed at its start has nothing to resume.
-        return bool(folder.read_manifest()["stages"]) or (folder / RUN).is_file()
+        return bool(folder.read_manifest()["stages"]) or (folder / store.RUN).is_file()
     if folder.read_manifest()["status"] != "done":
         raise InputError(
             f"the folder {folder} contains an unfinished run; add --resume to continue it, or "
@@ -291,7 +263,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
 
 def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
     """Refuse to resume a run with other values or other data."""
-    there = read_toml(folder / RUN, "run file")
+    there = read_toml(folder / store.RUN, "run file")
     here = tomllib.loads(file.to_toml(folder.path))
     # What the folder lacks are parameters that its version did not have.
     parameters = tree_parameters(file.tree, str(file.task()))
@@ -325,7 +297,7 @@ def _resumed_manifest(folder: RunFolder, file: RunFile) -> dict[str, Any]:
     """Return the manifest of a resumed run; a report with another title or question is repeated."""
     folder.remove_drafts()
     manifest = folder.read_manifest()
-    if (folder / RUN).read_text(encoding="utf-8") != file.to_toml(folder.path):
+    if (folder / store.RUN).read_text(encoding="utf-8") != file.to_toml(folder.path):
         manifest["stages"] = [name for name in manifest["stages"] if name != "report"]
     return manifest
 
@@ -362,17 +334,12 @@ TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
 
 @contextmanager
 def spread(scheduler: str | None) -> Iterator[None]:
-    """Send the joblib tasks of the block to a cluster.
+    """Send the joblib tasks of the block to the cluster of a Dask scheduler, if one is given.
 
     These are the trees of a forest, the modes of a mixture, the chains of NUTS and the runs of
-    SMC, and the points and folds of a sweep. The numbers are the same as on one machine.
-
-    Parameters
-    ----------
-    scheduler : str, optional
-        Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``; None for this machine.
-        A scheduler can run arbitrary code on its workers and on this machine: use only trusted
-        ones.
+    SMC, and the points and folds of a sweep. The numbers are the same as on one machine. A
+    scheduler, such as ``"tcp://10.0.0.1:8786"``, can run arbitrary code on its workers and on this
+    machine: use only trusted ones.
     """
     if scheduler is None:
         yield

@@ -61,18 +61,9 @@ class RunFile(Head):
     ) -> Self:
         """Create a run from the content of a run file, or raise an InputError with the remedy.
 
-        Parameters
-        ----------
-        parts : mapping
-            Keys and tables, as in TOML.
-        where : path
-            Path of the file, which need not exist. Messages name it, and paths are relative to it.
-        sets : iterable of (str, value)
-            Values that replace values of the file, by ``"table.key"`` or ``"key"``.
-        source : str
-            Origin of ``sets``, for messages.
-        root : path, optional
-            Folder that no path may leave.
+        Messages name the file ``where``, which need not exist, and paths are relative to it.
+        ``sets`` are values by ``"table.key"`` or ``"key"`` that replace values of the file;
+        ``source`` is their origin, for messages. No path may leave the folder ``root``.
         """
         settings = [
             *file_settings(parts, Path(where).name),
@@ -89,11 +80,7 @@ class RunFile(Head):
         cards: Sequence[Card] = (),
         root: str | Path | None = None,
     ) -> Self:
-        """Create a run from single settings; later ones win.
-
-        The cards of the settings, and other ``cards``, come before all settings; ``where`` and
-        ``root`` are arguments of :meth:`from_parts`.
-        """
+        """Create a run from settings, after their cards and the given ``cards``; later ones win."""
         last = {(one.table, one.key): one for one in settings}
         parameters = [one for card in cards for one in card_settings(card)]
         trees = [(f"card {card.name!r}", card.tree) for card in cards]
@@ -121,16 +108,15 @@ class RunFile(Head):
 
     def task(self) -> str | None:
         """Return the task of the file, or the only one of the tree; None if the data decide it."""
-        tasks = [task for task in tasks_of(self.tree) if task in GUESSED]
         if self.data.stated_task != "auto":
             return self.data.stated_task
+        tasks = [task for task in tasks_of(self.tree) if task in GUESSED]
         return tasks[0] if len(tasks) == 1 else None
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
-        """Return the arguments of the estimator that a file can state, and ``random_state``.
+        """Return the arguments of the estimator; an InputError names a setting that it cannot take.
 
-        The task is needed if the file leaves it to the data. An InputError names a setting that the
-        tree cannot take.
+        The task is needed if the file leaves it to the data.
         """
         task = task or self._known_task()
         check_task(self.tree, task)
@@ -141,9 +127,8 @@ class RunFile(Head):
     def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Any:
         """Return the estimator of the run, not fitted.
 
-        The task is needed if the file leaves it to the data. ``class_weight`` in a file names
-        classes by text; with ``labels``, the targets of the rows, these names are replaced by the
-        classes.
+        ``class_weight`` in a file names classes by text, which ``labels``, the targets of the rows,
+        replace by the classes.
         """
         found = self.parameters(task)
         weights = found.get("class_weight")
@@ -174,8 +159,7 @@ class RunFile(Head):
     def to_toml(self, folder: str | Path) -> str:
         """Return the text of a run file in ``folder``, with paths relative to it.
 
-        A ValueError is raised if the task depends on the data, as cards can have other values for
-        each task.
+        The data must not decide the task, as cards can have other values for each.
         """
         home, task = Path(folder).resolve(), self._known_task()
         data = self.data.model_dump(exclude_none=True, exclude={"path"})
@@ -218,20 +202,10 @@ class RunFile(Head):
 def read_run(
     path: str | Path, sets: Iterable[str] = (), *, root: str | Path | None = None
 ) -> RunFile:
-    """Read a run file.
+    """Read a run file; an InputError names what is unknown or invalid.
 
-    Parameters
-    ----------
-    path : path of a TOML file
-    sets : iterable of str
-        ``"table.key=value"`` or ``"key=value"``, values that replace values of the file.
-    root : path, optional
-        Folder that no path of the run may leave, including the path of the file.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or has an unknown key or an invalid value.
+    ``sets`` such as ``"table.key=value"`` or ``"key=value"`` replace values of the file. No path,
+    the file's included, may leave the folder ``root``.
     """
     where = resolve_path(path, Path.cwd(), root=root, what="run file")
     parts = read_toml(where, "run file")
@@ -244,11 +218,10 @@ def run_from_options(
     cards: Iterable[str | Path] = (),
     pairs: Iterable[str] = (),
 ) -> RunFile:
-    """Create a run from cards, then the options of a command, then single settings; later ones win.
+    """Create a run from cards, then the options of a command, then ``NAME=VALUE`` pairs.
 
     ``options`` maps each option to the ``"table.key"`` that it sets and its value, None if it is
-    not given. ``pairs`` have the form ``NAME=VALUE``. A card, given by name or path, may contain
-    parameters of the model, of the inference, or of both.
+    not given. A card, given by name or path, may contain parameters of all tables.
     """
     given = [(option, *pair) for option, pair in options.items() if pair[1] is not None]
     given += [("--set", *pair) for pair in map(read_pair, pairs)]

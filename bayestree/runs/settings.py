@@ -114,7 +114,7 @@ def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
 
 
 def _table_for(key: str, parameters: Iterable[Parameter]) -> str:
-    """How to write a setting that only tables of a parameter hold; empty if there is none."""
+    """Show how to write a setting that only tables of a parameter hold; empty if there is none."""
     for one in parameters:
         for name, kind in one.named.items():
             if key in parameters_of(kind):

@@ -170,7 +170,7 @@ class RunFolder:
         return path.name in (LOCK, LOG) or self._is_draft(path)
 
     def _is_draft(self, path: Path) -> bool:
-        """Return whether a file is the unfinished draft of one of the folder's files."""
+        """Return whether a file is the unfinished draft of a file of the folder."""
         return any(path.name.startswith(f".{name}.") for name in self.file_names)
 
 
@@ -241,7 +241,7 @@ def versions() -> dict[str, str]:
 
 
 def version_changes(before: Mapping[str, str]) -> str:
-    """Packages whose versions have changed, in words; empty if there are none."""
+    """Return the packages whose versions have changed, in words; empty if there are none."""
     return ", ".join(
         f"{name} {version} was {before[name]}"
         for name, version in versions().items()
@@ -314,18 +314,6 @@ class Run:
     def columns(self) -> Columns:
         return _read_columns(self.folder)
 
-    @property
-    def encoding(self) -> Encoding:
-        return self.columns.encoding
-
-    @property
-    def target(self) -> str | tuple[str, ...]:
-        return self.columns.target
-
-    @property
-    def task(self) -> str:
-        return self.columns.task
-
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Content of ``metrics.json``; an InputError if the run was interrupted before."""
@@ -335,7 +323,7 @@ class Run:
         """Read the rows of the run again; an InputError if they have changed since the run."""
         # Runs of earlier versions may have a row index among their features.
         fitted = (self.folder / COLUMNS).is_file()
-        used = [one.name for one in self.encoding.columns if not isinstance(one, Ignored)]
+        used = [one.name for one in self.columns.encoding.columns if not isinstance(one, Ignored)]
         keep = used if fitted else []
         try:
             rows = read_rows(self.file, keep)

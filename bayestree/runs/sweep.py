@@ -44,7 +44,7 @@ class PointOutcome:
 
     For a forest, ``leaves`` counts the leaves of all trees, and ``depth`` is the greatest.
     ``seconds`` is the time of the fit, ``warnings`` are distinct, ``error`` is the reason of a
-    failure in one line, and ``worker`` names the host and process that fitted the point.
+    failure in one line; ``worker`` names the host and process that fitted the point.
     """
 
     status: Literal["done", "failed"]
@@ -140,7 +140,7 @@ def points_of(sweep: SweepFile, rows: Mapping[int, RunRows]) -> list[SweepPoint]
 
 
 def folds_of(rows: RunRows, n_folds: int, seed: int) -> list[Fold]:
-    """Training and scored rows of each fold, stratified if all classes have enough rows."""
+    """Return training and scored rows of each fold, stratified if all classes have enough rows."""
     if len(rows.X) < n_folds:
         raise InputError(f"[sweep] folds = {n_folds}, but there are {len(rows.X)} training rows.")
     labels = rows.y if rows.task == "classification" else None
@@ -185,7 +185,7 @@ class SweepFolder(RunFolder):
             draft.unlink()  # left behind by a killed process
 
     def outcomes(self, points: Iterable[SweepPoint]) -> dict[str, PointOutcome]:
-        """Outcomes of finished points, by key; invalid files are ignored."""
+        """Return the outcomes of finished points, by key; invalid files are ignored."""
         found = {}
         for point in points:
             try:
@@ -268,7 +268,7 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
 
 
 def _same_type(values: Sequence[Any]) -> list[Any]:
-    """Values as they are if they have one type, as Parquet requires; otherwise as text."""
+    """Return the values if they have one type, as Parquet requires; otherwise as text."""
     for kinds in ((bool,), (int,), (int, float), (str,)):
         if all(type(value) in kinds for value in values):
             return list(values)
@@ -309,26 +309,8 @@ def sweep(
     that affects its numbers: a sweep that was interrupted or extended keeps its finished points.
     Failed points are retried.
 
-    Parameters
-    ----------
-    file : SweepFile
-    n_jobs : int, optional
-        Number of points to fit in parallel on this machine; overrides the file.
-    scheduler : str, optional
-        Address of a Dask scheduler to send the points to; overrides the file.
-    force : bool
-        Write into a folder that holds something other than a sweep.
-    display : Display, optional
-        Shows progress.
-    command : str, optional
-        Command line, for ``sweep.json``.
-
-    Raises
-    ------
-    InputError
-        If data, folder or scheduler cannot be used, or no rows are left to score.
-    KeyboardInterrupt
-        On Ctrl-C; finished points are kept.
+    ``n_jobs`` and ``scheduler`` override the file. ``force`` writes into a folder that holds
+    something other than a sweep. The ``command`` is for ``sweep.json``.
     """
     folder = SweepFolder(file.sweep.folder)
     folder.check()

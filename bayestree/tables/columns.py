@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree._utils.wording import CellError, InputError, nearest_match
+from bayestree._utils.wording import CellError, InputError, nearest_match, refuse_cells
 from bayestree.tables.dates import FEW, MANY, DateTexts
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
@@ -172,7 +172,7 @@ class Texts:
         self.first_other: tuple[int, str] | None = None  # first row that is not a number
 
     def add(self, column: pd.Series) -> None:
-        """Examine a chunk, whose index holds row numbers."""
+        """Read a chunk, whose index holds row numbers."""
         labels = column.dropna().astype(str)
         counts = labels.value_counts(sort=False)
         is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
@@ -206,7 +206,7 @@ class Texts:
             )
 
     def are_dates(self, *, typed: bool) -> bool:
-        """Whether these are dates, and too many to be categories; see :meth:`DateTexts.check`."""
+        """Return whether these are dates, and too many for categories (:meth:`DateTexts.check`)."""
         return len(self.kinds) > FEW and self.dates.check(typed=typed)
 
     @property
@@ -233,7 +233,7 @@ class Texts:
         )
 
     def warnings(self, *, typed: bool) -> list[str]:
-        """Warnings about numbers that are treated as categories, ``typed`` if X holds text."""
+        """Return warnings about numbers treated as categories, ``typed`` if X holds text."""
         marked = self._are_marked
         if not self.are_numbers or self.are_codes:
             return []
@@ -277,15 +277,12 @@ def numbers(column: pd.Series) -> pd.Series:
     """
     found = read_numbers(column)
     odd = (found.isna() & column.notna()).to_numpy()
-    if odd.any():
-        row, value = column.index[odd][0], str(column[odd].iloc[0])
-        raise CellError(
-            f"column {column.name!r} should hold numbers, but",
-            int(row),
-            f" holds {value!r}; {PLAIN if MARKED.fullmatch(value) else 'correct it'}, or drop the "
-            "row.",
-            column=str(column.name),
-        )
+    refuse_cells(
+        column,
+        odd,
+        "numbers",
+        lambda value: f"{PLAIN if MARKED.fullmatch(value) else 'correct it'}, or drop the row",
+    )
     return found
 
 

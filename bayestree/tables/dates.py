@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.wording import CellError, InputError
+from bayestree._utils.wording import CellError, InputError, refuse_cells
 
 UNIT: Final = "datetime64[us]"  # for the years 1 to 9999, which nanoseconds cannot count
 FEW = 20  # this many different dates or numbers may still be categories
@@ -52,7 +52,7 @@ class Clocks(NamedTuple):
     """Times (n,) as clocks show them, and by how much these are ahead of UTC.
 
     Times are NaT where they are missing or cannot be read, and ``ahead`` is NaT where the clock is
-    not known. ``zone`` is the one of all clocks, or empty.
+    not known. ``zone`` is common to all clocks, or empty.
     """
 
     local: pd.Series
@@ -92,7 +92,7 @@ class Clocks(NamedTuple):
         )
 
     def in_zone(self, zone: str) -> pd.Series:
-        """The times on clocks in ``zone``, or where this or the clock is not known, as shown."""
+        """Return times on clocks in ``zone``, or where this or the clock is not known, as shown."""
         if not zone or self.ahead.isna().all():
             return self.local
         there = (self.local - self.ahead).dt.tz_localize("UTC").dt.tz_convert(zone)
@@ -114,7 +114,7 @@ def _without_zone(value: Any) -> Any:
 
 
 def _ahead(zone: str | None) -> timedelta | None:
-    """How far the clocks of a zone such as ``+01:00`` are ahead; None for names like ``CET``."""
+    """Return how far clocks of a zone such as ``+01:00`` are ahead; None for names like ``CET``."""
     if zone in ("Z", "UTC", "GMT"):
         return timedelta(0)
     found = re.fullmatch(r"(?:UTC|GMT)?([+-])(\d\d):?(\d\d)?", zone or "")
@@ -211,7 +211,7 @@ class DateTexts:
         self.first_other: tuple[int, str] | None = None
 
     def add(self, labels: pd.Series, counts: pd.Series) -> None:
-        """Examine texts, indexed by row; ``counts`` says how often each occurs."""
+        """Read texts, indexed by row; ``counts`` says how often each occurs."""
         self.n_rows += len(labels)
         texts = pd.Series(counts.index, dtype=object)
         if len(texts) > MANY and self._examine(texts[:MANY]).mean() < 0.5:
@@ -301,11 +301,5 @@ def read_times(column: pd.Series, text_format: str | None) -> Clocks:
     """Read dates of any type, and refuse all other values."""
     found = Clocks.of(column, text_format)
     odd = (found.local.isna() & column.notna()).to_numpy()
-    if odd.any():
-        raise CellError(
-            f"column {column.name!r} should hold dates, but",
-            int(column.index[odd][0]),
-            f" holds {str(column[odd].iloc[0])!r}; {REMEDY}, or drop the row.",
-            column=str(column.name),
-        )
+    refuse_cells(column, odd, "dates", f"{REMEDY}, or drop the row")
     return found

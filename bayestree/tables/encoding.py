@@ -1,9 +1,10 @@
 """The encoding of the columns of a table as features."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import InputError, nearest_match, warn
 from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
-from bayestree.tables.files import as_pandas
+from bayestree.tables.files import as_pandas, open_table
 from bayestree.tables.kinds import (
     KINDS,
     Categories,
@@ -100,7 +101,7 @@ class Encoding:
         return Encoding(tuple(column for column, own in pairs if features[own].any()))
 
     def part(self, key: str | int) -> tuple[Column, IntArray]:
-        """A column, a part of a date such as ``"day (month)"``, or a step, with its features."""
+        """Return a column, a part of a date like ``"day (month)"``, or a step, and its features."""
         for column, own in zip(self.columns, self.places, strict=True):
             if (
                 isinstance(column, Dates | Ordered)
@@ -114,11 +115,11 @@ class Encoding:
         return self.columns[number], self.places[number]
 
     def by_column(self, values: FloatArray) -> FloatArray:
-        """Sums over the features of each column, (..., c), of values (..., d)."""
+        """Sum over the features of each column, (..., c), of values (..., d)."""
         return np.stack([values[..., own].sum(axis=-1) for own in self.places], axis=-1)
 
     def portable(self, X: Any) -> dict[str, AnyArray]:
-        """The columns as an ONNX model takes them: numbers, days since 1970, or text; (n,) each.
+        """Return the columns (n,) as an ONNX model takes them: numbers, days since 1970, or text.
 
         Missing numbers and dates are NaN, and missing text is empty.
         """
@@ -151,6 +152,10 @@ class Encoding:
         """The codes for missing values of each column that has some."""
         return {column.name: column.codes for column in self.columns if column.codes}
 
+    def chunks(self, path: str | Path, text: Iterable[str] = ()) -> Iterator[pd.DataFrame]:
+        """Yield the chunks of a table, read as in the fit; columns in ``text`` are text too."""
+        return open_table(path, [*self.text, *text], codes=lambda _: self.codes).chunks()
+
     def encode(self, X: Any) -> pd.DataFrame:
         """Encode rows as floats, shape (n, features).
 
@@ -172,7 +177,7 @@ class Encoding:
         return Features.of(np.hstack(parts), self)
 
     def named(self, X: Any) -> pd.DataFrame:
-        """Rows as a table, numbered from 0, with the names of the columns if they have none."""
+        """Return a table, numbered from 0, with the names of the columns if they have none."""
         X = as_pandas(X)
         if isinstance(X, pd.DataFrame):
             return X.reset_index(drop=True)
@@ -244,7 +249,7 @@ def _column(entry: dict[str, Any]) -> Column:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples; no value of a column is a table."""
+    """Return lists as tuples; no value of a column is a table."""
     if isinstance(value, dict):
         raise TypeError(f"unknown entry: {value}")
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

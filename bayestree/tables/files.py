@@ -82,7 +82,7 @@ def _sniff(source: Path) -> _Dialect:
 
 
 def _explain_failure(source: Path, error: str) -> str:
-    """The reason why a file cannot be read as a table, with the line if it can be identified.
+    """Explain why a file cannot be read as a table, with the line if it can be identified.
 
     ``error`` is the message of pandas, which is returned if there is no better explanation.
     """
@@ -154,7 +154,7 @@ REMEDIES = {
 
 
 def check_file(source: Path) -> tuple[str, ...]:
-    """The kind of table that the name of an existing file indicates: PARQUET, CSV or ARRAY."""
+    """Return the kind of table that the name of an existing file indicates."""
     if not source.is_file():
         fault = "is a folder" if source.is_dir() else "does not exist"
         raise InputError(f"{str(source)!r} {fault}; specify a CSV or Parquet file.")
@@ -263,13 +263,13 @@ UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # as pandas stores it
 
 
 def from_arrow(table: Any) -> pd.DataFrame:
-    """A table or batch of Arrow. An index with a name is a column, and one without is left out."""
+    """Convert a table or batch of Arrow; an index is a column if it has a name, else left out."""
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame.loc[:, [not UNNAMED_INDEX.fullmatch(str(name)) for name in frame]]
 
 
 def as_pandas(X: Any) -> Any:
-    """A table of another library, or with columns of Arrow or sparse ones, in pandas' own types.
+    """Convert a table of another library, or columns of Arrow or sparse ones, to pandas' own types.
 
     Anything else is returned as it is, single columns included.
     """
@@ -314,7 +314,7 @@ class Table(NamedTuple):
     levels: Mapping[str, Sequence[str]]
 
     def chunks(self) -> Frames:
-        """The rows in order, chunk by chunk; the index of each chunk holds its row numbers."""
+        """Yield the rows, chunk by chunk; the index of each chunk holds its row numbers."""
         n_rows = 0
         with reading(self.path):
             for frame in self.read():

@@ -1,8 +1,8 @@
 """Kinds of columns of a table, and how each becomes features.
 
-A missing value becomes the mean of its column and, if training rows have such values, 1 in a
-feature of its own, whose coefficient is what a missing value contributes to each expert: the
-missingness incorporated in attributes of Twala, Jones and Hand (2008), for splits that are linear.
+A missing value becomes the mean of its column. If training rows have such values, another feature
+is 1 there, whose coefficient is what a missing value contributes to each expert: the missingness
+incorporated in attributes of Twala, Jones and Hand (2008), for splits that are linear.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.wording import CellError
+from bayestree._utils.wording import refuse_cells
 from bayestree.tables.columns import (
     PLAIN,
     Codes,
@@ -56,7 +56,7 @@ class Column:
         return (self.name,)
 
     def raw(self, values: pd.Series) -> FloatArray:
-        """The features (n, k), except the feature of missing values; NaN for missing ones."""
+        """Return the features (n, k) except that of missing values, for which they are NaN."""
         return finite_numbers(values)
 
     @property
@@ -285,7 +285,7 @@ class Statistics(Categories):
 
 @dataclass(frozen=True)
 class Ignored(Categories):
-    """A column that the fit ignores, such as one of identifiers; only gaps are a feature."""
+    """A column that the fit ignores, such as identifiers; only gaps are a feature."""
 
     kind = "ignored"
 
@@ -300,7 +300,7 @@ KINDS: dict[str, type[Column]] = {
 
 
 def texts(values: pd.Series) -> pd.Series:
-    """Categories as text, and missing ones as they are; 2.0, a number in a float column, is 2."""
+    """Return categories as text, and missing ones as they are; 2.0 in a float column is 2."""
     return values.astype(object).map(text_of, na_action="ignore")
 
 
@@ -308,19 +308,14 @@ def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
     """Return the values as ordered categories; values that are not among the levels are refused."""
     labels = texts(values)
     odd = (labels.notna() & ~labels.isin(levels)).to_numpy()
-    if odd.any():
-        raise CellError(
-            f"column {values.name!r} should hold one of {abbreviate(map(repr, levels))}, but",
-            int(values.index[odd][0]),
-            f" holds {labels[odd].iloc[0]!r}; correct it, or add it to the levels.",
-            column=str(values.name),
-        )
+    among = f"one of {abbreviate(map(repr, levels))}"
+    refuse_cells(labels, odd, among, "correct it, or add it to the levels")
     found = pd.Categorical(labels, categories=[*levels], ordered=True)
     return pd.Series(found, index=values.index, name=values.name)
 
 
 def finite_numbers(values: pd.Series) -> FloatArray:
-    """A column of numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
+    """Return numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
     found = read_numbers(values)
     check_finite(found.to_frame())
     return found.to_numpy()[:, None]

@@ -64,7 +64,7 @@ class Learner:
         }
 
     def add(self, frame: pd.DataFrame, targets: FloatArray, weights: FloatArray) -> None:
-        """Learn from some rows, their targets (n, t) and weights (n,)."""
+        """Update by some rows, their targets (n, t) and weights (n,)."""
         folds = _folds(self.n_rows, len(frame))
         self.n_rows += len(frame)
         used = weights > 0
@@ -98,7 +98,7 @@ class Observed:
         self.whole &= (np.isnan(rows) | (rows == np.round(rows))).all(axis=0)
 
     def of(self, column: int) -> tuple[tuple[float, float] | None, bool]:
-        """``span`` and ``whole`` of a column of numbers."""
+        """Return ``span`` and ``whole`` of a column of numbers."""
         if self.low[column] > self.high[column]:
             return None, False
         return (float(self.low[column]), float(self.high[column])), bool(self.whole[column])
@@ -171,7 +171,7 @@ class _NumberPart:
 
 
 class _DatePart(_NumberPart):
-    """The means of the parts of dates, and which of them vary."""
+    """Means of the parts of dates, and which parts vary."""
 
     n_features = len(DATE_PARTS)
 

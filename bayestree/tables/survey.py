@@ -33,7 +33,7 @@ class _Distinct:
         self._parts: list[pd.Series] | None = []
 
     def add(self, column: pd.Series) -> None:
-        """Examine a chunk."""
+        """Read a chunk."""
         if self._parts is None:
             return
         present = column.dropna()
@@ -52,7 +52,7 @@ class _Distinct:
 
 
 def _count_rows(values: pd.Series) -> bool:
-    """Whether different whole numbers rise or fall from row to row, or leave out few numbers."""
+    """Return whether whole numbers rise or fall from row to row, or leave out few numbers."""
     found = values.to_numpy(dtype=float)
     if len(found) <= FEW:
         return False
@@ -83,7 +83,7 @@ class Sentinels:
         self._ends: Counter[float] = Counter()
 
     def add(self, values: FloatArray) -> None:
-        """Examine a chunk; NaN is missing."""
+        """Read a chunk; NaN is missing."""
         present = values[np.isfinite(values)]
         self.n_rows += len(values)
         self._ends.update(_ends(present))
@@ -99,7 +99,7 @@ class Sentinels:
         return [(value, self._ends[value]) for value in sorted(found)]
 
     def _codes(self, low: float, high: float) -> Iterator[float]:
-        """Usual codes farther from the other values than these are from each other."""
+        """Yield usual codes farther from the other values than these are from each other."""
         for value, count in self._ends.items():
             far = max(low - value, value - high) > high - low
             # Short ones may be values by chance, and a lone negative number among others not.
@@ -107,7 +107,7 @@ class Sentinels:
                 yield value
 
     def _others(self, plain: list[float]) -> Iterator[float]:
-        """Repeated values at either end that are much farther from the others."""
+        """Yield repeated values at either end that are much farther from the others."""
         for end, following, *_, last in (plain, plain[::-1]):
             far = abs(end - following) > FAR * abs(last - following)
             if far and 1 < self._ends[end] < MAX_SHARE * self.n_rows:
@@ -153,10 +153,10 @@ class DoubtfulColumnsWarning(UserWarning):
 class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
-    ``features`` are the columns to predict from; only their values may be missing, or be one of the
-    ``codes`` for missing values. Columns in ``keep`` are never ignored. ``kinds`` belong to the
-    features; ``formats``, of dates that are stated as text, ``ignored``, the messages about ignored
-    columns by name, and ``doubts``, the other warnings, are set by :meth:`check`.
+    ``features`` are the columns to predict from; only their values may be missing, or stated by
+    ``codes``. Columns in ``keep`` are never ignored. ``kinds`` belong to the features; ``formats``,
+    of dates that are stated as text, ``ignored``, the messages about ignored columns by name, and
+    ``doubts``, the other warnings, are set by :meth:`check`.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Survey:
         self._sentinels = {name: Sentinels() for name in features}
 
     def add(self, frame: pd.DataFrame) -> None:
-        """Examine a chunk, indexed by row number."""
+        """Read a chunk, indexed by row number."""
         own = {name: without_codes(frame[name], codes) for name, codes in self.codes.items()}
         frame = frame.assign(**own)
         self._invalid.add(frame)
@@ -230,7 +230,7 @@ class Survey:
         return [*self.ignored.values(), *self.doubts]
 
     def _identifiers(self) -> dict[str, str]:
-        """Why columns that tell rows apart are ignored; columns that may matter become doubts."""
+        """Explain why columns that tell rows apart are ignored; other ones become doubts."""
         reasons = {}
         for name, kind in self.kinds.items():
             values = self._distinct[name].all

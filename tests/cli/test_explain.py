@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayestree
@@ -63,3 +64,12 @@ def test_a_forest_has_no_single_path(table, place):
     words = ("--tree", "e2edf", "--depth", "1", "--epochs", "1", "--set", "report=false")
     done("fit", "data.csv", "--target", "kind", "--out", "trees", *words, "--set", "n_estimators=2")
     assert "of several trees" in refused("explain", "trees", "0")
+
+
+def test_times_are_text_in_json(table, place):
+    dates = pd.date_range("2024-01-31", periods=len(table), freq="D").strftime("%Y-%m-%d")
+    table.assign(when=dates).to_csv("data.csv", index=False)
+    done("fit", "data.csv", "--target", "kind", "--drop", "price", "--out", "tree", *QUICK)
+    found = json.loads(done("explain", "tree", "3", "--json").stdout)
+    values = {one["value"] for one in found["effects"] if one["feature"].startswith("when")}
+    assert values == {"2024-02-03 00:00:00"}

@@ -74,7 +74,7 @@ class TestBaseline:
         run = open_run(finished(kind))
         rows, found = run.rows(), run.metrics["baseline"]
         model = fit_baseline(
-            rows.X, rows.y, rows.weights, classifies=run.task == "classification"
+            rows.X, rows.y, rows.weights, classifies=run.columns.task == "classification"
         ).model
         assert found["model"] == f"{name} regression"
         assert found["training_rows"] == 64
