@@ -15,8 +15,7 @@ from bayestree._utils.parameters import check_parameters, declare, takes
 from bayestree._utils.wording import warn
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._estimator import REMEDY, Estimator, at_once
-from bayestree.estimators._leaf_families import CLASSES
-from bayestree.estimators._parameters import Classes
+from bayestree.estimators._parameters import CLASSES, Classes
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.scaling import drawn_in
 from bayestree.fitted.validation import check_labels, checked_weights

@@ -267,7 +267,7 @@ def _for_one_output(tree: Any, model: Any) -> str:
     return _other_tree(tree) or (f"inference={tree.inference!r}" if samples else "")
 
 
-NUMERIC: Rules = (
+OUTPUTS: Rules = (
     Rule(
         "several outputs",
         _for_one_output,

@@ -1,34 +1,99 @@
-"""Forests: trees that are fitted to the same rows and predict together."""
+"""Trees that are fitted to the same rows and kept together: modes, and forests."""
 
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parallel import threads_for
+from bayestree._utils.parallel import Call, in_order, threads_for
 from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of, takes
-from bayestree._utils.progress import fitting
+from bayestree._utils.progress import Track, Verbose, fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
+from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.estimators._estimator import Estimator
-from bayestree.estimators._members import fit_members, member_of
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor
 from bayestree.fitted import predictions
+from bayestree.fitted.checks import UnconvergedWarning
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, Posterior
-from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
+from bayestree.inference.single_leaf import SingleLeafWarning, warn_single_leaf, why_not_grown
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
+
+Member = TypeVar("Member", bound=BaseTree)
+SHARED = ("classes_", "n_features_in_", "feature_names_in_", "encoding_", "_scaling")
+
+
+def member_of(whole: Any, tree: Member) -> Member:
+    """A tree, not yet fitted, with the classes, features and units that ``whole`` has found."""
+    for name in SHARED:
+        if hasattr(whole, name):
+            setattr(tree, name, getattr(whole, name))
+    return tree
+
+
+def fit_members(
+    members: Sequence[Member],
+    rows: TrainingRows,
+    leaf: Leaf,
+    *,
+    label: str,
+    n_jobs: int | None,
+    verbose: Verbose,
+) -> list[FittedTree]:
+    """Fit each of the trees; an interrupted fit continues with the first that was not complete."""
+    calls: list[Call[FittedTree]] = [(_fitted, (tree, rows, leaf), {}) for tree in members]
+    grown = _Grown(members)
+
+    def remaining() -> Iterator[FittedTree]:
+        yield from in_order(calls[len(grown.trees) :], n_jobs=n_jobs)
+
+    found = remaining()
+    with fitting(verbose):
+        for _ in Track(members, label, show=bool(verbose), parts={"grown": grown}):
+            grown.trees.append(next(found))
+    return grown.trees
+
+
+class _Grown:
+    """The trees fitted so far; their state is that of their model files."""
+
+    def __init__(self, members: Sequence[BaseTree]) -> None:
+        self.members = members
+        self.trees: list[FittedTree] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        each = [tree._view(one) for tree, one in zip(self.members, self.trees, strict=False)]
+        return {"trees": [(describe(tree), arrays_of(tree)) for tree in each]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.trees = [
+            build(type(tree), described, arrays, None).fitted_.shown
+            for tree, (described, arrays) in zip(self.members, state["trees"], strict=False)
+        ]
+
+
+def _fitted(tree: BaseTree, rows: TrainingRows, leaf: Leaf) -> FittedTree:
+    """Fit the tree on one thread, so that sums have the same order in every process."""
+    with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
+        for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
+            warnings.simplefilter("ignore", of_all)
+        return tree._fitted_tree(rows, leaf)
+
 
 OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not passed on
 

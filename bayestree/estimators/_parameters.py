@@ -1,6 +1,8 @@
-"""Parameters that several estimators share; classes override defaults."""
+"""Parameters that several estimators share, and the families of leaves by name."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -10,6 +12,7 @@ from bayestree._utils.parameters import (
     Inference,
     Model,
     NonNegative,
+    ParameterError,
     Positive,
     Run,
     Seed,
@@ -19,6 +22,18 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
+from bayestree.models import (
+    Categorical,
+    Gaussian,
+    LinearGaussian,
+    Logistic,
+    Ordinal,
+    Poisson,
+    Student,
+)
+from bayestree.models.leaves import Leaf
+from bayestree.tables import Encoding
+from bayestree.tables.kinds import Numbers, Ordered
 
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
@@ -221,3 +236,114 @@ class HyperplanePriors(ImageShape):
     ] = "none"
     l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
     spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0
+
+
+#: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
+NumericName = Literal["constant", "linear", "poisson", "student"]
+NumericFamily = Annotated[
+    NumericName,
+    Model(
+        "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
+        "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
+        "responses, for up to 50 features; a Poisson distribution of counts; or a Student-t "
+        "distribution, for responses with outliers."
+    ),
+]
+MeanFamily = Annotated[
+    Literal["constant", "linear"],
+    Model(
+        "Mean of y in a leaf: a constant, or a linear function of all features with slopes "
+        "shrunk towards 0, which suits smooth responses, for up to 50 features."
+    ),
+]
+NUMERIC: Mapping[str, Callable[[], Leaf]] = {
+    "constant": Gaussian,
+    "linear": LinearGaussian,
+    "poisson": Poisson,
+    "student": Student,
+}
+
+ShareFamily = Annotated[
+    Literal["constant", "logistic"],
+    Model(
+        "Class probabilities in a leaf: constant, or a multinomial logistic regression on all "
+        "features, which suits probabilities that change smoothly, for up to 150 coefficients."
+    ),
+]
+
+#: The same for classifiers, with families of a number of classes.
+ClassName = Literal["constant", "logistic", "ordinal"]
+CLASSES: dict[str, Callable[[int], Leaf]] = {
+    "constant": Categorical,
+    "logistic": Logistic,
+    "ordinal": Ordinal,
+}
+
+
+def check_image(
+    image_shape: Sequence[int] | None, n_features: int, setting: str
+) -> tuple[int, int]:
+    """Height and width of the image of ``n_features`` pixels that a setting needs."""
+    if image_shape is None:
+        raise ValueError(
+            f"{setting} needs image_shape, the height and width of the image in each row."
+        )
+    height, width = checked_pair("image_shape", image_shape)
+    if height * width != n_features:
+        raise ValueError(
+            f"image_shape {(height, width)} has {height * width} pixels, and X has {n_features} "
+            "features."
+        )
+    return height, width
+
+
+def checked_pair(name: str, value: Sequence[Any]) -> tuple[int, int]:
+    """Height and width as two integers; ValueError for anything else."""
+    if len(value) != 2 or not all(isinstance(v, Integral) and int(v) >= 1 for v in value):
+        raise ValueError(f"{name} must be two integers of 1 or more, got {value!r}.")
+    return int(value[0]), int(value[1])
+
+
+Direction = Literal[-1, 0, 1]
+
+
+@declare
+class Monotonicity:
+    """The columns in which predictions are monotone."""
+
+    monotonic_cst: Annotated[
+        tuple[Direction, ...] | dict[str, Direction] | None,
+        Model(
+            "Columns with which predictions may only rise (1) or only fall (-1), as in "
+            "scikit-learn: one number for each column, 0 for those that are free, or a dict by the "
+            "names of columns. Predictions are means or rates, or probabilities of the second of "
+            "two classes. For columns of numbers and ordered categories, with leaf='constant' or "
+            "'poisson', and inference='grow', 'map' or 'svi'."
+        ),
+    ] = None
+
+
+def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
+    """The direction of predictions in each feature; () if all are free."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) and len(given) != len(encoding.columns):
+        raise ParameterError(
+            "monotonic_cst must have a number for each column of X, "
+            f"{len(encoding.columns)}, got {len(given)}."
+        )
+    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else enumerate(given)
+    found = [0] * len(encoding.feature_names)
+    for key, direction in pairs:
+        try:
+            column, features = encoding.part(key)
+        except ValueError as error:
+            raise ParameterError(f"monotonic_cst: {error}") from None
+        if direction and not isinstance(column, Numbers | Ordered):
+            raise ParameterError(
+                "monotonic_cst needs columns of numbers or ordered categories, but "
+                f"{column.name!r} contains {column.kind}: set it to 0."
+            )
+        for feature in features[: len(column.labels)]:
+            found[feature] = int(direction)
+    return tuple(found) if any(found) else ()

@@ -1,5 +1,6 @@
-"""Base classes of trees that predict numbers: the scale of y, and means."""
+"""Base classes of regressors: the units of y, counts with an exposure, and several outputs."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, overload
 
@@ -7,17 +8,25 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
+from bayestree._utils.seed import RandomState
+from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
+from bayestree.estimators._combinations import OUTPUTS
 from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
-from bayestree.estimators._leaf_families import NUMERIC
+from bayestree.estimators._parameters import NUMERIC
+from bayestree.fitted import explanations, predictions
+from bayestree.fitted.draws import sampled
+from bayestree.fitted.predictions import interval
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.scaling import TOO_LARGE, drawn_in
-from bayestree.fitted.validation import check_numbers, checked_weights
+from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
 from bayestree.inference import Units
+from bayestree.models import Gaussian, Outputs
 from bayestree.models.leaves import Leaf
 from bayestree.models.leaves.student import robust_units
 
@@ -169,3 +178,225 @@ class TreeRegressor(RegressorMixin, Regressor, BaseTree):
         if return_std:
             return self._by_parts(X, self._expectation)
         return self._by_parts(X, lambda rows: self._expectation(rows)[0])
+
+
+ALONE = "constant"  # the family of leaves that may have several outputs
+
+
+class NumericRegressor(TreeRegressor):
+    """A regressor that takes an ``exposure`` of counts, and y of shape (n, q).
+
+    Methods that take y without an exposure, such as ``score`` and ``loo``, also accept it as
+    the second column of y (n, 2). Methods for one output are those of ``output``.
+    """
+
+    inference: Any
+    _rules = OUTPUTS
+    _takes_outputs = False  # whether y may have several columns
+    in_interval = predictions.in_interval
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+        y : array, shape (n,)
+            Real values; counts for ``leaf="poisson"``.
+        sample_weight : array, shape (n,), optional
+            Weight of each row, as a number of equal rows.
+        exposure : array, shape (n,), optional
+            For ``leaf="poisson"``: the time, area or population in which the events of each row
+            were counted, by default 1. The tree predicts events per unit of it. It may also be
+            the second column of y (n, 2), here and in the other methods that take y.
+
+        Raises
+        ------
+        ValueError
+            For infinite values, missing ones in y, other shapes, or, with ``leaf="poisson"``, y
+            other than counts, or an exposure that is not positive or given twice.
+        """
+        check_parameters(self)
+        return self._fit_values(X, *self._given(y, exposure), sample_weight)
+
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        refuse_times(y, "y")
+        if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
+            return y, None
+        check_numbers(np.asarray(y, dtype=object)[:, 1], "exposure, the second column of y,")
+        both = np.asarray(y, dtype=np.float64)
+        return both[:, 0], self._checked_extra(both[:, 1], len(both))
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        *,
+        return_std: Literal[False] = ...,
+        exposure: ArrayLike | None = ...,
+    ) -> FloatArray: ...
+    @overload
+    def predict(
+        self, X: ArrayLike, *, return_std: Literal[True], exposure: ArrayLike | None = ...
+    ) -> tuple[FloatArray, FloatArray]: ...
+    def predict(
+        self, X: ArrayLike, *, return_std: bool = False, exposure: ArrayLike | None = None
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Expected value, shape (n,); of counts for an ``exposure`` (n,), by default 1.
+
+        With ``return_std`` also its standard deviation over the posterior draws (of the
+        expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
+        """
+        mean, sd = self._by_parts(X, self._expectation)
+        known = self._known(exposure, len(mean))
+        if known is not None:
+            mean, sd = mean * known, sd * known
+        return (mean, sd) if return_std else mean
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Central interval of y with posterior probability ``level``, at least for counts.
+
+        Its ends are quantiles of the mixture of all modes, draws and leaves; of counts for an
+        ``exposure`` (n,), by default 1.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        return interval(self, X, level, self._known(exposure, _n_rows(X)))
+
+    def sample_posterior_predictive(
+        self,
+        X: ArrayLike,
+        draws: int | None = None,
+        *,
+        random_state: RandomState = None,
+        exposure: ArrayLike | None = None,
+    ) -> AnyArray:
+        """Draws of y from the posterior predictive distribution, for any ``prediction``.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        draws : int, optional
+            Number of draws; by default one for each draw of the posterior, chain after chain.
+            Fewer are spread evenly over these; more repeat them in order. Several modes follow one
+            another, each with draws in proportion to its weight.
+        random_state : int, RandomState or Generator, optional
+        exposure : array, shape (n,), optional
+            Exposure of each row for counts, by default 1.
+
+        Returns
+        -------
+        array, shape (draws, n)
+            Values in the units of y. Rows are processed in chunks, so that this array determines
+            the memory needed.
+
+        Raises
+        ------
+        ValueError
+            If ``draws`` is below 1.
+        """
+        return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R^2 or, for counts, the share of the deviance that is explained.
+
+        That is 1 minus the Poisson deviance of the predictions over that of a constant rate. Where
+        all rows have the same rate, it is 1 for perfect predictions and 0 for others, as R^2 is
+        where y is constant; of a single row, neither is defined (NaN).
+        """
+        if self._leaf_family().extra is None:
+            return float(super().score(X, y, sample_weight))
+        weights = checked_weights(sample_weight, len(self._separate(y)[0]))
+        scores = self.scores(y, self.predict(X), weights)
+        constant = float(scores["mean_deviance"] == 0) if len(weights) > 1 else np.nan
+        return scores.get("explained_deviance", constant)
+
+    def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
+        """Scores of predictions (n,), of counts for an exposure of 1, by name.
+
+        They are ``rmse`` and ``r2``; of counts also ``mean_deviance``, and the
+        ``explained_deviance`` of ``score``.
+        """
+        values, extra = self._separate(y)
+        truth = np.asarray(values, dtype=np.float64)
+        if self._leaf_family().extra is None:
+            return squared_scores(truth, predicted, weights)
+        exposure = np.ones(len(truth)) if extra is None else extra
+        self._check_response(truth, exposure)
+        return count_scores(truth, predicted, weights, exposure)
+
+    def _known(self, exposure: ArrayLike | None, n_rows: int) -> FloatArray | None:
+        found = self._checked_extra(exposure, n_rows)
+        if found is not None:
+            self._check_response(np.zeros(n_rows), found)
+        return found
+
+    def output(self, number: int) -> Self:
+        """The fitted regressor of one of several outputs, from 0, which has all methods.
+
+        Its tree and its draws are those of this regressor, without the other outputs.
+
+        Raises
+        ------
+        ValueError
+            If there is no such output, or only one.
+        """
+        n_outputs = self.n_outputs_
+        if n_outputs == 1:
+            raise ValueError("the regressor has a single output: use it without output().")
+        if number not in range(n_outputs):
+            raise ValueError(f"number must be an output from 0 to {n_outputs - 1}, got {number!r}.")
+        found = copy.copy(self)
+        found.fitted_ = self.fitted_.output(number)
+        found._scaling = found.fitted_.shown.scaling
+        return found
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Importance of each column for the splits, shape (d,), the mean over the outputs."""
+        if self.n_outputs_ == 1:
+            return explanations.feature_importances(self)
+        each = [self.output(number).feature_importances_ for number in range(self.n_outputs_)]
+        return np.mean(each, axis=0)
+
+    def _y_checks(self, y: Any) -> dict[str, bool]:
+        if not self._takes_outputs:
+            return {}
+        shape = np.asarray(y).shape
+        n_columns = shape[1] if len(shape) > 1 else 1
+        several = n_columns > 1
+        if several and self.leaf != ALONE:
+            raise ValueError(
+                f"y must have one column for leaf={self.leaf!r}, got {n_columns}: several "
+                f"outputs need leaf={ALONE!r}, or a regressor for each."
+            )
+        return {"multi_output": True} if several else {}
+
+    def _family_of(self, y: FloatArray) -> Leaf:
+        return Outputs((Gaussian(),) * y.shape[1]) if y.ndim == 2 else super()._family_of(y)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._takes_outputs and self.leaf == ALONE
+        return tags
+
+
+def _n_rows(X: Any) -> int:
+    return int(np.shape(X)[0])

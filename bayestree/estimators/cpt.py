@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,26 +25,23 @@ from bayestree._utils.parameters import (
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import POLYTOPE, check_combinations
-from bayestree.estimators._images import check_image
-from bayestree.estimators._leaf_families import ClassName, NumericFamily
 from bayestree.estimators._modes import Modes, fit_modes
-from bayestree.estimators._monotone import (
-    Monotone,
-    directions,
-    ordered,
-    ordered_tree,
-)
-from bayestree.estimators._numeric import NumericRegressor
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
+    ClassName,
     Hardware,
     HyperplanePriors,
     Limits,
     MethodDepth,
+    Monotonicity,
+    NumericFamily,
     Prediction,
     RandomRun,
     WarmStart,
+    check_image,
+    directions,
 )
+from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
@@ -63,6 +61,7 @@ from bayestree.inference import (
 from bayestree.inference.nuts.method import Chains
 from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
+from bayestree.inference.training import leaf_sums
 from bayestree.models import (
     Flat,
     GammaProcess,
@@ -75,6 +74,8 @@ from bayestree.models import (
 )
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, width_scale
+from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
+from bayestree.tree import Tree
 
 #: Parameters whose fields of a prior have other names.
 PARAMETERS = {"shape": "scale_shape"}
@@ -313,14 +314,14 @@ class BasePolytopeTree(StagedTree):
             return super()._infer(model, data)
         if data.X.shape[1] < len(every):  # the columns in use
             model = model.with_(monotone=tuple(np.array(every)[self._used].tolist()))
-        found = ordered(super()._infer(model, data), data)
+        found = _ordered(super()._infer(model, data), data)
         return replace(found, model=found.model.with_(monotone=every))
 
     def _hardened(
         self, posterior: Posterior, rows: TrainingRows, data: Data
     ) -> tuple[Any, Reach | None]:
         tree, reach = super()._hardened(posterior, rows, data)
-        return ordered_tree(tree, posterior.model.monotone), reach
+        return _with_ordered_leaves(tree, posterior.model.monotone), reach
 
     def _model(self, leaf: Leaf) -> SoftTree:
         found = named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
@@ -371,7 +372,7 @@ class BasePolytopeTree(StagedTree):
 
 
 @declare
-@takes(Monotone)
+@takes(Monotonicity)
 class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
@@ -414,7 +415,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
 
 @declare
-@takes(Monotone)
+@takes(Monotonicity)
 class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
@@ -449,3 +450,41 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     leaf: NumericFamily = "constant"
 
     partial_fit = partial_fit_numbers
+
+
+def _with_ordered_leaves(tree: Tree, directions: tuple[int, ...]) -> Tree:
+    """The deterministic tree with its leaves in the order that its splits demand."""
+    if not (directions and tree.n_nodes):
+        return tree
+    risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
+    order = leaf_order(tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1])))
+    classes = len(tree.class_names) > 0
+    return tree.with_value(_in_order(tree.value, tree.leaf_rows, order, classes))
+
+
+def _ordered(found: Posterior, data: Data) -> Posterior:
+    """A posterior whose leaves have the order that its splits demand, in every draw."""
+    model, point = found.model, found.point
+    if model.topology.n_nodes == 0:
+        return found
+    sums = leaf_sums(model, found.point_sites(data.X), data)
+    mass = model.leaf.level(sums)[0].numpy(force=True).astype(np.float64)
+    risen = (point["hyperplane"] * np.array(model.monotone)).sum(axis=(1, 2))
+    order, site = leaf_order(model.topology, larger_side(risen)), str(model.leaf.level_site)
+    classes = model.leaf.n_classes > 0
+    changed = [
+        {**sites, site: _in_order(sites[site], mass, order, classes)}
+        for sites in (found.draws, point)
+    ]
+    return replace(found, draws=changed[0], point=changed[1])
+
+
+def _in_order(
+    values: NDArray[Any], mass: FloatArray, order: NDArray[np.int64], classes: bool
+) -> NDArray[Any]:
+    """Predictions (..., L), or probabilities of two classes (..., L, 2), in the given order."""
+    if not classes:
+        return isotonic(values, mass, order)
+    second = isotonic(values[..., 1], mass, order)
+    moved = second != values[..., 1]
+    return np.where(moved[..., None], np.stack((1 - second, second), axis=-1), values)

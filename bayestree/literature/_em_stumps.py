@@ -16,8 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayestree.estimators._images import check_image, checked_pair
-from bayestree.estimators._parameters import MaxFeatures
+from bayestree.estimators._parameters import MaxFeatures, check_image, checked_pair
 from bayestree.inference import Data
 from bayestree.inference.splitters.protocol import FittedSplit, padded
 from bayestree.inference.training import at_prior_mean, check_counts

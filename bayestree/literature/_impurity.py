@@ -10,8 +10,7 @@ from bayestree._utils.parameters import Model, NonNegative, declare, takes
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule
-from bayestree.estimators._leaf_families import ShareFamily
-from bayestree.estimators._parameters import Depth, Limits, ShownRun
+from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.protocol import Splitter

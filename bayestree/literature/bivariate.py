@@ -27,7 +27,7 @@ from bayestree._utils.parameters import (
     NonNegativeOrInf,
     declare,
 )
-from bayestree.estimators._leaf_families import MeanFamily
+from bayestree.estimators._parameters import MeanFamily
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data
 from bayestree.inference.splitters.cuts import (

@@ -24,26 +24,24 @@ from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule, Rules, complaint
 from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
-from bayestree.estimators._images import check_image
-from bayestree.estimators._leaf_families import (
-    CLASSES,
-    NUMERIC,
-    MeanFamily,
-    NumericFamily,
-    ShareFamily,
-)
-from bayestree.estimators._numeric import NumericRegressor
 from bayestree.estimators._parameters import (
+    CLASSES,
     INTERCEPT_SCALE,
+    NUMERIC,
     Depth,
     Hardware,
     Limits,
+    MeanFamily,
+    NumericFamily,
     Precision,
     Prediction,
     RandomRun,
+    ShareFamily,
     Subsets,
     WarmStart,
+    check_image,
 )
+from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.scaling import UnitRule

@@ -42,8 +42,11 @@ from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
-from bayestree.estimators._leaf_families import MeanFamily, ShareFamily
-from bayestree.estimators._parameters import RandomRun
+from bayestree.estimators._parameters import (
+    MeanFamily,
+    RandomRun,
+    ShareFamily,
+)
 from bayestree.estimators._regressor import Regressor, TreeRegressor
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.validation import fitted_rows

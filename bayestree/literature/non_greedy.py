@@ -25,8 +25,11 @@ from bayestree._utils.parameters import Count, Inference, Model, Positive, decla
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import MeanFamily, ShareFamily
-from bayestree.estimators._parameters import Precision
+from bayestree.estimators._parameters import (
+    MeanFamily,
+    Precision,
+    ShareFamily,
+)
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.data import PART

@@ -7,8 +7,7 @@ from pydantic import InstanceOf
 
 from bayestree._utils.parameters import ByName, Model, check_parameters, declare, takes
 from bayestree.estimators._combinations import Rule, complaint
-from bayestree.estimators._leaf_families import MeanFamily
-from bayestree.estimators._parameters import RandomRun
+from bayestree.estimators._parameters import MeanFamily, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree

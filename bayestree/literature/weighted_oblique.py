@@ -26,8 +26,14 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, declare, takes
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import MeanFamily, ShareFamily
-from bayestree.estimators._parameters import Depth, Limits, Precision, RandomRun
+from bayestree.estimators._parameters import (
+    Depth,
+    Limits,
+    MeanFamily,
+    Precision,
+    RandomRun,
+    ShareFamily,
+)
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.scaling import UnitRule
 from bayestree.inference import Data, Posterior

@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 
 import bayestree as bt
-from bayestree.estimators import _distil
-from bayestree.estimators._distil import simulated_rows
+from bayestree.estimators import _modes
+from bayestree.estimators._modes import simulated_rows
 
 QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 20, "random_state": 0}
 DISTILLED = {"n_modes": 2, "mode_tree": "distilled"}
@@ -40,7 +40,7 @@ def test_the_same_seed_gives_the_same_tree(values, regressor):
 
 
 def test_leaves_are_means_of_the_mixture(monkeypatch, values, regressor):
-    monkeypatch.setattr(_distil, "SIMULATED", 0)
+    monkeypatch.setattr(_modes, "SIMULATED", 0)
     found = clone(regressor).fit(*values)
     leaf, mean = found.apply(values[0]), found.predict(values[0])
     expected = np.bincount(leaf, mean) / np.bincount(leaf)
@@ -62,20 +62,20 @@ def test_leaves_predict_the_mixture(values, regressor):
 def test_classes_count_relative_to_their_shares():
     """A class that is never probable counts where it is less rare than elsewhere."""
     mean = np.array([[0.9, 0.1], [0.98, 0.02], [0.99, 0.01], [0.99, 0.01]])
-    found = _distil._labelled(np.arange(4.0)[:, None], mean, np.ones(4), ("a", "b"), 2.0)
+    found = _modes._labelled(np.arange(4.0)[:, None], mean, np.ones(4), ("a", "b"), 2.0)
     prior = 0.035
     share = 0.1**2 / prior / (0.1**2 / prior + 0.9**2 / (1 - prior))
     np.testing.assert_array_equal(found.X[:, 0], [0, 0, 1, 2, 3])
     np.testing.assert_array_equal(found.y, [0, 1, 0, 0, 0])
     np.testing.assert_allclose(found.weights, [1 - share, share, 1, 1, 1])
-    absent = _distil._labelled(np.zeros((1, 1)), np.array([[1.0, 0.0]]), np.ones(1), ("a", "b"))
+    absent = _modes._labelled(np.zeros((1, 1)), np.array([[1.0, 0.0]]), np.ones(1), ("a", "b"))
     np.testing.assert_array_equal(absent.weights, [1.0])
 
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_the_tree_that_agrees_best_is_kept(monkeypatch, iris, distilled, starts):
     monkeypatch.setattr(
-        _distil, "_agreement", lambda found, *_: found.parameters["warm_start"] == starts
+        _modes, "_agreement", lambda found, *_: found.parameters["warm_start"] == starts
     )
     assert clone(distilled).fit(*iris).fitted_.distilled.parameters["warm_start"] is starts
 
@@ -85,10 +85,10 @@ def test_agreement_is_what_the_mixture_expects(values, iris, distilled, regresso
     chosen = distilled.tree_.predict(X).argmax(axis=1)
     weights = np.arange(len(X))
     expected = np.average(mean[np.arange(len(X)), chosen], weights=weights)
-    assert _distil._agreement(distilled.fitted_.shown, X, mean, weights) == pytest.approx(expected)
+    assert _modes._agreement(distilled.fitted_.shown, X, mean, weights) == pytest.approx(expected)
     units, (X, _) = regressor._scaling.units, values
     apart = (regressor.tree_.predict(X) - regressor.predict(X)) / units.y_scale
-    found = _distil._agreement(
+    found = _modes._agreement(
         regressor.fitted_.shown, X, units.encode(regressor.predict(X)), np.ones(len(X))
     )
     assert found == pytest.approx(-np.mean(apart**2))

@@ -20,8 +20,14 @@ from bayestree import (
     load,
 )
 from bayestree.estimators import files
-from bayestree.estimators._codec import from_plain, model_from_plain, plain, plain_model
-from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators._contents import (
+    arrays_of,
+    describe,
+    from_plain,
+    model_from_plain,
+    plain,
+    plain_model,
+)
 from bayestree.estimators.files import ModelFileError
 from bayestree.estimators.registry import ESTIMATORS
 from bayestree.models import (

@@ -20,8 +20,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import ShareFamily
-from bayestree.estimators._parameters import Precision, WarmStart
+from bayestree.estimators._parameters import Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.rows import TrainingRows
 from bayestree.inference import Data, Posterior
