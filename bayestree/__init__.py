@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
-    from bayestree.estimators.cpt import (
-        ConvexPolytopeTreeRegressor as ConvexPolytopeTreeRegressor,
-    )
+    from bayestree.estimators.cpt import ConvexPolytopeTreeRegressor as ConvexPolytopeTreeRegressor
     from bayestree.estimators.files import load as load
     from bayestree.estimators.survival import (
         ConvexPolytopeTreeSurvival as ConvexPolytopeTreeSurvival,
@@ -30,12 +28,8 @@ if TYPE_CHECKING:
     )
     from bayestree.literature.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
     from bayestree.literature.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
-    from bayestree.literature.end_to_end import (
-        EndToEndForestClassifier as EndToEndForestClassifier,
-    )
-    from bayestree.literature.end_to_end import (
-        EndToEndForestRegressor as EndToEndForestRegressor,
-    )
+    from bayestree.literature.end_to_end import EndToEndForestClassifier as EndToEndForestClassifier
+    from bayestree.literature.end_to_end import EndToEndForestRegressor as EndToEndForestRegressor
     from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
     from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
     from bayestree.literature.locally_constant import (

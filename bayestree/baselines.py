@@ -49,7 +49,7 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
     fitted : DecisionTreeClassifier or DecisionTreeRegressor
         With a single output.
     feature_names : sequence of str, optional
-        By default those of the fit, if there are any.
+        By default the names of the fit, if it has any.
 
     Raises
     ------

@@ -3,8 +3,8 @@
 A score s >= 0 is the rate of a node's noisy-OR: P(right) = q = 1 - exp(-s) (CPT paper, eq. 2).
 Shapes: n rows, V nodes, L leaves.
 
-The E-step is the posterior over the leaf of a row given x and y (E2EDT, eq. 10). With
-u_v(n) = log p(y_n | x_n, row n is at node v) and f the log-odds of going right,
+The E-step is the posterior over the leaf of a row given x and y (E2EDT, eq. 10). Let
+u_v(n) = log p(y_n | x_n, row n is at node v), and f the log-odds of going right. Then
 u_v = logaddexp(log P(left) + u_left, log P(right) + u_right), and a row at v went right with
 log-odds f + u_right - u_left. One pass up the tree and one down suffice, in time proportional to
 nodes rather than nodes x leaves. Its arrays are node-major, so that a level is a block of memory.
@@ -51,13 +51,8 @@ def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     return _above_zero(_Vote.apply(activation, log_weight.exp())).T
 
 
-def vote_and_silence(activation: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute rates (V, n) and log P(no vote) of experts (V, K, n), without gradients."""
-    return rates(activation, log_weight.exp())
-
-
 def rates(activation: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute :func:`vote_and_silence` from the weights themselves."""
+    """Compute rates (V, n) and log P(no vote) of experts (V, K, n), without gradients."""
     rate, silent = _rate(activation, weight)
     return _above_zero(rate), silent
 

@@ -60,7 +60,7 @@ def losses(guide: PolytopeGuide, data: Data, steepness: float) -> Tensor:
     moments = guide.moments
     for part in data.parts(ones=True):
         activation, log_weight = guide.activations(part.X, moments)
-        score, silent = routing.vote_and_silence(activation, log_weight)
+        score, silent = routing.rates(activation, log_weight.exp())
         old = routing.branch_log_probs(score, steepness)
         odds, passed = _given_y(old[1] - old[0], guide.log_density(part.y).T, guide.model.topology)
         others = score.unsqueeze(1) + log_weight.exp().unsqueeze(-1) * silent

@@ -90,7 +90,7 @@ class Evaluation:
             scale = torch.bmm(self.experts.variance[block], rows.square().mT).sqrt_()
             noise = self.draw(scale)
             activation.addcmul_(scale, noise)
-        score, silent = routing.vote_and_silence(activation, self.experts.log_weight[block])
+        score, silent = routing.rates(activation, self.experts.log_weight[block].exp())
         if self.keep:
             self.parts.append(PairBlocks(block, rows, silent, scale, noise))
             self.entries.append(score.reshape(-1))

@@ -51,7 +51,7 @@ class SoftTree:
         For each feature 1 if predictions must rise with it, -1 if they must fall, and 0 if they are
         free; () without constraints. Growth, MAP and the package's own guides give the coefficients
         the signs that this needs (see :class:`Monotonicity`). The density of such
-        coefficients is that of the model without constraints, up to a constant; Pyro, which
+        coefficients equals the density without constraints, up to a constant; Pyro, which
         samples the latter, ignores them.
 
     Examples

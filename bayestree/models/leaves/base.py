@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -115,7 +116,7 @@ class Leaf(ABC):
     # What estimators, plots and reports need to know about the family.
     quantity: ClassVar[str] = "mean"  # what a numeric leaf predicts, in texts
     standardised: ClassVar[bool] = False  # whether y is fitted in units of its standard deviation
-    robust: ClassVar[bool] = False  # if so, whether in those of its middle half instead
+    robust: ClassVar[bool] = False  # if so, whether in units of its middle half instead
     whole: ClassVar[bool] = False  # whether y consists of whole numbers, and so do its quantiles
     extra: ClassVar[str | None] = None  # a number of each row, next to y, that its density needs
     regresses: ClassVar[bool] = False  # whether p(y | leaf) depends on the features
@@ -123,7 +124,7 @@ class Leaf(ABC):
     averages: ClassVar[bool] = False  # whether leaves of means or shares of y suit the family
     needs_double: ClassVar[bool] = False  # whether single precision loses the statistics
     most_features: ClassVar[int | None] = None  # for which the family is made
-    level_site: str | None = None  # the site whose order is that of predictions (see ``level``)
+    level_site: str | None = None  # the site in the order of predictions (see ``level``)
 
     @property
     @abstractmethod
@@ -320,6 +321,13 @@ def most_likely(
     first = np.clip(np.log(start), low, high)
     found = minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
     return np.exp(found).tolist()
+
+
+@lru_cache
+def gauss_hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights (M,) of the mean over a standard normal."""
+    node, weight = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return node, weight / weight.sum()
 
 
 def log_probabilities(ratios: FloatArray) -> FloatArray:

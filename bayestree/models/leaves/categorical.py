@@ -199,7 +199,7 @@ class OrderedProbit(Criterion):
         return self._best(sums)[0]
 
     def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-        # the gradient of a maximum of linear functions is that of the largest
+        # a maximum of linear functions has the gradient of the largest
         value, slope = self._best(torch.stack((side, whole - side)))
         return value.sum(0), slope[0] - slope[1]
 
@@ -310,7 +310,7 @@ class Ordinal(Categorical):
     concentration : float
         Prior rows of each leaf.
     noise : float
-        Standard deviation of the latent response within a leaf, relative to that of all rows. At
+        Standard deviation of the latent response within a leaf, relative to all rows. At
         1 all leaves have the same base, and classes do not inform one another.
     cuts : tuple of float, optional
         The C - 1 increasing cuts of a standard normal; by default, classes are equally frequent.

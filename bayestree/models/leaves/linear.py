@@ -270,12 +270,7 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
     rate: float = 0.2
 
     def __post_init__(self) -> None:
-        check_positive(
-            strength=self.strength,
-            slope_strength=self.slope_strength,
-            shape=self.shape,
-            rate=self.rate,
-        )
+        check_positive(**vars(self))
 
     @property
     def criterion(self) -> Criterion:

@@ -33,6 +33,7 @@ from bayestree.models.leaves.base import (
     LeafDistribution,
     LeafGradient,
     RegressingLeaf,
+    gauss_hermite,
     most_likely,
 )
 from bayestree.models.leaves.linear import lower_triangle, with_constant
@@ -113,8 +114,8 @@ def normal_nodes(dimension: int) -> tuple[FloatArray, FloatArray]:
     whose first three moments are exact.
     """
     if dimension == 1:
-        node, weight = np.polynomial.hermite_e.hermegauss(N_HERMITE)
-        return node[:, None], weight / weight.sum()
+        node, weight = gauss_hermite(N_HERMITE)
+        return node[:, None], weight
     half = max(N_SOBOL // 2, 1 << (dimension - 1).bit_length())
     level = qmc.Sobol(dimension, seed=0).random(half)
     point = ndtri(level)
@@ -179,7 +180,7 @@ def _quadrature(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Quadratur
     With x = m + S z, these are A z with the rows of A = (B_c - B_0) S. An orthonormal basis U of
     them gives z = U u + e, where e has no effect on the logits.
     """
-    mass = moments.mass.clamp_min(0.0)  # rounding can leave that of an empty side just below zero
+    mass = moments.mass.clamp_min(0.0)  # rounding leaves empty sides just below zero
     along = (loc[..., 1:, 1:] - loc[..., :1, 1:]) @ spread
     basis, _ = torch.linalg.qr(along.mT)
     arm = spread @ basis  # (L, d, J)
@@ -215,9 +216,9 @@ class Discrimination(Criterion):
 
     Let the features of each class be normal with a common covariance. Their information about y
     is then at most w = (log |T| - log |W|) / 2, with the scatter matrices T about all means and W
-    about the means of the classes (Wilks' lambda), and at most the entropy H of y. Between these
-    limits it is (w^-4 + H^-4)^(-1/4). For two classes this is within 7 % of quadrature if the
-    smaller has a fifth of the rows or more, but up to 14 % too high if it has fewer. Each of the
+    about the means of the classes (Wilks' lambda). It is also at most the entropy H of y. Between
+    these limits it is (w^-4 + H^-4)^(-1/4). For two classes this is within 7 % of quadrature if
+    the smaller has a fifth of the rows or more, and at most 14 % too high otherwise. Each of the
     k = (C - 1) (d + 1) coefficients of a set of n rows costs n / (n - k - 1) nats: one (Akaike,
     1974), and more where rows are few (Hurvich and Tsai, 1995, for generalised linear models).
     ``ridge`` rows keep sets of few rows determined.
@@ -316,8 +317,8 @@ class LogisticPosterior(LeafDistribution):
         yield "leaf_logit", dist.MultivariateNormal(center, scale_tril=cover, validate_args=False)
 
     def expected_log_density(self, y: Tensor) -> Tensor:
-        # log p = -log sum_k exp(eta_k - eta_y), where the differences of logits from those of the
-        # first class are normal
+        # log p = -log sum_k exp(eta_k - eta_y), where the differences of logits from the first
+        # class are normal
         row = with_constant(y[:, 1:])
         n_leaves, n_classes, width = self.loc.shape
         cover = self.covariance.view(n_leaves, n_classes, width, n_classes, width)

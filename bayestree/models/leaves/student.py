@@ -6,7 +6,6 @@ The sufficient statistics of a leaf are moments of y in bins.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray, weighted_quantiles
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import Interval, LeafGradient, NumericLeaf
+from bayestree.models.leaves.base import Interval, LeafGradient, NumericLeaf, gauss_hermite
 from bayestree.models.leaves.gaussian import Gaussian, GaussianGradient, NormalInverseGamma
 from bayestree.models.priors import check_positive
 from bayestree.models.priors.base import Site, Sites
@@ -26,6 +25,8 @@ NORMAL = 1.349  # distance between the quartiles of a standard normal
 STEPS = 12  # of the EM algorithm, each of which leaves less than half of the error
 WIDTH, MOST = 0.15, 20  # width and number of the bins on each side of the center, in asinh units
 FLAT = 2.0  # distance from the center, in units, up to which bins have about the same width
+#: Ends of the bins, in units from the center.
+EDGES = FLAT * np.sinh(WIDTH * np.arange(-MOST, MOST + 1))
 FAR = 1e3  # units: rows beyond count as if there, where their precision is practically 0
 DFS = (2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0)  # among which a calibrated prior has one
 NODES = 5  # of each Gauss-Hermite rule for an expected log-density
@@ -45,7 +46,7 @@ class Bins:
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         """Compute weighted 1, y and y^2 of each row (n,) in the columns of its bin, (n, 3 B)."""
-        edges = torch.as_tensor(self.center + self.unit * _edges()).to(y)
+        edges = torch.as_tensor(self.center + self.unit * EDGES).to(y)
         number = torch.bucketize(y, edges)
         y = y.clamp(self.center - FAR * self.unit, self.center + FAR * self.unit)
         each = torch.stack((weights, weights * y, weights * y**2), dim=-1)
@@ -80,11 +81,6 @@ def robust_units(y: FloatArray, weights: FloatArray) -> tuple[float, float]:
         return center, 1.0
     (half,) = weighted_quantiles(away[other], weights[other], [0.5]).tolist()
     return center, 2 * half / NORMAL
-
-
-@lru_cache
-def _edges() -> FloatArray:
-    return FLAT * np.sinh(WIDTH * np.arange(-MOST, MOST + 1))
 
 
 def location(parts: Tensor) -> Tensor:
@@ -152,7 +148,7 @@ class StudentPosterior(NormalInverseGamma):
     def expected_log_density(self, y: Tensor) -> Tensor:
         # u = sqrt(t) (y - mean) with the precision t ~ Gamma(shape, rate), and sqrt(t) (loc - mean)
         # ~ Normal(0, 1 / strength): two Gauss-Hermite rules, one for log t and one for the mean.
-        node, weight = (y.new_tensor(part) for part in _hermite())
+        node, weight = (y.new_tensor(part) for part in gauss_hermite(NODES))
         mean = torch.digamma(self.shape) - self.rate.log()
         log_precision = mean + torch.polygamma(1, self.shape).sqrt() * node.view(-1, 1, 1, 1)
         shift = node.view(-1, 1, 1) / torch.as_tensor(self.strength) ** 0.5
@@ -172,7 +168,7 @@ class StudentGradient(GaussianGradient):
         return _constant(df) - log_scale - (df + 1) / 2 * np.log1p(square / df)
 
     def pull(self, leaves: FloatArray, member: FloatArray, gap: FloatArray) -> FloatArray:
-        # the slope of the log-density is that of a normal with the precision of the row
+        # the log-density has the slope of a normal with the precision of the row
         df, square = self.leaf.df, (gap * np.exp(-leaves[1])[:, None]) ** 2
         return member * gap * ((df + 1) / (df + square))
 
@@ -187,7 +183,7 @@ class Student(NumericLeaf):
     the intervals of ``bins``, whose rows share one factor of lambda in each leaf: sums of weights
     in which outliers count for little are then known from the sums of all rows. The posterior has
     the mean and scale at which these weights are consistent, and the curvature of the t density
-    (Lange, Little and Taylor, 1989), whose likelihood is otherwise used exactly.
+    (Lange, Little and Taylor, 1989). The likelihood is otherwise used exactly.
 
     Parameters
     ----------
@@ -336,10 +332,3 @@ def _constant(df: float) -> float:
     """Return the logarithm of the density of t_df at 0."""
     found = gammaln((df + 1) / 2) - gammaln(df / 2) - math.log(df * math.pi) / 2
     return float(found)
-
-
-@lru_cache
-def _hermite() -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights of the mean over a standard normal."""
-    node, weight = np.polynomial.hermite_e.hermegauss(NODES)
-    return node, weight / weight.sum()

@@ -56,7 +56,7 @@ class GammaProcess(WeightPrior):
     concentration_prior, rate_prior : (float, float), optional
         Shape and rate of a gamma hyper-prior. The site ``concentration`` (``rate``), shared by
         all nodes, is then sampled by NUTS and Pyro's guides, and learned by the package's own
-        guide; the fixed value is that of MAP and only an initial value otherwise.
+        guide. The fixed value serves MAP, and is only an initial value otherwise.
     """
 
     learnable: ClassVar[tuple[str, ...]] = ("concentration", "rate")

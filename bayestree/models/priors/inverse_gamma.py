@@ -73,9 +73,9 @@ def width_scale(n_features: int, reference: float, shape: float) -> float:
 class InverseGammaScale(HyperplanePrior):
     """Sparse hyperplanes through inverse-gamma scales (CPT, eq. 6).
 
-    b_k ~ Gamma(shrinkage_shape, shrinkage_rate) (site ``shrinkage``), sigma_kj^2 ~
-    InverseGamma(shape, b_k), and each of the d coefficients and the intercept of expert k is
-    Normal(0, sigma_kj^2), with s^2 b_k instead of b_k for the coefficients, s =
+    b_k ~ Gamma(shrinkage_shape, shrinkage_rate) (site ``shrinkage``), and each of the d
+    coefficients and the intercept of expert k is Normal(0, sigma_kj^2) with sigma_kj^2 ~
+    InverseGamma(shape, b_k). For the coefficients, s^2 b_k takes the place of b_k, with s =
     ``coefficient_scale``. ``explicit`` states the scales as the sites ``hyperplane_scale`` and
     ``intercept_scale``; ``collapsed`` integrates them out: Student-t with 2 ``shape`` degrees of
     freedom and scale sqrt(b_k / shape), the penalty (shape + 1/2) log(1 + beta^2 / 2b) of eq. 15.
@@ -88,9 +88,8 @@ class InverseGammaScale(HyperplanePrior):
         e_0 and f_0, the latter as a rate.
     form : {"collapsed", "explicit"}
     coefficient_scale : float
-        Scale s of the coefficients relative to that of the intercept; 1 is the paper's prior. See
-        :func:`width_scale` for the scale at which the prior on the number of facets does not
-        depend on d.
+        Scale s of the coefficients relative to the scale of the intercept; 1 is the paper's
+        prior. At :func:`width_scale`, the prior on the number of facets does not depend on d.
     """
 
     shape: float = 1.0

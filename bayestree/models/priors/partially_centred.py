@@ -60,7 +60,7 @@ class PartiallyCentred(ScaleFactors):
         shrinkage = start.law.mean.log()
         square = (start.scale_rate(moments) / (self.prior.shape + 0.5)).log()
         squares = self.prior.squares(moments.mean).log()
-        # the mean of tau, but that of log lambda, so that t is about 0 at the start
+        # keeps the means of tau and of log lambda, so that t is about 0 at the start
         k, own = SHARPNESS["shrinkage"], SHARPNESS["precision"]
         self.loc = nn.Parameter(shrinkage - math.lgamma(1 + 1 / k))
         self.log_concentration = nn.Parameter(torch.full_like(shrinkage, math.log(k)))
@@ -109,7 +109,7 @@ class PartiallyCentred(ScaleFactors):
         return self._follow(moments, scales)
 
     def expected_log_prior(self, moments: Moments) -> Tensor:
-        # t is in the entropy of beta, to which the bound adds that of b only
+        # t is in the entropy of beta, to which the bound adds the entropy of b only
         assert moments.scales is not None
         log_scale = moments.scales.log_scale
         terms = self._stretch(log_scale) - log_scale - LOG_2PI / 2

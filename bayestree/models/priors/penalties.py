@@ -189,7 +189,7 @@ class Spatial(PenaltyPrior):
         into["intercept"][...] = 0.0
 
     def expected_log_prob(self, moments: Moments) -> Tensor:
-        # E beta' M beta is that of the means plus the trace of M times the covariance
+        # E beta' M beta: beta' M beta of the means plus the trace of M times the covariance
         rough = self.roughness(moments.mean[..., :-1])
         if moments.root is None:
             variance = moments.variance[..., :-1]
@@ -236,7 +236,7 @@ class FeatureCount(PenaltyPrior):
     rate : float
         lambda, in units of the loss.
     pair : float
-        C, the cost of two features relative to that of one.
+        C, the cost of two features relative to one.
 
     Raises
     ------
