@@ -144,7 +144,6 @@ class Tree(RoutedTree):
         return self.weight[experts] @ softplus(self._activation(experts, X))
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
-        """Return the side of each row at a node, shape (n,)."""
         experts = self.experts(node)
         activation = self._activation(experts, X)
         if len(activation) == 1:
@@ -183,7 +182,6 @@ class Tree(RoutedTree):
         )
 
     def collapse(self, bypass: IntArray) -> "Tree":
-        """Remove the marked nodes (see :meth:`Topology.collapse`)."""
         topology, nodes, leaves = self.topology.collapse(bypass)
         keep = np.concatenate(
             [np.arange(self.expert_start[v], self.expert_start[v + 1]) for v in nodes]

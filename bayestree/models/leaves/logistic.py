@@ -72,11 +72,6 @@ class ClassMoments(NamedTuple):
         about_all, within = (square - one[..., 1:].mT @ _means(one) for one in (whole, self.first))
         return about_all, within
 
-    @property
-    def means(self) -> Tensor:
-        """Mean of the features in each class, shape (L, C, d); 0 for classes without rows."""
-        return _means(self.first)
-
 
 def _means(first: Tensor) -> Tensor:
     """Return the means (..., d) from sums (..., 1 + d) of r; 0 without rows."""
@@ -125,26 +120,19 @@ def normal_nodes(dimension: int) -> tuple[FloatArray, FloatArray]:
 
 
 class Quadrature(NamedTuple):
-    """Rows that represent a leaf: r (L, M, p), weights (L, M), and what they lack.
+    """Rows r that represent a leaf, and the covariance across the differences of logits."""
 
-    ``rest`` (L, p, p) is the covariance that is not along the differences of logits.
-    """
-
-    row: Tensor
-    weight: Tensor
-    rest: Tensor
+    row: Tensor  # (L, M, p)
+    weight: Tensor  # (L, M)
+    rest: Tensor  # (L, p, p)
 
 
 class LogisticMode(NamedTuple):
-    """Coefficients (L, C, p), and the precision (L, C p, C p) of their normal approximation.
+    """Coefficients, the precision of their normal approximation, and their log posterior."""
 
-    ``value`` (L,) is the log-likelihood less half the squares of the coefficients in units of the
-    prior.
-    """
-
-    loc: Tensor
-    precision: Tensor
-    value: Tensor
+    loc: Tensor  # (L, C, p)
+    precision: Tensor  # (L, C p, C p)
+    value: Tensor  # (L,), up to a constant
 
 
 def regression(moments: ClassMoments, prior: Tensor) -> LogisticMode:
@@ -185,7 +173,7 @@ def _quadrature(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Quadratur
     basis, _ = torch.linalg.qr(along.mT)
     arm = spread @ basis  # (L, d, J)
     node, weight = (loc.new_tensor(part) for part in normal_nodes(arm.shape[-1]))
-    x = moments.means.unsqueeze(-2) + (node @ arm.mT).unsqueeze(-3)  # (L, C, M, d)
+    x = _means(moments.first).unsqueeze(-2) + (node @ arm.mT).unsqueeze(-3)  # (L, C, M, d)
     row = torch.cat((torch.ones_like(x[..., :1]), x), dim=-1)
     rest = torch.nn.functional.pad(spread @ spread.mT - arm @ arm.mT, (1, 0, 1, 0))
     weights = mass.unsqueeze(-1) * weight
@@ -277,14 +265,10 @@ class CoefficientPrior(LeafDistribution):
 
 @dataclass(frozen=True)
 class LogisticPosterior(LeafDistribution):
-    """Normal distribution of the coefficients of each leaf, class after class.
+    """Normal distribution of the coefficients of each leaf, the intercept of a class first."""
 
-    ``loc`` is (L, C, p) and ``precision`` (L, C p, C p), the intercept of a class before its
-    slopes.
-    """
-
-    loc: Tensor
-    precision: Tensor
+    loc: Tensor  # (L, C, p)
+    precision: Tensor  # (L, C p, C p)
     prior: CoefficientPrior
 
     @cached_property
