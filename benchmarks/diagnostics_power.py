@@ -26,7 +26,7 @@ from bayestree._utils.seed import seeded
 from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
 from bayestree.inference import map as fit_map
-from bayestree.inference.elbo import evaluate_elbo
+from bayestree.inference.convergence import evaluate_elbo
 from bayestree.models import Categorical, Gaussian, named
 
 FEW = 5.0

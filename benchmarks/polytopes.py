@@ -11,12 +11,12 @@ import torch
 
 from bayestree.inference.facets.bound import (
     FacetPrior,
+    NodeGuide,
     Problem,
     SearchOptions,
     drop_negligible,
     measure,
 )
-from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.likelihood import LeafSides, NodeRows
 from bayestree.inference.facets.moves import Points, fit_points, guide_around
 from bayestree.inference.facets.search import finish, search_facets

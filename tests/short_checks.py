@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bayestree.inference import elbo
+from bayestree.inference import convergence
 
 
 @contextmanager
@@ -15,6 +15,6 @@ def short_checks():
     tests/inference/test_svi.py.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elbo, "MIN_FURTHER", 6)
-        patch.setattr(elbo, "ELBO_DRAWS", (6, 6))
+        patch.setattr(convergence, "MIN_FURTHER", 6)
+        patch.setattr(convergence, "ELBO_DRAWS", (6, 6))
         yield

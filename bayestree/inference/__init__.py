@@ -6,14 +6,13 @@ from typing import Any
 from bayestree.inference.data import Data, Units
 from bayestree.inference.em import Em, em
 from bayestree.inference.grow import Growth, grow
-from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.harden import harden
 from bayestree.inference.map import Map, map  # noqa: A004 - the name of the method
 from bayestree.inference.nuts.method import Nuts, nuts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import single_leaf
-from bayestree.inference.smc import Smc, smc
-from bayestree.inference.stage import Stage
+from bayestree.inference.smc.method import Smc, smc
+from bayestree.inference.stage import GrowthLimits, Stage
 from bayestree.inference.svi import Svi, svi
 from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
 

@@ -17,10 +17,15 @@ from bayestree._utils.parameters import Count, Inference, NonNegative, Positive,
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
-from bayestree.inference.identifiability import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
-from bayestree.inference.training import Adam, at_prior_mean, check_topology, summed
+from bayestree.inference.training import (
+    Adam,
+    at_prior_mean,
+    check_differentiable,
+    check_topology,
+    summed,
+)
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.routing import Membership, expectation, expected_slope

@@ -18,7 +18,7 @@ from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import PART, Data
 from bayestree.inference.pointwise import EXACT, ROWS
 from bayestree.inference.sparse_routing import Evaluation, Experts, memberships
-from bayestree.inference.training import RoutedModule, expert_size, scale_factors
+from bayestree.inference.training import RoutedModule, expert_size
 from bayestree.inference.warm_start import Memory
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import (
@@ -27,6 +27,7 @@ from bayestree.models.priors import (
     PartiallyCentred,
     Plates,
     Priors,
+    ScaleFactors,
     ShrinkageFactors,
 )
 from bayestree.models.priors.base import Sites
@@ -51,6 +52,28 @@ def divergence_from_flat(
     """
     entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
     return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy
+
+
+def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
+    """Factors of a model's additional sites; ValueError if the polytope guide cannot fit it."""
+    model.likelihood.check_mixture("The polytope guide")
+    weight, hyperplane = model.priors.weight, model.priors.hyperplane
+    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
+    faults = {
+        f"a GammaProcess as the prior on weights, got {weight}": (
+            weight.implements("law") or not model.split.weighted
+        ),
+        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
+        f"expected_log_prob, got {hyperplane}": scales is not None,
+    }
+    for what, fine in faults.items():
+        if not fine:
+            raise ValueError(
+                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
+                "guide='AutoNormal'."
+            )
+    assert scales is not None
+    return scales
 
 
 class PolytopeGuide(RoutedModule):

@@ -2,7 +2,9 @@
 
 import heapq
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,19 +12,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayestree import routing
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
-from bayestree.inference.growing import GrowingTree, GrowthLimits
+from bayestree.inference.grow import GrowingTree
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
+from bayestree.inference.stage import GrowthLimits
 from bayestree.inference.training import check_linear
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
+from bayestree.models.splits import joined
 
 LOG2 = math.log(2.0)
 SUPPORT = 0.5  # share of the draws that must separate the rows of a node for its split to stay
+MIN_EXPERTS, SPARE = 4, 2.0  # experts that remain: at least, and in units of the facets in use
 MOST_DRAWS, MOST_ROWS = 25, 2_000  # from which this share is estimated
 
 
@@ -288,3 +294,75 @@ def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
     whole, side = statistics.sum(0), statistics[right].sum(0)
     criterion = tree.model.leaf.criterion
     return float(criterion.gain(criterion.split_value(side, whole), whole))
+
+
+def without_idle(posterior: Posterior, data: Data) -> Posterior:
+    """The posterior without the nodes and experts that its point estimate does not use.
+
+    A node that the deterministic tree would not keep is replaced by the child that receives more
+    rows. The number of experts in a node falls to twice the largest number of facets in use, but
+    at least 4, with the same gamma process truncated there; those of the largest votes remain.
+    The posterior is returned unchanged if its tree needs no node.
+    """
+    model = posterior.model
+    limits = GrowthLimits(max_depth=model.topology.depth, min_leaf=1)
+    needed = needed_nodes(posterior, data, limits)
+    if not needed.any():
+        return posterior
+    sites = posterior.point_sites(data.X)
+    with torch.no_grad():
+        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
+    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
+    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
+    votes = _largest_votes(posterior, data)[nodes]
+    in_use = int((votes > routing.LOG2).sum(1).max())
+    n_experts = min(model.split.n_experts, max(MIN_EXPERTS, int(SPARE * in_use)))
+    experts = np.sort(np.argsort(-votes, axis=1, kind="stable")[:, :n_experts], axis=1)
+    split: Any = model.split  # a split of one expert has no such field
+    if n_experts < split.n_experts:
+        split = replace(split, n_experts=n_experts)
+
+    def selected(arrays: Arrays, lead: int) -> dict[str, NDArray[Any]]:
+        known = model.dimensions.items()
+        return {
+            name: _selected(arrays[name], dimensions, lead, nodes, experts, leaves)
+            for name, dimensions in known
+            if name in arrays
+        }
+
+    return replace(
+        posterior,
+        model=model.with_(topology=topology, split=split),
+        draws=selected(posterior.draws, 2),
+        point=selected(posterior.point, 0),
+    )
+
+
+def _largest_votes(posterior: Posterior, data: Data) -> FloatArray:
+    """Largest vote r softplus(beta . x + b) of each expert over the rows, shape (V, K)."""
+    sites = posterior.point_sites(data.X)
+    coefficient = joined(sites)
+    tops = [coefficient.flatten(0, 1) @ part.X.T for part in data.parts(ones=True)]
+    top = torch.stack([each.amax(1) for each in tops]).amax(0).view(coefficient.shape[:2])
+    weight = torch.as_tensor(posterior.weight()).to(top)
+    return (weight * torch.nn.functional.softplus(top)).numpy(force=True).astype(np.float64)
+
+
+def _selected(
+    values: NDArray[Any],
+    dimensions: Sequence[str],
+    lead: int,
+    nodes: IntArray,
+    experts: IntArray,
+    leaves: IntArray,
+) -> NDArray[Any]:
+    """Entries of a site of these dimensions, after ``lead`` others."""
+    if "node" in dimensions:
+        values = values.take(nodes, axis=lead)
+    if "leaf" in dimensions:
+        values = values.take(leaves, axis=lead)
+    if "expert" in dimensions:
+        after = values.ndim - lead - 2
+        places = experts.reshape((1,) * lead + experts.shape + (1,) * after)
+        values = np.take_along_axis(values, places, axis=lead + 1)
+    return values

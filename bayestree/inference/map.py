@@ -13,7 +13,6 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
-from bayestree.inference.identifiability import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
@@ -25,6 +24,7 @@ from bayestree.inference.training import (
     Schedule,
     at_prior_mean,
     calibrated,
+    check_differentiable,
     check_linear,
     check_topology,
     default_epochs,

@@ -10,8 +10,8 @@ from torch import Tensor
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
-from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.stage import GrowthLimits
 from bayestree.inference.training import check_counts, leaf_sums
 from bayestree.models.leaves import Leaf
 

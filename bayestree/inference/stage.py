@@ -7,7 +7,7 @@ name, and the parameters that an estimator passes on, follow from the class.
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from bayestree._utils.parameters import (
@@ -22,7 +22,6 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree.inference.data import Data
-from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import calibrated
 from bayestree.models.soft_tree import SoftTree
@@ -40,6 +39,31 @@ LAST = {
 
 
 Method = TypeVar("Method", bound="Settings")
+
+
+@dataclass(frozen=True)
+class GrowthLimits:
+    """Limits of a tree that is grown.
+
+    Parameters
+    ----------
+    max_depth : int
+        Maximum number of splits on a path.
+    max_leaves : int, optional
+        Maximum number of leaves; the splits of smallest gain are removed first.
+    min_rows : float
+        Minimum total weight of the rows of a node that is split.
+    min_leaf : int
+        Minimum number of rows on each side of a split.
+    min_gain : float
+        Minimum gain of a split in nats (N times the mutual information).
+    """
+
+    max_depth: int = 4
+    max_leaves: int | None = None
+    min_rows: float = 20
+    min_leaf: int = 10
+    min_gain: float = 2.0
 
 
 class Settings:

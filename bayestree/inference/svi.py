@@ -1,61 +1,52 @@
 """Stochastic variational inference."""
 
-import copy
-from collections.abc import Mapping
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+import pyro
 import torch
+from pyro import poutine
+from pyro.infer import SVI as PyroSVI  # noqa: N811 - a class, whose name is an acronym
+from pyro.infer import Trace_ELBO, autoguide
 from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree._utils.wording import counted
-from bayestree.inference.autoguides import (
-    OWN_GUIDES,
-    check_guide,
-    fit_autoguide,
-    on_device,
-    variational_posterior,
-)
-from bayestree.inference.data import Data
-from bayestree.inference.elbo import evaluate_elbo, polytope_gain
-from bayestree.inference.facets import improve_facets, polytope_guide, without_unneeded
-from bayestree.inference.guides import PolytopeGuide
-from bayestree.inference.identifiability import (
-    check_soft,
-    guide_balance,
+from bayestree.inference.convergence import (
+    FURTHER_RATE,
+    coefficient_balance,
+    elbo_gain,
+    further_steps,
     warn_of_undetermined,
 )
-from bayestree.inference.idle_experts import Rival
+from bayestree.inference.data import Data
 from bayestree.inference.pointwise import log_joint
+from bayestree.inference.polytope_fit import fit_polytope, variational_posterior
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.training import (
-    RAMPS,
-    Ascent,
-    Ramps,
     check_linear,
+    check_soft,
     check_topology,
     default_epochs,
-    leaf_sums,
 )
 from bayestree.inference.warm_start import Memory
-from bayestree.models.priors import HyperPriors, InverseGammaScale
+from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
 # ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
 DENSITY_ROWS = 10_000
-POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
-LEARN_STEPS = 10  # minimum number of steps between updates of hyperparameters
-POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
-
-Settings = dict[str, Any]
+FINAL_RATE = 0.01
+OWN_GUIDES = ("polytope", "partially-centred")  # the package's own
+POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
+ELBO_DRAWS = 16
 
 
 @declare
@@ -277,7 +268,7 @@ class Svi(Variational, Stage):
         settings |= self.chosen("kl_schedule", "learn_prior", "reset_idle")
         usual = default_epochs(len(data.X), self.batch_size)
         epochs = settings["epochs"] = self.epochs or usual
-        run = partial(_fit_polytope, memory=memory) if self.own_guide else fit_autoguide
+        run = partial(fit_polytope, memory=memory) if self.own_guide else fit_autoguide
         fits = []
         generator = check_random_state(draw_seed(random_state))
         for _ in range(self.n_restarts):
@@ -291,9 +282,9 @@ class Svi(Variational, Stage):
         }
         best = replace(best, stats={**best.stats, **counts})
         if len(data.X) <= DENSITY_ROWS and not data.mapped:
-            densities = [
-                log_joint(best.model_of_draws, on_device(data, s), data) for s in best.each()
-            ]
+            model, each = best.model_of_draws, best.each()
+            like_rows = ({name: value.to(data.X) for name, value in s.items()} for s in each)
+            densities = [log_joint(model, sites, data) for sites in like_rows]
             best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
         warn_of_undetermined(best)
         recorded = settings | {"n_restarts": self.n_restarts} | dict(best.settings)
@@ -303,126 +294,100 @@ class Svi(Variational, Stage):
 svi = as_function(Svi, "svi")
 
 
-def _fit_polytope(
+def check_guide(name: str) -> None:
+    """Raise ValueError unless ``name`` is an own guide or an autoguide with ``init_loc_fn``."""
+    kind: Any = getattr(autoguide, name, None)
+    known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
+    abstract = kind in (autoguide.AutoGuide, autoguide.AutoContinuous)
+    started = known and "init_loc_fn" in inspect.signature(kind).parameters
+    if name not in OWN_GUIDES and (abstract or not started):
+        raise ValueError(
+            "guide must be 'polytope', 'partially-centred' or a class of pyro.infer.autoguide that "
+            f"takes init_loc_fn, such as 'AutoNormal', got {name!r}."
+        )
+
+
+def fit_autoguide(
     model: SoftTree,
     data: Data,
     init: Posterior,
-    settings: Settings,
+    settings: dict[str, Any],
     n_draws: int,
     progress: bool,
-    *,
-    memory: Memory | None,
 ) -> Posterior:
-    stats: dict[str, Any] = {}
-    recorded: dict[str, Any] = {}
-    if settings["search_facets"]:
-        start = replace(init, model=model)
-        seed = int(torch.randint(2**31 - 1, ()))
-        facets = improve_facets(start, data, random_state=seed, progress=progress)
-        model, facets = without_unneeded(model, facets, data)
-        stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
-        guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
-    else:
-        hyper_priors = model.priors.hyper_priors(weak=settings["learn_prior"])
-        model = model.with_(priors=model.priors.fixed())
-        sites = on_device(data, init.point_sites())
-        sums = leaf_sums(init.model, sites, data)
-        guide = PolytopeGuide(
-            model,
-            sites,
-            sums,
-            covariance=settings["covariance"],
-            tolerance=settings["routing_tolerance"],
-            partially_centred=settings["guide"] == "partially-centred",
-            memory=memory,
-        )
-        ramps = None if memory is None else ()  # which would forget it at first
-        trace, resets = _climb(guide, data, settings, progress, ramps, hyper_priors)
-        if settings["reset_idle"]:
-            recorded["reset_trace"] = resets
-        if hyper_priors:
-            recorded["hyperparameters"] = guide.priors.learned_values
-    guide.eval().refresh(steps=50)
-    bound = float(evaluate_elbo(guide, data))
-    stats |= guide_balance(guide, data, settings["kl_weight"])
-    draws = [guide.sample() for _ in range(n_draws)]
-    log_q = [float(guide.log_prob(draw)) for draw in draws]
-    draws, (point,) = map(_without_scales, (draws, [guide.point()]))
-    shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
-    stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
-    found = variational_posterior(guide.model, draws, log_q, point, trace, bound)
-    return replace(found, stats={**found.stats, **stats}, settings=recorded)
-
-
-def _without_scales(draws: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
-    """The draws of the model with its scales integrated out."""
-    scales = ("hyperplane_scale", "intercept_scale")
-    return [{name: draw[name] for name in draw if name not in scales} for draw in draws]
-
-
-def _polish(
-    guide: PolytopeGuide, data: Data, settings: Settings, progress: bool
-) -> tuple[PolytopeGuide, list[float]]:
-    """A joint fit with a small learning rate, kept if the ELBO does not decrease; its trace."""
-    polished = copy.deepcopy(guide)
-    gentle = {
-        "learning_rate": POLISH_RATE * settings["learning_rate"],
-        "epochs": max(1, round(POLISH_SHARE * settings["epochs"])),
-        "steepness": None,
-    }
-    trace, _ = _climb(polished, data, settings | gentle, progress, ramps=())
-    seed = int(torch.randint(2**31 - 1, ()))
-    bounds = []
-    for candidate in (guide, polished):
-        candidate.eval().refresh(steps=50)
-        with seeded(seed):
-            bounds.append(float(evaluate_elbo(candidate, data, POLISH_DRAWS)))
-    return (polished if bounds[1] >= bounds[0] else guide), trace
-
-
-def _climb(
-    guide: PolytopeGuide,
-    data: Data,
-    settings: Settings,
-    progress: bool,
-    ramps: Ramps | None = None,
-    hyper_priors: HyperPriors | None = None,
-) -> tuple[list[float], list[str]]:
-    """Fit a guide; the ELBO by epoch, and the resets that were tried."""
-    last = guide.model.steepness
-    ascent = Ascent(
-        guide,
-        guide.leaf_sums,
-        data,
-        steepness=(settings["steepness"] or last, last),
-        ramps=RAMPS[settings["kl_schedule"]] if ramps is None else ramps,
-        weight=settings["kl_weight"],
-        **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate")},
+    """Fit one of Pyro's guides to the Pyro model, in a separate parameter store."""
+    # The guide modifies these tensors in place.
+    start = {name: value.clone() for name, value in init.point_sites(data.X).items()}
+    kind: Any = getattr(autoguide, settings["guide"])
+    values = autoguide.initialization.init_to_value(
+        values=start, fallback=autoguide.initialization.init_to_median
     )
-    advance = partial(_advance, hyper_priors=hyper_priors)
-    rival = Rival(ascent, advance) if settings["reset_idle"] else None
-    trace: list[float] = []
-    parts: dict[str, Any] = {"guide": guide, "optimiser": ascent.optimiser, "trace": trace}
-    if rival is not None:
-        parts["rival"] = rival
-    track = Track(range(settings["epochs"]), "svi", show=progress, parts=parts)
-    for epoch in track:
-        if rival is not None:
-            rival.before(epoch)
-        elbo, batch = advance(ascent, epoch)
-        if rival is not None:
-            rival.after(epoch)
-        trace.append(elbo)
-        track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")
-    return trace, [] if rival is None else rival.trace
+    size = min(settings["batch_size"], len(data.X))
+    per_epoch = -(-len(data.X) // size)
+    n_steps = settings["epochs"] * per_epoch
+    optimiser = pyro.optim.ClippedAdam(
+        {"lr": settings["learning_rate"], "lrd": FINAL_RATE ** (1 / n_steps)}
+    )
+    # A tempered posterior is that of rows with weights divided by kl_weight.
+    arguments = (data.X, data.y, data.weights / settings["kl_weight"], size)
+    loss = Trace_ELBO()
+    with pyro.get_param_store().scope():
+        guide: Any = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
+        fit = PyroSVI(model, guide, optimiser, loss)
+        trace: list[float] = []
+        parts = {"fit": _PyroState(guide, optimiser, arguments), "trace": trace}
+        track = Track(range(settings["epochs"]), settings["guide"], show=progress, parts=parts)
+        for _ in track:
+            trace.append(-sum(fit.step(*arguments) for _ in range(per_epoch)) / per_epoch)
+            track.note(f"ELBO {trace[-1]:,.0f}")
+        with torch.no_grad():
+            bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
+            drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
+        # The guide has been used, and is continued in place.
+        further = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
+        number = further_steps(n_steps)
+        tempered = (data.X, data.y, arguments[2])
+        gain = elbo_gain(
+            guide.parameters(),
+            (further.step(*arguments) for _ in range(number)),
+            number,
+            lambda: (torch.tensor(-loss.loss(model, guide, *tempered)) for _ in range(ELBO_DRAWS)),
+        )
+    draws = [sites for sites, _ in drawn]
+    log_q = [] if settings["guide"] in POINT_GUIDES else [density for _, density in drawn]
+    point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
+    if "weight" in point:
+        point["log_weight"] = point["weight"].log()  # as in the package's own guide
+    found = variational_posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
+    found = replace(found, stats={**found.stats, **gain})
+    if settings["guide"] in POINT_GUIDES:  # a mode, not a mean
+        return found
+    balance = coefficient_balance(found, data, 1 / settings["kl_weight"])
+    return replace(found, stats={**found.stats, **balance})
 
 
-def _advance(ascent: Ascent, epoch: int, hyper_priors: HyperPriors | None) -> tuple[float, Data]:
-    """Take the steps of an epoch; its ELBO, and the last batch."""
-    every, guide = -(-LEARN_STEPS // ascent.per_epoch), ascent.module
-    warm = ascent.schedule.prior(epoch * ascent.per_epoch) >= 1
-    # counted from the last epoch, so that a short fit learns, too
-    following = ascent.schedule.n_steps // ascent.per_epoch - epoch - 1
-    if hyper_priors and warm and following % every == 0:
-        guide.learn(hyper_priors)
-    return ascent.epoch(epoch, -float(guide.leaf_law.kl()))
+@dataclass
+class _PyroState:
+    """The state of a Pyro guide and its optimiser, for checkpoints."""
+
+    guide: Any
+    optimiser: pyro.optim.PyroOptim
+    arguments: tuple[Any, ...]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"guide": self.guide.state_dict(), "optimiser": self.optimiser.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.guide(*self.arguments)  # creates its parameters
+        self.guide.load_state_dict(state["guide"])
+        self.optimiser.set_state(state["optimiser"])
+
+
+def _one_draw(
+    model: SoftTree, guide: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[dict[str, Tensor], float]:
+    """Values of the model's sites in one draw of the guide, and their log-density."""
+    drawn = poutine.trace(guide).get_trace(*arguments)
+    nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
+    sites = {name: nodes[name]["value"].detach() for name in model.dimensions if name in nodes}
+    return sites, float(drawn.log_prob_sum())

@@ -24,7 +24,7 @@ from bayestree.inference.sparse_routing import (
     route,
     summed_by_leaf,
 )
-from bayestree.models.priors import HyperplanePrior, ScaleFactors
+from bayestree.models.priors import HyperplanePrior
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -62,6 +62,26 @@ def check_topology(model: SoftTree, init: Posterior) -> None:
     if init.model.topology != model.topology:
         raise ValueError(
             "init has another topology than model; use model.with_(topology=init.model.topology)."
+        )
+
+
+def check_differentiable(model: SoftTree) -> None:
+    """Raise ValueError if the prior on hyperplanes has no gradient."""
+    prior = model.priors.hyperplane
+    if not prior.differentiable:
+        raise ValueError(
+            f"{prior} has no gradient to follow: fit the tree by inference.tao, or use a prior "
+            "that has one, such as Laplace, InverseGammaScale or Flat."
+        )
+
+
+def check_soft(model: SoftTree) -> None:
+    """Raise ValueError for priors without a gradient, and for deterministic routing."""
+    check_differentiable(model)
+    if not math.isfinite(model.steepness):
+        raise ValueError(
+            "A posterior needs a finite steepness, but the model is a deterministic tree (inf): "
+            "use model.with_(steepness=...), such as 6."
         )
 
 
@@ -336,28 +356,6 @@ def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:
     square = hyperplane.square().sum((1, 2)) + intercept.square().sum(1)
     count = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)
-
-
-def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
-    """Factors of a model's additional sites; ValueError if the polytope guide cannot fit it."""
-    model.likelihood.check_mixture("The polytope guide")
-    weight, hyperplane = model.priors.weight, model.priors.hyperplane
-    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
-    faults = {
-        f"a GammaProcess as the prior on weights, got {weight}": (
-            weight.implements("law") or not model.split.weighted
-        ),
-        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
-        f"expected_log_prob, got {hyperplane}": scales is not None,
-    }
-    for what, fine in faults.items():
-        if not fine:
-            raise ValueError(
-                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
-                "guide='AutoNormal'."
-            )
-    assert scales is not None
-    return scales
 
 
 class Adam:

@@ -12,7 +12,7 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
 from bayestree.inference import Data, Posterior
-from bayestree.inference.growing import GrowingTree
+from bayestree.inference.grow import GrowingTree
 from bayestree.inference.splitters.protocol import Splitter
 from bayestree.models import SoftTree
 from bayestree.models.criteria import Criterion, Entropy, Gini, Twoing

@@ -28,8 +28,7 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
 from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomRun
 from bayestree.inference import Data, GrowthLimits, Posterior
-from bayestree.inference.grow import fitted_splits
-from bayestree.inference.growing import GrowingTree
+from bayestree.inference.grow import GrowingTree, fitted_splits
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
 from bayestree.inference.stage import Settings, method_of
 from bayestree.literature._em_stumps import feature_count

@@ -51,7 +51,7 @@ from bayestree.estimators._regressor import Regressor, TreeRegressor
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
-from bayestree.inference.growing import GrowingTree
+from bayestree.inference.grow import GrowingTree
 from bayestree.inference.single_leaf import why_not_parted
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.stage import Settings, method_of

@@ -109,7 +109,7 @@ class TestUnconverged:
 
     @pytest.fixture(autouse=True)
     def full_check(self, monkeypatch):
-        monkeypatch.setattr(inference.elbo, "MIN_FURTHER", 50)
+        monkeypatch.setattr(inference.convergence, "MIN_FURTHER", 50)
 
     @pytest.mark.parametrize("n_modes", [1, 2])
     def test_a_short_fit_names_the_epochs_in_force_and_those_to_try(self, iris, n_modes):

@@ -9,7 +9,7 @@ from pyro.infer import Trace_ELBO
 from scipy import integrate, optimize, stats
 
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.elbo import evaluate_elbo
+from bayestree.inference.convergence import evaluate_elbo
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.models import (
     Categorical,

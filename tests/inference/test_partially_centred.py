@@ -14,7 +14,7 @@ from torch import distributions as dist
 from bayestree import ConvexPolytopeTreeClassifier, load
 from bayestree.distributions import LogGamma
 from bayestree.inference import pointwise
-from bayestree.inference.elbo import evaluate_elbo
+from bayestree.inference.convergence import evaluate_elbo
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.training import RAMPS, Ascent, Schedule, leaf_sums
 from bayestree.models import (

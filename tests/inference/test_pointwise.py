@@ -11,7 +11,7 @@ from pyro import poutine
 
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.inference import pointwise
-from bayestree.inference.elbo import evaluate_elbo
+from bayestree.inference.convergence import evaluate_elbo
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.training import leaf_sums
 from bayestree.models import (

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 import bayestree
 from bayestree import BivariateTreeClassifier, export_rules
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.growing import GrowingTree
+from bayestree.inference.grow import GrowingTree
 from bayestree.inference.splitters import cuts
 from bayestree.literature import bivariate
 from bayestree.literature._impurity import cost_complexity

@@ -10,7 +10,7 @@ import pytest
 
 from bayestree import UnconvergedWarning
 from bayestree.diagnostics import Check, Convergence
-from bayestree.inference import elbo
+from bayestree.inference import convergence
 from bayestree.report.rows import LabelledRows, most_important, rows_of
 from bayestree.report.study import Study
 from bayestree.runs import results as module
@@ -165,7 +165,7 @@ def test_python_gives_the_same_verdict(kind):
 
 
 def test_a_short_run_says_what_to_set(tmp_path, monkeypatch):
-    monkeypatch.setattr(elbo, "MIN_FURTHER", 50)
+    monkeypatch.setattr(convergence, "MIN_FURTHER", 50)
     table().to_csv(tmp_path / "data.csv", index=False)
     parts = {
         "data": {"path": "data.csv", "target": "kind", "drop": ["price"]},

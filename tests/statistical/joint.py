@@ -6,7 +6,6 @@ from scipy import special, stats
 
 from bayestree._utils.arviz_compat import ess
 from bayestree.inference import Data, Posterior
-from bayestree.inference.nuts.chain import Chain
 from bayestree.inference.nuts.density import NumpyDensity, density_of
 from bayestree.inference.nuts.expert_moves import ExpertMoves
 from bayestree.inference.nuts.hamiltonian import (
@@ -16,7 +15,7 @@ from bayestree.inference.nuts.hamiltonian import (
     expert_blocks,
     transition,
 )
-from bayestree.inference.nuts.method import Nuts, _transition
+from bayestree.inference.nuts.method import Chain, Nuts, _transition
 from bayestree.models import (
     Categorical,
     GammaProcess,

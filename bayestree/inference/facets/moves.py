@@ -13,8 +13,16 @@ from torch import Tensor
 from torch.nn.functional import normalize, softplus
 
 from bayestree.distributions import EULER
-from bayestree.inference.facets.bound import FacetPrior, Fits, Problem, drop_negligible, join, refit
-from bayestree.inference.facets.guide import WEIBULL_SD, NodeGuide
+from bayestree.inference.facets.bound import (
+    WEIBULL_SD,
+    FacetPrior,
+    Fits,
+    NodeGuide,
+    Problem,
+    drop_negligible,
+    join,
+    refit,
+)
 from bayestree.inference.facets.lbfgs import minimise
 from bayestree.inference.facets.likelihood import NodeRows, Planes, SideState, log_likelihood, votes
 

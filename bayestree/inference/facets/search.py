@@ -21,17 +21,20 @@ from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.facets.bound import (
     SIDE_STEPS,
+    BaseDraws,
     FacetPrior,
     Fits,
+    NodeGuide,
     Problem,
     SearchOptions,
     climb,
     drop_negligible,
+    even_draws,
+    fresh_draws,
     measure,
     race,
     refit,
 )
-from bayestree.inference.facets.guide import BaseDraws, NodeGuide, even_draws, fresh_draws
 from bayestree.inference.facets.likelihood import FixedSides, LeafSides, NodeRows, Sides, SideState
 from bayestree.inference.facets.moves import (
     LOG2,

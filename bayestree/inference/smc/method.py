@@ -17,17 +17,15 @@ from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
-from bayestree.inference.identifiability import check_soft
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.nuts.expert_moves import ExpertMoves
 from bayestree.inference.nuts.method import medoid
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.smc.likelihood import ParticleLikelihood
 from bayestree.inference.smc.moves import MOVES
-from bayestree.inference.smc.particles import ParticlePrior, TreePrior
+from bayestree.inference.smc.particles import ParticleLikelihood, ParticlePrior, TreePrior
 from bayestree.inference.smc.sampler import SmcRun, SmcRuns, advance
 from bayestree.inference.stage import Stage, as_function
-from bayestree.inference.training import calibrated
+from bayestree.inference.training import calibrated, check_soft
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 

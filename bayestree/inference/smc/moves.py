@@ -22,8 +22,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.seed import draw_seed, seeded
 from bayestree.inference.nuts.density import Sites
 from bayestree.inference.nuts.expert_moves import SHORTEST, BorderMoves
-from bayestree.inference.smc.likelihood import ParticleLikelihood
-from bayestree.inference.smc.particles import ParticlePrior, Particles
+from bayestree.inference.smc.particles import ParticleLikelihood, ParticlePrior, Particles
 from bayestree.models.leaves import LeafDistribution
 
 CANDIDATES = 8  # values among which a move chooses, the current one included

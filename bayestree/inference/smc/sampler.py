@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.inference.smc.likelihood import ParticleLikelihood
 from bayestree.inference.smc.moves import MOVES, ParticleMoves, births_and_deaths
-from bayestree.inference.smc.particles import ParticlePrior, Particles
+from bayestree.inference.smc.particles import ParticleLikelihood, ParticlePrior, Particles
 
 STEPS = 8  # leapfrog steps of a trajectory
 TARGET = 0.75  # mean acceptance probability

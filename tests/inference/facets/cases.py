@@ -6,9 +6,7 @@ from functools import cache
 import torch
 
 from bayestree.inference import Data
-from bayestree.inference.facets import SearchOptions
-from bayestree.inference.facets.bound import FacetPrior, Problem
-from bayestree.inference.facets.guide import NodeGuide
+from bayestree.inference.facets.bound import FacetPrior, NodeGuide, Problem, SearchOptions
 from bayestree.inference.facets.likelihood import LeafSides, NodeRows, SideState
 from bayestree.inference.facets.moves import Points
 from bayestree.inference.facets.search import search_facets

@@ -5,13 +5,19 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from bayestree.inference.elbo import evaluate_elbo
-from bayestree.inference.facets import polytope_guide
-from bayestree.inference.facets.bound import FacetPrior, bound, divergence, measure, refit
-from bayestree.inference.facets.guide import even_draws, fresh_draws
+from bayestree.inference.convergence import evaluate_elbo
+from bayestree.inference.facets.bound import (
+    FacetPrior,
+    bound,
+    divergence,
+    even_draws,
+    fresh_draws,
+    measure,
+    refit,
+)
 from bayestree.inference.facets.likelihood import LeafSides, responsibilities
 from bayestree.inference.facets.moves import guide_around
-from bayestree.inference.facets.search import TreeFacets
+from bayestree.inference.facets.search import TreeFacets, polytope_guide
 from bayestree.models import (
     Categorical,
     Gaussian,

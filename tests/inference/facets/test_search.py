@@ -8,9 +8,15 @@ import pytest
 import torch
 
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi
-from bayestree.inference.elbo import evaluate_elbo
-from bayestree.inference.facets import SearchOptions, improve_facets, polytope_guide
-from bayestree.inference.facets.bound import FacetPrior, Problem, divergence, join, refit
+from bayestree.inference.convergence import evaluate_elbo
+from bayestree.inference.facets.bound import (
+    FacetPrior,
+    Problem,
+    SearchOptions,
+    divergence,
+    join,
+    refit,
+)
 from bayestree.inference.facets.likelihood import FixedSides, NodeRows
 from bayestree.inference.facets.moves import Points, guide_around, pool_slot
 from bayestree.inference.facets.search import (
@@ -20,6 +26,8 @@ from bayestree.inference.facets.search import (
     core_rows,
     idle_cost,
     improve,
+    improve_facets,
+    polytope_guide,
     prune,
     search_facets,
 )

@@ -12,10 +12,14 @@ from scipy.special import gammaln
 from bayestree import inference
 from bayestree.inference import Data
 from bayestree.inference.nuts.density import Layout, TorchDensity
-from bayestree.inference.smc.likelihood import ParticleLikelihood
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.moves import MOVES, ParticleMoves, births_and_deaths
-from bayestree.inference.smc.particles import ParticlePrior, Particles, TreePrior
+from bayestree.inference.smc.particles import (
+    ParticleLikelihood,
+    ParticlePrior,
+    Particles,
+    TreePrior,
+)
 from bayestree.inference.smc.sampler import (
     N_SLIDES,
     SmcRun,

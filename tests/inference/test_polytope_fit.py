@@ -1,4 +1,4 @@
-"""Idle experts: which they are, resets that are kept or not, and removal."""
+"""Fits of the package's own guide: which experts are idle, and resets that are kept or not."""
 
 import copy
 import math
@@ -8,30 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from bayestree import ConvexPolytopeTreeClassifier, inference
-from bayestree._utils.arviz_compat import ess
 from bayestree.distributions import LogGamma, nearest_weibull
-from bayestree.inference import Data, GrowthLimits, Posterior, idle_experts
+from bayestree.inference import polytope_fit
 from bayestree.inference.guides import PolytopeGuide
-from bayestree.inference.idle_experts import (
-    MIN_EXPERTS,
-    Rival,
-    find_idle,
-    losses,
-    reset,
-    without_idle,
-)
+from bayestree.inference.polytope_fit import Rival, find_idle, losses, reset
 from bayestree.inference.training import Ascent, leaf_sums
 from bayestree.models import (
-    Categorical,
     GammaProcess,
     Gaussian,
     InverseGammaScale,
     Laplace,
     Oblique,
-    Polytope,
     Priors,
-    SoftTree,
 )
 from bayestree.routing import tree_log_probs
 from bayestree.testing import check_every_stop, same_posterior
@@ -45,9 +33,6 @@ GUIDES = {
     "partially centred": {"partially_centred": True},
 }
 each_guide = pytest.mark.parametrize("options", GUIDES.values(), ids=GUIDES)
-N, ACTIVE = 200, 7  # rows, and the number of the only useful expert of every node
-# The root splits by x0; its left child needs no split, its right child splits by x1.
-TOPOLOGY = Topology([[1, 2], [~0, ~1], [~2, ~3]])
 
 
 def guide_for(options, leaf=None, n=60):
@@ -169,7 +154,7 @@ def test_a_harmful_reset_is_refused_and_changes_nothing(monkeypatch):
     def root(guide, *_):
         return torch.eye(len(guide.loc), dtype=torch.bool)[0].unsqueeze(1).expand_as(guide.loc)
 
-    monkeypatch.setattr(idle_experts, "find_idle", root)
+    monkeypatch.setattr(polytope_fit, "find_idle", root)
     guide, data = guide_for({}, n=200)
     climbed(guide, data, 200)
     alone, challenged = copy.deepcopy(guide), copy.deepcopy(guide)
@@ -185,7 +170,7 @@ def test_a_harmful_reset_is_refused_and_changes_nothing(monkeypatch):
 @each_guide
 def test_a_planted_copy_of_an_expert_is_emptied(options, monkeypatch):
     """Its divergence is saved, and the other takes over its vote within a stretch of 50 steps."""
-    monkeypatch.setattr(idle_experts, "STRETCH", 0.5)
+    monkeypatch.setattr(polytope_fit, "STRETCH", 0.5)
     guide, data = guide_for(options, n=200)
     climbed(guide, data, 400)
     best = int(losses(guide, data, 3.0)[0].argmax())
@@ -228,7 +213,7 @@ def test_large_data_are_judged_on_samples_of_rows(monkeypatch):
     guide, data = guide_for({}, n=400)
     torch.manual_seed(1)
     whole = find_idle(guide, data, 3.0, 1.0)
-    monkeypatch.setattr(idle_experts, "ELBO_ROWS", 400)
+    monkeypatch.setattr(polytope_fit, "ELBO_ROWS", 400)
     torch.manual_seed(1)
     assert find_idle(guide, data, 3.0, 1.0).shape == whole.shape
 
@@ -267,107 +252,3 @@ def test_the_bound_is_higher_with_resets():
         )
         gains.append(float(resetting.stats["final_elbo"] - plain.stats["final_elbo"]))
     assert np.mean(gains) > 2.0 * np.std(gains, ddof=1) / math.sqrt(len(gains)), gains
-
-
-def data(*, noise=False):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, 2))
-    y = np.where(X[:, 0] > 0, np.where(X[:, 1] > 0, 2, 1), 0)
-    return Data.of(X, rng.integers(0, 3, N) if noise else y)
-
-
-def fitted():
-    """Two draws, of which the first is the point estimate."""
-    model = SoftTree(TOPOLOGY, Polytope(12), leaf=Categorical(3), steepness=4.0)
-    rng = np.random.default_rng(1)
-    plane = 0.1 * rng.normal(size=(2, 3, 12, 2))
-    plane[:, :, ACTIVE] = [[20.0, 0.0], [1.0, 1.0], [0.0, 20.0]]
-    log_weight = np.full((2, 3, 12), -9.0)
-    log_weight[:, :, ACTIVE] = [0.0, -9.0, 0.0]
-    draws = {
-        "hyperplane": plane,
-        "intercept": 0.1 * rng.normal(size=(2, 3, 12)),
-        "log_weight": log_weight,
-        "shrinkage": rng.gamma(1.0, size=(2, 3, 12)),
-        "leaf_probs": np.tile([[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]],
-                              (2, 1, 1)),
-    }  # fmt: skip
-    draws["intercept"][:, :, ACTIVE] = 0.0
-    chain = {name: value[None] for name, value in draws.items()}
-    return Posterior(model, chain, {name: value[0].copy() for name, value in draws.items()}, "svi")
-
-
-def test_the_parts_in_use_remain():
-    found, rows = fitted(), data()
-    kept = without_idle(found, rows)
-    assert kept.model.topology == Topology([[~0, 1], [~1, ~2]])
-    assert kept.model.split == Polytope(MIN_EXPERTS)
-    assert kept.draws["hyperplane"].shape == (1, 2, 2, MIN_EXPERTS, 2)
-    assert kept.point["leaf_probs"].shape == (3, 3)
-    for site, values in kept.draws.items():
-        assert values.shape[2:] == kept.point[site].shape, site
-    # the useful experts of the root and its right child are among them, in their order
-    for place, node in enumerate((0, 2)):
-        own = kept.draws["hyperplane"][0, :, place]
-        at = np.argmax(kept.point["log_weight"][place])
-        np.testing.assert_array_equal(own[:, at], found.draws["hyperplane"][0, :, node, ACTIVE])
-    # leaves of the removed node are replaced by the one that received more rows
-    X = rows.X.numpy()
-    for draw in range(2):
-        one, two = (
-            part.leaf_probs(X, part.sites(0, draw)) @ part.draws["leaf_probs"][0, draw]
-            for part in (found, kept)
-        )
-        assert np.abs(one - two).max() < 0.11  # leaves of .8 and .7
-
-
-def test_the_number_of_experts_follows_the_facets_in_use():
-    found, rows = fitted(), data()
-    log_weight = found.point["log_weight"]
-    for n_more, expected in ((1, 4), (2, 6), (4, 10), (9, 12)):
-        # copies of the useful expert of the root are facets in use
-        for site in ("hyperplane", "intercept"):
-            found.point[site][0, :n_more] = found.point[site][0, ACTIVE]
-        log_weight[0, :n_more] = 0.0
-        assert without_idle(found, rows).model.split.n_experts == expected
-
-
-def test_a_tree_that_needs_no_node_stays():
-    found = fitted()
-    assert without_idle(found, data(noise=True)) is found
-
-
-def test_an_estimator_samples_what_it_needs():
-    rows = data()
-    settings = {"max_depth": 3, "n_chains": 1, "n_warmup": 5, "n_draws": 5, "epochs": 100}
-    clf = ConvexPolytopeTreeClassifier(inference="nuts", random_state=0, **settings)
-    clf.fit(rows.X.numpy(), rows.y.numpy())
-    n_experts = clf.posterior_.model.split.n_experts
-    assert n_experts < clf.n_experts
-    assert clf.posterior_.settings["drop_idle"]
-    assert clf.posterior_.draws["log_weight"].shape[2] == clf.posterior_.model.topology.n_nodes
-    # a fit that continues starts with the experts that remained, and may drop more
-    again = clf.set_params(warm_start=True, random_state=1).fit(rows.X.numpy(), rows.y.numpy())
-    assert MIN_EXPERTS <= again.posterior_.model.split.n_experts <= n_experts
-
-
-@pytest.mark.statistical
-def test_predictions_are_those_of_the_whole_model():
-    """Fewer experts truncate the same process earlier: means agree to a hundredth."""
-    rng = np.random.default_rng(2)
-    X = rng.uniform(-1, 1, size=(150, 2))
-    rows = Data.of(X, (np.abs(X).max(1) < 0.6).astype(int) ^ (rng.random(150) < 0.05))
-    model = SoftTree(Topology.leaf(), Polytope(12), leaf=Categorical(2))
-    grown = inference.grow(model, rows, limits=GrowthLimits(1, min_gain=0.0), random_state=0)
-    start = inference.svi(grown.model, rows, init=grown, epochs=500, random_state=0)
-    places = rng.uniform(-1, 1, size=(12, 2))
-    means, errors = [], []
-    for drop_idle in (False, True):
-        found = inference.nuts(
-            grown.model, rows, init=start, n_draws=1000, drop_idle=drop_idle, random_state=0
-        )
-        said = [found.leaf_probs(places, s) @ s["leaf_probs"].numpy()[:, 1] for s in found.each()]
-        values = np.reshape(said, (4, 1000, len(places)))
-        means.append(values.mean((0, 1)))
-        errors.append([v.std() / np.sqrt(ess(v, "mean")) for v in np.moveaxis(values, 2, 0)])
-    assert (np.abs(means[0] - means[1]) < 0.02 + 4 * np.hypot(*errors)).all()

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, nuts, svi
-from bayestree.inference.identifiability import coefficient_balance, warn_of_undetermined
+from bayestree.inference.convergence import coefficient_balance, warn_of_undetermined
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -144,7 +144,7 @@ def test_many_rows_are_thinned_and_count_for_all(monkeypatch):
     twice = Data.of(data.X.repeat_interleave(2, 0), data.y.repeat_interleave(2))
     heavy = Data.of(data.X, data.y, torch.full((300,), 2.0))
     whole = coefficient_balance(found, heavy)
-    monkeypatch.setattr("bayestree.inference.identifiability.ROWS", 300)
+    monkeypatch.setattr("bayestree.inference.convergence.BALANCE_ROWS", 300)
     thinned = coefficient_balance(found, twice)
     np.testing.assert_allclose(thinned["coefficient_balance"], whole["coefficient_balance"])
 

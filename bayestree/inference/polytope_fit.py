@@ -1,6 +1,6 @@
-"""Idle experts: their removal before sampling, and their resets during a variational fit.
+"""The variational fit of the package's own guide, and resets of its idle experts.
 
-Resets to the prior are kept if they raise the bound.
+An idle expert is reset to the prior where this raises the bound.
 
 A fit that spreads the votes of a node over redundant experts is a local optimum: each pays its
 divergence, and none can leave the others its share of the votes without a loss on the way. Leaving
@@ -19,38 +19,203 @@ difference.
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bayestree import routing
-from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.seed import forked
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import forked, seeded
+from bayestree._utils.wording import counted
 from bayestree.distributions import nearest_weibull
+from bayestree.inference.convergence import (
+    ELBO_ROWS,
+    evaluate_elbo,
+    guide_balance,
+    objective_estimates,
+    polytope_gain,
+    sample,
+)
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.elbo import ELBO_ROWS, objective_estimates, sample
-from bayestree.inference.growing import GrowthLimits
+from bayestree.inference.facets.search import improve_facets, polytope_guide, without_unneeded
 from bayestree.inference.guides import PolytopeGuide
-from bayestree.inference.harden import needed_nodes
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import Ascent
-from bayestree.models.splits import joined
+from bayestree.inference.training import (
+    RAMPS,
+    Ascent,
+    Ramps,
+    leaf_sums,
+)
+from bayestree.inference.warm_start import Memory
+from bayestree.models.priors import HyperPriors
+from bayestree.models.soft_tree import SoftTree
 from bayestree.routing import levels, right_given_y
 from bayestree.topology import Topology
 
+POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
+LEARN_STEPS = 10  # minimum number of steps between updates of hyperparameters
+POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 STRETCH = 0.05  # share of the epochs between proposals
 DRAWS = 4  # of which losses and divergences are averages
 NEGLIGIBLE = 0.3  # nats: all experts that lose less, but of the others one in each node
 MIN_GAIN = 2.0  # nats that the reset of an expert of negligible loss saves
 MARGIN = 2.0  # standard errors by which the bound must rise
-MIN_EXPERTS, SPARE = 4, 2.0  # experts that remain: at least, and in units of the facets in use
+
+
+def fit_polytope(
+    model: SoftTree,
+    data: Data,
+    init: Posterior,
+    settings: dict[str, Any],
+    n_draws: int,
+    progress: bool,
+    *,
+    memory: Memory | None,
+) -> Posterior:
+    """Fit the package's own guide, after a search for facets where the settings ask for it."""
+    stats: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
+    if settings["search_facets"]:
+        start = replace(init, model=model)
+        seed = int(torch.randint(2**31 - 1, ()))
+        facets = improve_facets(start, data, random_state=seed, progress=progress)
+        model, facets = without_unneeded(model, facets, data)
+        stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
+        guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
+    else:
+        hyper_priors = model.priors.hyper_priors(weak=settings["learn_prior"])
+        model = model.with_(priors=model.priors.fixed())
+        sites = init.point_sites(data.X)
+        sums = leaf_sums(init.model, sites, data)
+        guide = PolytopeGuide(
+            model,
+            sites,
+            sums,
+            covariance=settings["covariance"],
+            tolerance=settings["routing_tolerance"],
+            partially_centred=settings["guide"] == "partially-centred",
+            memory=memory,
+        )
+        ramps = None if memory is None else ()  # which would forget it at first
+        trace, resets = _climb(guide, data, settings, progress, ramps, hyper_priors)
+        if settings["reset_idle"]:
+            recorded["reset_trace"] = resets
+        if hyper_priors:
+            recorded["hyperparameters"] = guide.priors.learned_values
+    guide.eval().refresh(steps=50)
+    bound = float(evaluate_elbo(guide, data))
+    stats |= guide_balance(guide, data, settings["kl_weight"])
+    draws = [guide.sample() for _ in range(n_draws)]
+    log_q = [float(guide.log_prob(draw)) for draw in draws]
+    draws, (point,) = map(_without_scales, (draws, [guide.point()]))
+    shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
+    stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
+    found = variational_posterior(guide.model, draws, log_q, point, trace, bound)
+    return replace(found, stats={**found.stats, **stats}, settings=recorded)
+
+
+def _without_scales(draws: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    """The draws of the model with its scales integrated out."""
+    scales = ("hyperplane_scale", "intercept_scale")
+    return [{name: draw[name] for name in draw if name not in scales} for draw in draws]
+
+
+def _polish(
+    guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool
+) -> tuple[PolytopeGuide, list[float]]:
+    """A joint fit with a small learning rate, kept if the ELBO does not decrease; its trace."""
+    polished = copy.deepcopy(guide)
+    gentle = {
+        "learning_rate": POLISH_RATE * settings["learning_rate"],
+        "epochs": max(1, round(POLISH_SHARE * settings["epochs"])),
+        "steepness": None,
+    }
+    trace, _ = _climb(polished, data, settings | gentle, progress, ramps=())
+    seed = int(torch.randint(2**31 - 1, ()))
+    bounds = []
+    for candidate in (guide, polished):
+        candidate.eval().refresh(steps=50)
+        with seeded(seed):
+            bounds.append(float(evaluate_elbo(candidate, data, POLISH_DRAWS)))
+    return (polished if bounds[1] >= bounds[0] else guide), trace
+
+
+def _climb(
+    guide: PolytopeGuide,
+    data: Data,
+    settings: dict[str, Any],
+    progress: bool,
+    ramps: Ramps | None = None,
+    hyper_priors: HyperPriors | None = None,
+) -> tuple[list[float], list[str]]:
+    """Fit a guide; the ELBO by epoch, and the resets that were tried."""
+    last = guide.model.steepness
+    ascent = Ascent(
+        guide,
+        guide.leaf_sums,
+        data,
+        steepness=(settings["steepness"] or last, last),
+        ramps=RAMPS[settings["kl_schedule"]] if ramps is None else ramps,
+        weight=settings["kl_weight"],
+        **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate")},
+    )
+    advance = partial(_advance, hyper_priors=hyper_priors)
+    rival = Rival(ascent, advance) if settings["reset_idle"] else None
+    trace: list[float] = []
+    parts: dict[str, Any] = {"guide": guide, "optimiser": ascent.optimiser, "trace": trace}
+    if rival is not None:
+        parts["rival"] = rival
+    track = Track(range(settings["epochs"]), "svi", show=progress, parts=parts)
+    for epoch in track:
+        if rival is not None:
+            rival.before(epoch)
+        elbo, batch = advance(ascent, epoch)
+        if rival is not None:
+            rival.after(epoch)
+        trace.append(elbo)
+        track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")
+    return trace, [] if rival is None else rival.trace
+
+
+def _advance(ascent: Ascent, epoch: int, hyper_priors: HyperPriors | None) -> tuple[float, Data]:
+    """Take the steps of an epoch; its ELBO, and the last batch."""
+    every, guide = -(-LEARN_STEPS // ascent.per_epoch), ascent.module
+    warm = ascent.schedule.prior(epoch * ascent.per_epoch) >= 1
+    # counted from the last epoch, so that a short fit learns, too
+    following = ascent.schedule.n_steps // ascent.per_epoch - epoch - 1
+    if hyper_priors and warm and following % every == 0:
+        guide.learn(hyper_priors)
+    return ascent.epoch(epoch, -float(guide.leaf_law.kl()))
+
+
+def variational_posterior(
+    model: SoftTree,
+    draws: list[dict[str, Tensor]],
+    log_q: list[float],
+    point: dict[str, Tensor],
+    trace: list[float],
+    final_elbo: float,
+) -> Posterior:
+    """One chain of draws from a fitted guide, with the trace and final value of its bound."""
+    stacked = {
+        name: torch.stack([draw[name] for draw in draws])[None].cpu().numpy() for name in draws[0]
+    }
+    stats = {"elbo": np.array(trace), "final_elbo": np.array(final_elbo)}
+    if log_q:
+        stats["log_q"] = np.array([log_q])
+    return Posterior(
+        model=model,
+        draws=stacked,
+        point={name: value.cpu().numpy() for name, value in point.items()},
+        inference="svi",
+        stats=stats,
+    )
 
 
 @torch.no_grad()
@@ -205,75 +370,3 @@ def _follow(fit: Ascent, other: Ascent) -> None:
     """Continue a fit from the state of another."""
     fit.module.load_state_dict(other.module.state_dict())
     fit.optimiser.load_state_dict(other.optimiser.state_dict())
-
-
-def without_idle(posterior: Posterior, data: Data) -> Posterior:
-    """The posterior without the nodes and experts that its point estimate does not use.
-
-    A node that the deterministic tree would not keep is replaced by the child that receives more
-    rows. The number of experts in a node falls to twice the largest number of facets in use, but
-    at least 4, with the same gamma process truncated there; those of the largest votes remain.
-    The posterior is returned unchanged if its tree needs no node.
-    """
-    model = posterior.model
-    limits = GrowthLimits(max_depth=model.topology.depth, min_leaf=1)
-    needed = needed_nodes(posterior, data, limits)
-    if not needed.any():
-        return posterior
-    sites = posterior.point_sites(data.X)
-    with torch.no_grad():
-        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
-    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
-    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
-    votes = _largest_votes(posterior, data)[nodes]
-    in_use = int((votes > routing.LOG2).sum(1).max())
-    n_experts = min(model.split.n_experts, max(MIN_EXPERTS, int(SPARE * in_use)))
-    experts = np.sort(np.argsort(-votes, axis=1, kind="stable")[:, :n_experts], axis=1)
-    split: Any = model.split  # a split of one expert has no such field
-    if n_experts < split.n_experts:
-        split = replace(split, n_experts=n_experts)
-
-    def selected(arrays: Arrays, lead: int) -> dict[str, NDArray[Any]]:
-        known = model.dimensions.items()
-        return {
-            name: _selected(arrays[name], dimensions, lead, nodes, experts, leaves)
-            for name, dimensions in known
-            if name in arrays
-        }
-
-    return replace(
-        posterior,
-        model=model.with_(topology=topology, split=split),
-        draws=selected(posterior.draws, 2),
-        point=selected(posterior.point, 0),
-    )
-
-
-def _largest_votes(posterior: Posterior, data: Data) -> FloatArray:
-    """Largest vote r softplus(beta . x + b) of each expert over the rows, shape (V, K)."""
-    sites = posterior.point_sites(data.X)
-    coefficient = joined(sites)
-    tops = [coefficient.flatten(0, 1) @ part.X.T for part in data.parts(ones=True)]
-    top = torch.stack([each.amax(1) for each in tops]).amax(0).view(coefficient.shape[:2])
-    weight = torch.as_tensor(posterior.weight()).to(top)
-    return (weight * torch.nn.functional.softplus(top)).numpy(force=True).astype(np.float64)
-
-
-def _selected(
-    values: NDArray[Any],
-    dimensions: Sequence[str],
-    lead: int,
-    nodes: IntArray,
-    experts: IntArray,
-    leaves: IntArray,
-) -> NDArray[Any]:
-    """Entries of a site of these dimensions, after ``lead`` others."""
-    if "node" in dimensions:
-        values = values.take(nodes, axis=lead)
-    if "leaf" in dimensions:
-        values = values.take(leaves, axis=lead)
-    if "expert" in dimensions:
-        after = values.ndim - lead - 2
-        places = experts.reshape((1,) * lead + experts.shape + (1,) * after)
-        values = np.take_along_axis(values, places, axis=lead + 1)
-    return values
