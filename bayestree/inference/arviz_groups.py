@@ -61,7 +61,7 @@ class Labels:
         class_names: Sequence[str] = (),
         rows: NDArray[np.int64] | None = None,
     ) -> "Labels":
-        """Labels of a posterior's draws; by default ``x0``, ... and ``0``, ...."""
+        """Return the labels of a posterior's draws; by default ``x0``, ... and ``0``, ...."""
         if "hyperplane" not in posterior.draws:
             raise TypeError(
                 "The dimensions of draws are experts and features, which the splits of this "
@@ -106,7 +106,7 @@ def _check_length(name: str, names: Sequence[str], length: int) -> None:
 
 
 def attributes_of(posterior: Draws) -> dict[str, Any]:
-    """Provenance of the draws, as strings and numbers that netCDF can store."""
+    """Describe where the draws come from, in strings and numbers that netCDF can store."""
     model = posterior.model
     versions = {"python": platform.python_version(), "bayestree": __version__}
     versions |= {name: version(name) for name in PACKAGES}
@@ -124,7 +124,7 @@ def attributes_of(posterior: Draws) -> dict[str, Any]:
 
 
 def model_card(model: SoftTree) -> dict[str, Any]:
-    """Parts of a model with all their numbers, as plain values for JSON."""
+    """Describe the parts of a model with all their numbers, as plain values for JSON."""
     return {
         "split": _card(model.split),
         "priors": {
@@ -145,7 +145,7 @@ def _card(part: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A field of a part; parts of parts have cards of their own."""
+    """Return a field of a part as a plain value; parts of parts have cards."""
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return _card(value) if is_dataclass(value) else value
@@ -181,7 +181,7 @@ class Conversion:
         return int(self.posterior.draws["hyperplane"].shape[-1])
 
     def prior_predictive(self) -> xr.Dataset:
-        """A draw of y for each row and draw of the prior."""
+        """Draw y for each row and draw of the prior."""
         draws = self.prior_draws
         each = (
             {n: torch.as_tensor(v[0, i]) for n, v in draws.items()} for i in range(self.n_prior)
@@ -189,7 +189,7 @@ class Conversion:
         return self.predictive(draws, each)
 
     def log_likelihood(self) -> xr.Dataset:
-        """Weighted log-density of each row of y in its units."""
+        """Compute the weighted log-density of each row of y in its units."""
         data = self._rows
         each = steps_of(self.posterior.each(), "log-likelihood of draws")
         terms = pointwise.log_likelihood(self.model, each, data)
@@ -207,12 +207,12 @@ class Conversion:
         )
 
     def observed_data(self) -> xr.Dataset:
-        """Observed y in its units, or as class numbers."""
+        """Return the observed y in its units, or as class numbers."""
         y = self.model.leaf.target(self._rows.y).numpy(force=True)
         return self.labels.dataset({"obs": (("row", "output")[: y.ndim], self._in_units(y))})
 
     def constant_data(self) -> xr.Dataset:
-        """Topology, units of features and y; with rows, also X in the units of the data."""
+        """Return topology and units; with rows, also X in the units of the data."""
         units = self._units
         variables: dict[str, Any] = {
             "children": (("node", "side"), self.posterior.model.topology.children),
@@ -229,7 +229,7 @@ class Conversion:
         return self.labels.dataset(variables)
 
     def sample_stats(self) -> xr.Dataset:
-        """Recorded quantities, and ``lp``, the log joint density of each draw.
+        """Return recorded quantities, and ``lp``, the log joint density of each draw.
 
         ArviZ's ``plot_parallel`` and ``plot_energy`` need ``diverging`` and ``energy``. Independent
         draws from a guide have no diverging trajectories, and without momentum energy is -``lp``.
@@ -298,20 +298,20 @@ class Conversion:
         return np.reshape(values, (self.posterior.n_chains, self.posterior.n_draws))
 
     def predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:
-        """A draw of y for each row and each draw of the parameters."""
+        """Draw y for each row and each draw of the parameters."""
         X, known = self._rows.X.numpy(force=True), self.model.leaf.known(self._rows.y)
         draws_of_y = steps_of(each, "predictive draws")
         values = pointwise.sample_y(self.model, draws_of_y, X, self.seed, known)
         return self._observations(draws, self._in_units(values))
 
     def _observations(self, draws: Arrays, values: NDArray[Any]) -> xr.Dataset:
-        """``obs`` (draws, n) or (draws, n, q) as [chain, draw, row(, output)]."""
+        """Return ``obs`` (draws, n) or (draws, n, q) as [chain, draw, row(, output)]."""
         found = values.reshape(*draws["intercept"].shape[:2], *values.shape[1:])
         names = (*DRAWS, "row", "output")[: found.ndim]
         return self.labels.dataset({"obs": (names, found)})
 
     def sites(self, draws: Arrays) -> xr.Dataset:
-        """Draws of all sites, and of the weights on their original scale."""
+        """Return the draws of all sites, and of the weights on their original scale."""
         every = dict(draws)
         if "log_weight" in every:
             every["weight"] = np.exp(every["log_weight"])
@@ -321,7 +321,7 @@ class Conversion:
         )
 
     def stats(self, stats: Arrays) -> xr.Dataset:
-        """Recorded quantities by draw, or by step."""
+        """Return recorded quantities by draw, or by step."""
         variables: dict[str, Any] = {}
         for name, value in stats.items():
             by_draw = np.ndim(value) == len(DRAWS)
@@ -352,7 +352,7 @@ NEED_ROWS = NEED_LIKELIHOOD | {"observed_data"}
 
 
 def available(posterior: Draws, data: Data | None) -> list[str]:
-    """Names of the groups that can be created, with the rows of ``data`` if given."""
+    """Name the groups that can be created, with the rows of ``data`` if given."""
     conversion = Conversion(posterior, Labels.of(posterior), data)
     return [name for name in GROUPS if _obstacle(conversion, name) is None]
 
@@ -380,7 +380,7 @@ def to_arviz(
 
 
 def _obstacle(conversion: Conversion, name: str) -> str | None:
-    """Reason why a group cannot be created, or None."""
+    """Say why a group cannot be created; None if it can."""
     posterior, model = conversion.posterior, conversion.model
     if name in NEED_ROWS and conversion.data is None:
         return "it needs the rows; pass X and y"

@@ -41,7 +41,7 @@ ERRORS = 2.0  # number of standard errors by which a balance must exceed it
 
 @torch.no_grad()
 def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) -> Tensor:
-    """Untempered ELBO on all rows: the mean of ``n_draws`` one-draw estimates."""
+    """Estimate the untempered ELBO on all rows from ``n_draws`` draws."""
     if n_draws is None:
         n_draws = min(max(ELBO_ROWS // len(data.X), 4), 64)
     kls = guide.kls()
@@ -52,7 +52,7 @@ def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) 
 def objective_estimates(
     guide: PolytopeGuide, data: Data, steepness: float, kl_weight: float
 ) -> Iterator[Tensor]:
-    """One-draw estimates of the objective of a fit, 16 to 64 of them."""
+    """Yield 16 to 64 one-draw estimates of the objective of a fit."""
     rows = len(data.X)
     n_draws = min(max(ELBO_ROWS // rows, ELBO_DRAWS[0]), ELBO_DRAWS[1])
     kls = guide.kls(kl_weight)
@@ -64,7 +64,7 @@ def objective_estimates(
 
 
 def sample(data: Data, size: int) -> Data:
-    """All rows or, if there are more than ``size``, as many drawn with replacement."""
+    """Return all rows or, if there are more than ``size``, as many drawn with replacement."""
     rows = len(data.X)
     return data if rows <= size else data.take(torch.randint(rows, (size,)))
 
@@ -72,7 +72,7 @@ def sample(data: Data, size: int) -> Data:
 def polytope_gain(
     guide: PolytopeGuide, data: Data, *, epochs: int, batch_size: int, kl_weight: float
 ) -> Arrays:
-    """:func:`elbo_gain` of a copy of the package's own guide, fitted in ``epochs``.
+    """Compute the :func:`elbo_gain` of a copy of the package's own guide, fitted in ``epochs``.
 
     The bound is the objective of the fit, which varies less from draw to draw than the ELBO.
     """
@@ -103,7 +103,7 @@ def polytope_gain(
 
 
 def further_steps(n_steps: int) -> int:
-    """Number of further steps after a fit of ``n_steps``."""
+    """Return the number of steps that follow a fit of ``n_steps``."""
     return max(MIN_FURTHER, round(FURTHER_SHARE * n_steps))
 
 
@@ -113,7 +113,7 @@ def elbo_gain(
     n_steps: int,
     estimates: Callable[[], Iterable[Tensor]],
 ) -> Arrays:
-    """Gain of the ELBO by further steps, and its Monte Carlo error.
+    """Compute the gain of the ELBO by more steps, and its Monte Carlo error.
 
     ``steps`` changes the ``parameters``, which become the average of their later half;
     ``estimates`` are one-draw estimates of the ELBO.
@@ -142,7 +142,7 @@ def elbo_gain(
 def guide_balance(
     guide: PolytopeGuide, data: Data, kl_weight: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """The :func:`coefficient_balance` of the polytope guide, computed from its bound."""
+    """Compute the :func:`coefficient_balance` of the polytope guide from its bound."""
     prior = guide.model.priors.hyperplane
     if prior.proper or guide.model.topology.n_nodes == 0:
         return {}
@@ -152,7 +152,7 @@ def guide_balance(
 
 
 def _size_slope(guide: PolytopeGuide, batch: Data, kl_weight: float) -> Tensor:
-    """Slope of the expected log-density along the log size of each node, shape (V,).
+    """Compute the slope of the expected log-density along the log size of each node, (V,).
 
     Per coefficient, it is -1 where the bound of the guide's ``fit`` is stationary, since the
     entropy of each normal factor has slope 1. ``batch`` has a column of ones.
@@ -167,7 +167,7 @@ def _size_slope(guide: PolytopeGuide, batch: Data, kl_weight: float) -> Tensor:
 def coefficient_balance(
     posterior: Posterior, data: Data, power: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """Mean slope of the log-density along the size of each node's coefficients, shape (V,).
+    """Compute the mean slope of the log-density along the size of each node's coefficients, (V,).
 
     The slope along log c, where c multiplies all K (d + 1) coefficients of a node, divided by
     their number, with its standard error for independent draws; none under proper priors. The mean
@@ -211,13 +211,13 @@ def _recorded(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
 
 
 def _some(data: Data) -> Data:
-    """Evenly spaced rows, weighted to represent all."""
+    """Select evenly spaced rows, weighted to represent all."""
     step = -(-len(data.X) // BALANCE_ROWS)
     return Data(data.X[::step], data.y[::step], step * data.weights[::step])
 
 
 def _slope(model: SoftTree, sites: dict[str, Tensor], data: Data) -> NDArray[np.float64]:
-    """Slope of the log-joint of one draw along the log size of each node, per coefficient."""
+    """Differentiate the log-joint of a draw along the log size of each node, per coefficient."""
     names = ("hyperplane", "intercept")
     values = [sites[name].detach().to(data.X).requires_grad_() for name in names]
     free = {name: value.to(data.X) for name, value in sites.items()} | dict(

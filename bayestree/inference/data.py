@@ -59,7 +59,7 @@ class Data(NamedTuple):
         return self._replace(X=torch.cat((self.X, ones), dim=1))
 
     def for_leaf(self, leaf: Leaf) -> "Data":
-        """The rows with y as a family of leaves takes it (see ``Leaf.response``)."""
+        """Return the rows with y as a family of leaves takes it (see ``Leaf.response``)."""
         return self._replace(y=leaf.response(self.X, self.y))
 
     def to(self, like: Tensor) -> "Data":
@@ -87,7 +87,7 @@ class Data(NamedTuple):
         return Data(X, self.y[rows], self.weights[rows])
 
     def held(self) -> "Data":
-        """The rows themselves or, if they are mapped, a sample that fits in memory.
+        """Return the rows or, if they are mapped, a sample of them that fits in memory.
 
         The sample has one row from each of many stretches of equal length; weights are unchanged.
         """
@@ -100,14 +100,14 @@ class Data(NamedTuple):
     def parts(
         self, size: int = PART, *, ones: bool = False, whole: bool = False
     ) -> Iterator["Data"]:
-        """Rows in order, ``size`` at a time or as a ``whole``; for ``ones`` see ``with_ones``."""
+        """Yield rows in order, ``size`` at a time or as a ``whole``, with a column of ``ones``."""
         size = len(self.X) if whole else size
         for start in range(0, len(self.X), size):
             part = Data(*(column[start : start + size] for column in self))
             yield part.with_ones() if ones else part
 
     def batches(self, size: int, *, ones: bool = False) -> Iterator["Data"]:
-        """One epoch of shuffled minibatches of nearly equal size; for ``ones`` see ``with_ones``.
+        """Yield an epoch of shuffled minibatches of nearly equal size; ``ones``: see ``with_ones``.
 
         Mapped rows are read in random blocks, several of which are shuffled together.
         """
@@ -159,23 +159,23 @@ class Units(NamedTuple):
     y_scale: Any = 1.0
 
     def with_y(self, center: NDArray[np.float64], scale: NDArray[np.float64]) -> "Units":
-        """The same with units of y, () or (q,)."""
+        """Replace the units of y, () or (q,)."""
         one = center.ndim == 0
         own = (float(center), float(scale)) if one else (center, scale)
         return self._replace(y_center=own[0], y_scale=own[1])
 
     def output(self, number: int) -> "Units":
-        """The units of one of several outputs."""
+        """Select the units of an output."""
         return self.with_y(self.y_center[number], self.y_scale[number])
 
     def standardise(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows in the units of the fit."""
+        """Convert rows to the units of the fit."""
         return (X - self.center) / self.scale
 
     def encode(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values of y in the units of the fit."""
+        """Convert values of y to the units of the fit."""
         return (y - self.y_center) / self.y_scale
 
     def decode(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values of y in the units of the data."""
+        """Convert values of y to the units of the data."""
         return y * self.y_scale + self.y_center

@@ -63,14 +63,14 @@ class Draws:
         return int(next(iter(self.draws.values())).shape[1])
 
     def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
-        """One draw as tensors."""
+        """Return one draw as tensors."""
         return {name: torch.as_tensor(values[chain, draw]) for name, values in self.draws.items()}
 
     def joined(self, draws: slice) -> dict[str, Tensor]:
-        """Sites of consecutive draws, chain after chain, as those of one wide tree.
+        """Join the sites of consecutive draws, chain after chain, to the sites of one wide tree.
 
-        The nodes (leaves) of each draw follow those of the draw before; sites that have neither are
-        left out.
+        The nodes (leaves) of each draw follow the nodes of the draw before; other sites are left
+        out.
         """
         found = {}
         for name, values in self.draws.items():
@@ -81,12 +81,12 @@ class Draws:
         return found
 
     def point_sites(self, like: Tensor | None = None) -> dict[str, Tensor]:
-        """The point estimate as tensors, on the dtype and device of ``like`` if given."""
+        """Return the point estimate as tensors, on the dtype and device of ``like`` if given."""
         sites = {name: torch.as_tensor(values) for name, values in self.point.items()}
         return sites if like is None else {name: value.to(like) for name, value in sites.items()}
 
     def each(self) -> Iterator[dict[str, Tensor]]:
-        """Every draw of every chain as tensors."""
+        """Yield every draw of every chain as tensors."""
         for chain in range(self.n_chains):
             for draw in range(self.n_draws):
                 yield self.sites(chain, draw)
@@ -97,7 +97,7 @@ class Draws:
         return self.model if "hyperplane_scale" in self.draws else self.model.collapsed()
 
     def weight(self) -> NDArray[Any]:
-        """Weights of the experts of the point estimate, shape (V, K)."""
+        """Compute the weights of the experts of the point estimate, shape (V, K)."""
         if self.model.split.weighted:
             return np.exp(self.point["log_weight"])
         return np.ones_like(self.point["intercept"])

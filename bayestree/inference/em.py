@@ -147,12 +147,12 @@ class Climb:
         self.leaves = {name: value.to(some.device) for name, value in state["leaves"].items()}
 
     def sites(self) -> dict[str, Tensor]:
-        """Current values of all sites."""
+        """Return current values of all sites."""
         splits = {name: value.detach().clone() for name, value in self.splits.items()}
         return self.fixed | splits | self.leaves
 
     def epoch(self, steepness: float, batch_size: int, passes: int = 1) -> float:
-        """Take an E-step and an M-step; the log-likelihood of the rows before them."""
+        """Take an E-step and an M-step; return the log-likelihood of the rows before them."""
         held = self.sites()
         values = []
 
@@ -172,8 +172,7 @@ class Climb:
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
         """Take a gradient step of the splits on Q, with h at the fixed parameters (eq. 10, 14).
 
-        Returns the log-likelihood of the batch and the sums (L, c) of the leaves' statistics
-        (eq. 13), both at the fixed parameters.
+        Returns :meth:`sums` at the fixed parameters.
         """
         split, share = self.model.split, len(batch.X) / len(self.data.X)
         member = self.members(batch, held, steepness)
@@ -194,13 +193,13 @@ class Climb:
 
     @torch.no_grad()
     def members(self, batch: Data, held: Sites, steepness: float) -> Membership:
-        """Posterior over the paths of the rows at fixed parameters (eq. 10)."""
+        """Compute the posterior over the paths of the rows at fixed parameters (eq. 10)."""
         odds = steepness * self.model.split.log_odds(held, batch.X).T
         density = self.model.leaf.log_density(held, batch.y).T
         return expectation(odds, density, self.model.topology)
 
     def sums(self, batch: Data, member: Membership) -> tuple[Tensor, Tensor]:
-        """Log-likelihood of the rows, and sums (L, c) of the leaves' statistics (eq. 13)."""
+        """Sum the log-likelihood of the rows, and the leaves' statistics, (L, c) (eq. 13)."""
         statistics = self.model.leaf.statistics(batch.y, batch.weights)
         leaves = member.mass[len(member.right) :]
         return member.log_likelihood @ batch.weights, leaves @ statistics

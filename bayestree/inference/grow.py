@@ -63,13 +63,13 @@ class GrowingTree:
         return [GrowingNode(rows, 0)]
 
     def statistics(self, rows: Tensor | slice = ALL) -> Tensor:
-        """Sufficient statistics of selected rows, shape (m, c)."""
+        """Return sufficient statistics of selected rows, shape (m, c)."""
         if self._statistics is not None:
             return self._statistics[rows]
         return self.model.leaf.statistics(self.data.y[rows], self.data.weights[rows])
 
     def count(self, rows: Tensor) -> float:
-        """Number of rows that selected ones represent."""
+        """Count the rows that selected rows represent."""
         return len(rows) if self._counts is None else float(self._counts[rows].sum())
 
     def branch(self, i: int, split: FittedSplit) -> tuple[int, int]:
@@ -94,7 +94,7 @@ class GrowingTree:
             self.branch(i, FittedSplit.restored(split, self.data.X.device))
 
     def can_split(self, i: int, limits: GrowthLimits) -> bool:
-        """Whether a node has enough rows, and more than one value of y."""
+        """Return whether a node has enough rows, and more than one value of y."""
         rows = self.nodes[i].rows
         if len(rows) < 2 * limits.min_leaf:
             return False
@@ -104,7 +104,7 @@ class GrowingTree:
         return heavy and bool((y != y[0]).any())
 
     def gain(self, i: int) -> float:
-        """Gain of the split of a node in nats."""
+        """Return the gain of the split of a node in nats."""
         split = self.nodes[i].split
         return -np.inf if split is None else split.gain
 
@@ -112,7 +112,7 @@ class GrowingTree:
         return {i for i, node in enumerate(self.nodes) if node.split is not None}
 
     def cut(self, max_leaves: int | None, min_gain: float = 0.0) -> set[int]:
-        """Merge pairs of leaves, smallest gain first; the nodes that remain split.
+        """Merge pairs of leaves, smallest gain first; return the nodes that remain split.
 
         Stops when at most ``max_leaves`` leaves and no pair with a gain below ``min_gain`` remain.
         """
@@ -133,7 +133,7 @@ class GrowingTree:
         return kept
 
     def breadth_first(self, kept: set[int]) -> list[int]:
-        """The kept nodes in the order of their numbers in a topology."""
+        """Order the kept nodes by their numbers in a topology."""
         order = [0] if 0 in kept else []
         for i in order:  # grows as it is read
             order += [child for child in self.nodes[i].children if child in kept]
@@ -367,7 +367,7 @@ class _SplitQueue:
 
 
 def _state_of(splitter: Splitter) -> dict[str, Any]:
-    """The splitter as a part of the loop's state, if it has state."""
+    """Return the splitter as a part of the loop's state, if it has state."""
     return {"splitter": splitter} if hasattr(splitter, "state_dict") else {}
 
 
@@ -378,7 +378,7 @@ def fitted_splits(
     limits: GrowthLimits,
     data: Data | None = None,
 ) -> dict[int, FittedSplit]:
-    """Splits of the nodes with sufficient gain, in the order of the nodes.
+    """Fit the nodes; return the splits of sufficient gain, in the order of the nodes.
 
     ``data`` are the rows of the tree with other weights, if these determine the splits.
     """
@@ -397,7 +397,7 @@ def fitted_splits(
 
 
 def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[list[int]]:
-    """Batches of nodes of similar size, which limits padding and memory."""
+    """Group nodes of similar size in batches, which limits padding and memory."""
     groups: list[list[int]] = []
     per_row = splitter.numbers_per_row(tree.data.X.shape[1])
     for i in sorted(ready, key=lambda i: len(tree.nodes[i].rows)):
@@ -412,7 +412,7 @@ def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[lis
 
 
 def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]:
-    """Truncate at the depth whose deterministic tree predicts the validation rows best."""
+    """Cut at the depth whose deterministic tree predicts the validation rows best."""
     deepest = max((tree.nodes[i].depth for i in kept), default=-1) + 1
     cuts = [{i for i in kept if tree.nodes[i].depth < depth} for depth in range(deepest + 1)]
     grown = (recalibrated(tree.assemble(cut, "grow"), tree.data) for cut in cuts)
@@ -421,7 +421,7 @@ def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]
 
 
 def _hard_score(posterior: Posterior, rows: Data) -> float:
-    """Log-likelihood of rows under the tree with practically deterministic splits."""
+    """Compute the log-likelihood of rows under practically deterministic splits."""
     steep = posterior.model.with_(steepness=HARD)
     sites = posterior.point_sites(rows.X)
     with torch.no_grad():

@@ -43,7 +43,7 @@ SHARPNESS = 5.0  # initial concentration of the Weibulls
 def divergence_from_flat(
     log_scale: Tensor, log_weight: tuple[LogWeibull, LogGamma] | None
 ) -> Tensor:
-    """KL divergence of each expert's factors from a prior flat in the coefficients, shape (..., K).
+    """Compute the KL divergence of each expert's factors from a prior flat in the coefficients.
 
     The factors are q(log r) q(beta | log r), where log r shifts only the means of beta: the entropy
     of beta, the sum of ``log_scale`` (..., K, d + 1) + (d + 1) (1 + log 2 pi) / 2, is the same for
@@ -55,7 +55,7 @@ def divergence_from_flat(
 
 
 def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
-    """Factors of a model's additional sites; ValueError if the polytope guide cannot fit it."""
+    """Return factors of a model's additional sites; ValueError if the guide cannot fit it."""
     model.likelihood.check_mixture("The polytope guide")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
@@ -174,7 +174,7 @@ class PolytopeGuide(RoutedModule):
         return self.scales.drawn(self._own_moments)
 
     def _signed(self, moments: Moments | None) -> Moments:
-        """Moments of the coefficients that splits use: those with a sign are drawn and folded."""
+        """Return the moments that splits use: coefficients with a sign are drawn and folded."""
         moments = self.moments if moments is None else moments
         if self.monotone is None:
             return moments
@@ -240,7 +240,7 @@ class PolytopeGuide(RoutedModule):
     # The bound.
 
     def _split_kl(self, moments: Moments) -> Tensor:
-        """KL divergence from the prior of all factors but the leaves', a scalar."""
+        """Compute the KL divergence of all factors but the leaves' from the prior, a scalar."""
         flat, log_prior = self.kl_terms(moments)
         kl = flat.sum() - log_prior.sum()
         if self.memory is None:
@@ -249,7 +249,7 @@ class PolytopeGuide(RoutedModule):
         return kl + self.memory.expected_penalty(moments, law)
 
     def kl_terms(self, moments: Moments) -> tuple[Tensor, Tensor]:
-        """Divergences from a flat prior (V, K), and the expected log prior to be subtracted."""
+        """Compute divergences from a flat prior, (V, K), and the expected log prior to subtract."""
         log_weight = None
         if self.model.split.weighted:
             law = self.model.priors.weight.law(self.model.split.n_experts, self.loc)
@@ -259,7 +259,7 @@ class PolytopeGuide(RoutedModule):
 
     @torch.no_grad()
     def n_facets(self, X: Tensor) -> int:
-        """Number of experts that, at their means, send rows of [X, 1] right by themselves."""
+        """Count the experts that alone, at their means, send rows of [X, 1] right."""
         activation = self.mean.flatten(0, 1) @ X.T
         weight = torch.ones_like(activation[:, :1])
         if self.model.split.weighted:
@@ -267,23 +267,23 @@ class PolytopeGuide(RoutedModule):
         return int((activation > routing.log_odds(routing.LOG2 / weight)).any(1).sum())
 
     def kl(self, weight: float = 1.0) -> Tensor:
-        """KL divergence from the prior, that of the splits times ``weight``; one draw of scales."""
+        """Compute the KL divergence from the prior, with ``weight`` for the splits."""
         return weight * self._split_kl(self.moments) + self.leaf_law.kl()
 
     def kls(self, weight: float = 1.0) -> Iterator[Tensor]:
-        """One-draw estimates of :meth:`kl`, or the same again if it depends on no draw."""
+        """Yield one-draw estimates of :meth:`kl`, or the same again if it depends on no draw."""
         if self.scales.followed:
             while True:
                 yield self.kl(weight)
         yield from repeat(self.kl(weight))
 
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
-        """log P(leaf | x), shape (n, L), for fresh coefficients in every row of [X, 1]."""
+        """Compute log P(leaf | x), (n, L), for fresh coefficients in every row of [X, 1]."""
         score = routing.vote(*self.activations(X, moments))
         return routing.tree_log_probs(score, steepness, self.model.topology)
 
     def activations(self, X: Tensor, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
-        """Fresh pre-activations of the rows [X, 1], (V, K, n), and log-weights (V, K)."""
+        """Draw pre-activations of rows [X, 1], (V, K, n), and log-weights (V, K)."""
         # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
         # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
         # smaller.
@@ -302,7 +302,7 @@ class PolytopeGuide(RoutedModule):
         return activation.view(n_nodes, n_experts, len(X)), log_weight
 
     def _draw_log_weight(self) -> tuple[Tensor, Tensor]:
-        """A draw of the log-weights, and its distance from the mean in standard deviations."""
+        """Draw log-weights, and return their distances from the mean in sds, too."""
         if not self.model.split.weighted:
             zero = torch.zeros_like(self.unit_mean[..., 0])
             return zero, zero
@@ -311,7 +311,7 @@ class PolytopeGuide(RoutedModule):
         return value, (value - law.mean) / law.stddev
 
     def noise(self, like: Tensor) -> Tensor:
-        """Standard normals; in training, a stretch of a tape from a random position.
+        """Draw standard normals; in training, take a stretch of a tape from a random position.
 
         Fresh draws would take a sixth of the time of a step, and each stretch is a valid sample.
         """
@@ -324,7 +324,7 @@ class PolytopeGuide(RoutedModule):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The routing, length and seed of the tape, which reproduce it, and hyperparameters."""
+        """Return routing, hyperparameters, and the tape's length and seed, which reproduce it."""
         length = 0 if self._tape is None else len(self._tape)
         tape = {"length": length, "seed": self._tape_seed}
         return super().get_extra_state() | tape | {"priors": self.priors.learned_values}
@@ -341,7 +341,7 @@ class PolytopeGuide(RoutedModule):
                 self._tape = like.new_empty(state["length"]).normal_(generator=generator)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One-draw bound on E log p(y | X), divergence of the splits, and sums (L, c).
+        """Compute a one-draw bound on E log p(y | X), divergence of the splits, and sums (L, c).
 
         Each row's leaf indicator has its optimal factor, which moves the expectation over the
         leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)).
@@ -353,7 +353,7 @@ class PolytopeGuide(RoutedModule):
     def expected_fit(
         self, batch: Data, steepness: float, moments: Moments | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The bound and the sums of :meth:`fit`, without the divergence."""
+        """Compute the bound and the sums of :meth:`fit`, without the divergence."""
         moments = self.moments if moments is None else moments
         if self.sparse:
             return self.sparse_fit(batch, steepness, self.experts(moments))
@@ -371,7 +371,7 @@ class PolytopeGuide(RoutedModule):
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Data) -> Tensor:
-        """One-draw estimate of E log p(y | X), leaves drawn too, at the model's steepness."""
+        """Estimate E log p(y | X) from one draw, leaves drawn too, at the model's steepness."""
         leaves, steepness = self.leaf_law.sample(), self.model.steepness
         total = data.X.new_zeros(())
         for part in data.parts(ROWS if self.sparse else PART, ones=True):
@@ -413,7 +413,7 @@ class PolytopeGuide(RoutedModule):
     def _coefficient_law(
         self, log_weight: Tensor | None, moments: Moments
     ) -> dist.Normal | dist.MultivariateNormal:
-        """Factor of the coefficients given log-weights and scales, shape (V, K, d + 1)."""
+        """Return the factor of the coefficients given log-weights and scales, (V, K, d + 1)."""
         mean, variance, root, _ = moments
         if root is None:
             return dist.Normal(mean, variance.sqrt())
@@ -424,7 +424,7 @@ class PolytopeGuide(RoutedModule):
 
     @torch.no_grad()
     def sample(self) -> dict[str, Tensor]:
-        """One draw of all sites, without scales that are integrated out."""
+        """Draw all sites, without scales that are integrated out."""
         log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
         moments = self.moments
         coefficient = self._coefficient_law(log_weight, moments).sample()
@@ -437,7 +437,7 @@ class PolytopeGuide(RoutedModule):
 
     @torch.no_grad()
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of a draw of :meth:`sample`, a scalar (see ``ScaleFactors.log_prob``)."""
+        """Compute the log-density of a draw of :meth:`sample`, a scalar."""
         log_weight = sites.get("log_weight")
         law = self._coefficient_law(log_weight, self.scales.given(self._own_moments, sites))
         coefficient = joined(sites)
@@ -452,7 +452,7 @@ class PolytopeGuide(RoutedModule):
 
     @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
-        """Posterior means; ``log_weight`` is the logarithm of the mean weight."""
+        """Return posterior means; ``log_weight`` is the logarithm of the mean weight."""
         mean, variance, *_ = self.scales.given(self._own_moments, self.scales.point())
         if self.monotone is not None:
             mean = self.monotone.folded_mean(mean, variance.sqrt())

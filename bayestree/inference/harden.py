@@ -94,7 +94,7 @@ def harden(
 def harden_sums(
     posterior: Posterior, sums: Tensor, counts: Tensor, *, limits: GrowthLimits
 ) -> tuple[Hardened, Tensor]:
-    """Like :func:`harden`, from the sums (L, c) of the statistics of the rows in each leaf.
+    """Harden as :func:`harden` does, from the sums (L, c) of the rows' statistics in each leaf.
 
     ``counts`` (L,) are the numbers of these rows. Draws are not compared, which needs the rows.
     Also returns the number of the leaf in which the rows of each leaf end, shape (L,), 0 for leaves
@@ -122,7 +122,7 @@ def harden_sums(
 
 
 def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDArray[np.bool_]:
-    """Which nodes the deterministic form keeps, shape (V,)."""
+    """Return which nodes the deterministic form keeps, shape (V,)."""
     sites = posterior.point_sites(data.X)
     needed = np.zeros(posterior.model.topology.n_nodes, dtype=np.bool_)
     with torch.no_grad():
@@ -134,7 +134,7 @@ def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDAr
 def _cut(
     posterior: Posterior, sites: Sites, data: Data, limits: GrowthLimits, *, drawn: bool = False
 ) -> tuple[GrowingTree, Tensor, dict[int, int], set[int]]:
-    """The tree as its rows are routed, their scores, the source of each split, and splits kept.
+    """Cut the tree; return it, its rows' scores, the source of each split, and the splits kept.
 
     With ``drawn`` the draws must support the splits, too, unless the rows are mapped.
     """
@@ -150,7 +150,7 @@ def _cut(
 
 
 def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:
-    """Scores that ``absorb`` mapped to log 2 when it moved the splits of ``nodes``."""
+    """Return the scores that ``absorb`` mapped to log 2 when it moved the splits of ``nodes``."""
     if "log_weight" in soft:
         return LOG2 * np.exp((soft["log_weight"][nodes] - hard["log_weight"])[:, 0])
     # an unchanged intercept gives log 2
@@ -158,7 +158,7 @@ def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.
 
 
 def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, Tensor]:
-    """A tree on one representative row per leaf, and the scores of these rows."""
+    """Grow from one representative row per leaf; also return the scores of these rows."""
     n_leaves = model.topology.n_leaves
     statistics = model.leaf.statistics(data.y[:0], data.weights[:0]).double()
     sums = statistics.new_zeros(n_leaves, statistics.shape[1])
@@ -189,7 +189,7 @@ def _route(
     min_leaf: int,
     posterior: Posterior | None = None,
 ) -> dict[int, int]:
-    """Split the tree as its rows are routed; the source node of each split.
+    """Split the tree as its rows are routed; return the source node of each split.
 
     A node with fewer than ``min_leaf`` rows on a side, by the scores or by most of the draws of
     ``posterior``, is replaced by its child on the other side.
@@ -216,7 +216,7 @@ def _route(
 
 
 def _has_support(posterior: Posterior, node: int, X: Tensor, min_leaf: int) -> bool:
-    """Whether enough draws of a split separate ``min_leaf`` of its rows X from the others."""
+    """Return whether enough draws of a split separate ``min_leaf`` of its rows X."""
     model, draws = posterior.model, posterior.draws
     every = posterior.n_chains * posterior.n_draws
     some = X[:: math.ceil(len(X) / MOST_ROWS)]
@@ -272,7 +272,7 @@ def _extended(
 def _at_best_level(
     tree: GrowingTree, i: int, node: int, sites: Sites, scores: Tensor, limits: GrowthLimits
 ) -> FittedSplit | None:
-    """The best split of the rows of node ``i`` by the score of a node of the model."""
+    """Find the best split of the rows of node ``i`` by the score of a node of the model."""
     if not tree.can_split(i, limits):
         return None
     rows = tree.nodes[i].rows
@@ -297,7 +297,7 @@ def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
 
 
 def without_idle(posterior: Posterior, data: Data) -> Posterior:
-    """The posterior without the nodes and experts that its point estimate does not use.
+    """Drop the nodes and experts that the point estimate of a posterior does not use.
 
     A node that the deterministic tree would not keep is replaced by the child that receives more
     rows. The number of experts in a node falls to twice the largest number of facets in use, but
@@ -339,7 +339,7 @@ def without_idle(posterior: Posterior, data: Data) -> Posterior:
 
 
 def _largest_votes(posterior: Posterior, data: Data) -> FloatArray:
-    """Largest vote r softplus(beta . x + b) of each expert over the rows, shape (V, K)."""
+    """Return the largest vote r softplus(beta . x + b) of each expert over the rows, (V, K)."""
     sites = posterior.point_sites(data.X)
     coefficient = joined(sites)
     tops = [coefficient.flatten(0, 1) @ part.X.T for part in data.parts(ones=True)]
@@ -356,7 +356,7 @@ def _selected(
     experts: IntArray,
     leaves: IntArray,
 ) -> NDArray[Any]:
-    """Entries of a site of these dimensions, after ``lead`` others."""
+    """Select entries of a site of these dimensions, after ``lead`` others."""
     if "node" in dimensions:
         values = values.take(nodes, axis=lead)
     if "leaf" in dimensions:

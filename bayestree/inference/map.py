@@ -177,7 +177,7 @@ class Point(RoutedModule):
         return free if self.monotone is None else self.monotone.fold(free)
 
     def sites(self) -> dict[str, Tensor]:
-        """All sites, with leaves at their conjugate estimates."""
+        """Return all sites, with leaves at their conjugate estimates."""
         return self._splits(self.coefficient) | self._leaves()
 
     def _leaves(self) -> dict[str, Tensor]:
@@ -276,7 +276,7 @@ def _adam(
 def _lbfgs(
     settings: Map, epochs: int, point: Point, data: Data, keep: _Best, *, progress: bool
 ) -> list[float]:
-    """Rounds of L-BFGS on the splits, each followed by an update of the leaves."""
+    """Run rounds of L-BFGS on the splits, each followed by an update of the leaves."""
     data = data.with_ones()
     schedule = Schedule(epochs, settings.steepness)
     running = RunningSums(point.sums, batches=1)

@@ -36,7 +36,7 @@ def scratch_in(folder: Path) -> Iterator[None]:
 
 
 def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of zeros, of non-empty shape, in a file that is deleted with it."""
+    """Create a tensor of zeros, of non-empty shape, in a file that is deleted with it."""
     size = math.prod(shape)
     with _unnamed_file(size * dtype.itemsize) as path:
         # A shared mapping: the system can write pages to the file rather than to swap.
@@ -44,20 +44,20 @@ def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
-    """The same as a NumPy array (``numpy.memmap``)."""
+    """Create an array (``numpy.memmap``) as :func:`mapped_tensor` does."""
     kind = np.dtype(dtype)
     with _unnamed_file(math.prod(shape) * kind.itemsize) as path:
         return np.memmap(path, kind, "r+", shape=shape)
 
 
 def is_mapped(tensor: Tensor) -> bool:
-    """Whether a tensor is memory-mapped by :func:`mapped_tensor`."""
+    """Return whether a tensor is memory-mapped by :func:`mapped_tensor`."""
     return tensor.device.type == "cpu" and tensor.untyped_storage().filename is not None
 
 
 @contextmanager
 def _unnamed_file(size: int) -> Iterator[Path]:
-    """A file of ``size`` bytes to be mapped in the block, and unlinked afterwards."""
+    """Create a file of ``size`` bytes to be mapped in the block, and unlink it afterwards."""
     folder = _folder.get() or Path(tempfile.gettempdir())
     handle, name = tempfile.mkstemp(dir=folder, prefix=PREFIX)
     try:

@@ -34,7 +34,7 @@ EXACT = 1e-6  # share of a row's likelihood that predictions and densities may l
 
 
 def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterator[Tensor]:
-    """P(leaf | x), shape (n, L), of parts of the rows, to within ``EXACT`` of each row."""
+    """Yield P(leaf | x), (n, L), of parts of the rows, to within ``EXACT`` of each row."""
     for X, _, found in _explored(model, sites, ((X, None) for X in parts)):
         if found is None:
             yield torch.cat([model.leaf_log_probs(sites, some).exp() for some in X.split(PART)])
@@ -46,7 +46,7 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
 
 
 def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
-    """log p(y | x) of each row without its weight, shape (n,); its error is at most ``EXACT``."""
+    """Compute log p(y | x) of each row without its weight, (n,), to within ``EXACT``."""
     like = next(value for value in sites.values() if value.is_floating_point())
     parts = (part.to(like).for_leaf(model.leaf) for part in data.parts(ROWS))
     found = [like.new_zeros(0)]
@@ -63,7 +63,7 @@ def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
 def _explored(
     model: SoftTree, sites: Sites, parts: Iterable[tuple[Tensor, Tensor | None]]
 ) -> Iterator[tuple[Tensor, Tensor | None, tuple[Paths, PathMembership] | None]]:
-    """Each part, and its paths if sparse routing pays, as a few rows show.
+    """Yield each part, and its paths if sparse routing pays, as a few rows show.
 
     A part is X (n, d) and y (n,), or None to route by P(leaf | x) alone.
     """
@@ -93,7 +93,7 @@ def _explored_part(
 def pays(
     model: SoftTree, n_rows: int, n_features: int, share: float = 0.0, *, gradient: bool = True
 ) -> bool:
-    """Whether sparse routing is faster than a dense pass, if this share of the pairs matters.
+    """Return whether sparse routing is faster than a dense pass, for this share of the pairs.
 
     By measured nanoseconds: an expert of a pair costs 7 + 0.06 d in a dense step, and a third of
     this without gradients; in a sparse step three times as much as in a dense one, each level of
@@ -107,7 +107,7 @@ def pays(
 
 @torch.no_grad()
 def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
-    """Weighted log-likelihood of each row under each draw, shape (draws, n).
+    """Compute the weighted log-likelihood of each row under each draw, (draws, n).
 
     Raises ValueError for plug-in leaves, whose objective is not a sum over rows.
     """
@@ -119,7 +119,7 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
 
 
 def log_density(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
-    """Weighted log predictive density of each row, shape (n,): the logarithm of its mean."""
+    """Compute the weighted log predictive density of each row, (n,): the log of its mean."""
     terms = log_likelihood(model, draws, data)
     found: FloatArray = logsumexp(terms, axis=0) - np.log(len(terms))
     return found
@@ -127,7 +127,7 @@ def log_density(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArr
 
 @torch.no_grad()
 def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
-    """Log-density of the parameters and all rows, summed in double precision."""
+    """Compute the log-density of the parameters and all rows, in double precision."""
     prior = float(model.log_prior(sites))
     if not model.likelihood.additive:
         return prior + float(model.log_likelihood(sites, *data.to(_like(sites))))
@@ -143,9 +143,9 @@ def sample_y(
     random_state: RandomState,
     known: Tensor | None = None,
 ) -> IntArray | FloatArray:
-    """Draw y for each row and each draw of the parameters, shape (draws, n), in the model's units.
+    """Draw y for each row and each draw of the parameters, (draws, n), in the model's units.
 
-    ``known`` (n,) is what draws of the leaves need beside the features (see ``Leaf.known``).
+    ``known`` (n,) is what draws of the leaves need next to the features (see ``Leaf.known``).
     Raises ValueError for plug-in leaves, which have no distribution of y.
     """
     model.likelihood.check_mixture("Drawing y")
@@ -160,5 +160,5 @@ def sample_y(
 
 
 def _like(sites: Sites) -> Tensor:
-    """Any floating-point site; all have the same dtype and device."""
+    """Return any floating-point site; all have the same dtype and device."""
     return next(value for value in sites.values() if value.is_floating_point())

@@ -121,7 +121,7 @@ def fit_polytope(
 
 
 def _without_scales(draws: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
-    """The draws of the model with its scales integrated out."""
+    """Drop the scales, which the model of the draws integrates out."""
     scales = ("hyperplane_scale", "intercept_scale")
     return [{name: draw[name] for name in draw if name not in scales} for draw in draws]
 
@@ -129,7 +129,7 @@ def _without_scales(draws: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
 def _polish(
     guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool
 ) -> tuple[PolytopeGuide, list[float]]:
-    """A joint fit with a small learning rate, kept if the ELBO does not decrease; its trace."""
+    """Fit jointly with a small learning rate; keep the fit if the ELBO does not decrease."""
     polished = copy.deepcopy(guide)
     gentle = {
         "learning_rate": POLISH_RATE * settings["learning_rate"],
@@ -154,7 +154,7 @@ def _climb(
     ramps: Ramps | None = None,
     hyper_priors: HyperPriors | None = None,
 ) -> tuple[list[float], list[str]]:
-    """Fit a guide; the ELBO by epoch, and the resets that were tried."""
+    """Fit a guide; return the ELBO by epoch, and the resets that were tried."""
     last = guide.model.steepness
     ascent = Ascent(
         guide,
@@ -184,7 +184,7 @@ def _climb(
 
 
 def _advance(ascent: Ascent, epoch: int, hyper_priors: HyperPriors | None) -> tuple[float, Data]:
-    """Take the steps of an epoch; its ELBO, and the last batch."""
+    """Take the steps of an epoch; return its ELBO, and the last batch."""
     every, guide = -(-LEARN_STEPS // ascent.per_epoch), ascent.module
     warm = ascent.schedule.prior(epoch * ascent.per_epoch) >= 1
     # counted from the last epoch, so that a short fit learns, too
@@ -202,7 +202,7 @@ def variational_posterior(
     trace: list[float],
     final_elbo: float,
 ) -> Posterior:
-    """One chain of draws from a fitted guide, with the trace and final value of its bound."""
+    """Stack draws from a fitted guide to a chain, with the trace and final value of its bound."""
     stacked = {
         name: torch.stack([draw[name] for draw in draws])[None].cpu().numpy() for name in draws[0]
     }
@@ -220,7 +220,7 @@ def variational_posterior(
 
 @torch.no_grad()
 def losses(guide: PolytopeGuide, data: Data, steepness: float) -> Tensor:
-    """Log-likelihood lost by leaving out one expert, for each expert (V, K); one draw."""
+    """Compute the log-likelihood lost by leaving out one expert, (V, K), from one draw."""
     total = torch.zeros_like(guide.loc)
     moments = guide.moments
     for part in data.parts(ones=True):
@@ -240,7 +240,7 @@ def losses(guide: PolytopeGuide, data: Data, steepness: float) -> Tensor:
 
 
 def _given_y(odds: Tensor, log_density: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
-    """Log-odds of having gone right, and log P(passed), of nodes and rows (V, n), given y.
+    """Compute the log-odds of having gone right and log P(passed) given y, both (V, n).
 
     As ``expectation``, but in logarithms: P(left) of a row may be far below the rounding of 1.
     """
@@ -259,13 +259,13 @@ def _given_y(odds: Tensor, log_density: Tensor, topology: Topology) -> tuple[Ten
 
 @torch.no_grad()
 def divergences(guide: PolytopeGuide) -> Tensor:
-    """KL divergence of each expert from the prior, shape (V, K)."""
+    """Compute the KL divergence of each expert from the prior, shape (V, K)."""
     return torch.stack([torch.sub(*guide.kl_terms(guide.moments)) for _ in range(DRAWS)]).mean(0)
 
 
 @torch.no_grad()
 def find_idle(guide: PolytopeGuide, data: Data, steepness: float, kl_weight: float) -> Tensor:
-    """Mask (V, K) of the experts whose reset saves more divergence than it loses likelihood.
+    """Mark the experts (V, K) whose reset saves more divergence than it loses likelihood.
 
     In each node, the experts of negligible loss, and of the others the one that gains most.
     """
@@ -330,7 +330,7 @@ class Rival:
             self.rival.optimiser.forget(idle)
 
     def after(self, epoch: int) -> None:
-        """At the end of a stretch, let the fit follow from its rival if that has a higher bound."""
+        """End a stretch: let the fit follow from its rival if that has a higher bound."""
         if not self.n_reset or (epoch + 1) % self.stretch:
             return
         steepness = self.ascent.schedule.gamma((epoch + 1) * self.ascent.per_epoch - 1)
@@ -358,7 +358,7 @@ class Rival:
 
 @torch.no_grad()
 def _bounds(fit: Ascent, steepness: float) -> Tensor:
-    """One-draw estimates of the objective of a fit, on random numbers common to all fits."""
+    """Estimate the objective of a fit draw by draw, on random numbers common to all fits."""
     fit.module.eval()
     with forked():
         found = torch.stack(list(objective_estimates(fit.module, fit.data, steepness, fit.weight)))

@@ -26,14 +26,14 @@ class Posterior(Draws):
     """
 
     def leaf_probs(self, X: NDArray[Any], sites: Sites) -> NDArray[Any]:
-        """P(leaf | x) of one draw, shape (n, L)."""
+        """Compute P(leaf | x) of one draw, shape (n, L)."""
         rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
         with torch.no_grad():
             parts = list(leaf_probs(self.model, sites, rows.split(ROWS)))
         return torch.cat(parts).numpy()
 
     def _routed(self, X: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Sites]]:
-        """P(leaf | x) of consecutive draws, (n, S, L), and their sites, joined along the leaves.
+        """Yield P(leaf | x) of consecutive draws, (n, S, L), and their joined sites.
 
         One product evaluates as many draws as keep few rows in the cache; many rows take the draws
         one by one.
@@ -53,7 +53,7 @@ class Posterior(Draws):
             yield probs.numpy(), sites
 
     def expectations(self, X: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """E(y | x, parameters) of consecutive draws, by groups of S draws.
+        """Yield E(y | x, parameters) of consecutive draws, by groups of S draws.
 
         Yields
         ------
@@ -63,7 +63,7 @@ class Posterior(Draws):
             yield self.model.leaf.expectation(sites, probs, X)
 
     def predictive(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Mean and standard deviation over the draws of E(y | x, parameters).
+        """Compute the mean and standard deviation over the draws of E(y | x, parameters).
 
         Returns
         -------
@@ -86,7 +86,7 @@ class Posterior(Draws):
         return {**self.draws, **self.model.leaf.moments(self.draws)}
 
     def output(self, number: int) -> "Posterior":
-        """The posterior of one of several outputs."""
+        """Select the posterior of an output."""
         leaf: Any = self.model.leaf
 
         def own(values: Arrays) -> Arrays:
@@ -101,22 +101,23 @@ class Posterior(Draws):
         )
 
     def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
-        """Quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.
+        """Compute quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.
 
         For regression leaves only.
         """
         return mixture_quantiles([self], np.ones(1), X, levels)
 
     def range_y(self, X: NDArray[Any], known: NDArray[Any] | None = None) -> tuple[float, float]:
-        """Ends of an interval that has all but 1e-23 of the mass of y | x. Regression only."""
+        """Return an interval that has all but 1e-23 of the mass of y | x. Regression only."""
         return self.model.leaf.reach(self.joined(slice(None)), X, known)
 
     def cdf(
         self, X: NDArray[Any], known: NDArray[Any] | None = None
     ) -> Callable[[FloatArray], FloatArray]:
-        """The function P(Y_n <= y_n | x_n) of y (n,), for a few rows. Regression only.
+        """Return the function P(Y_n <= y_n | x_n) of y (n,), for a few rows. Regression only.
 
-        ``known`` (n,) is what the distribution of y needs beside the features (see ``Leaf.known``).
+        ``known`` (n,) is what the distribution of y needs next to the features (see
+        ``Leaf.known``).
         """
         leaf, every = self.model.leaf, self.joined(slice(None))
         probs = np.concatenate([probs for probs, _ in self._routed(X)], axis=1)
@@ -132,7 +133,7 @@ class Posterior(Draws):
         return below
 
     def distributions(self, X: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-        """P(y <= v | x, draw), shape (draws, n, T), of values v (T,). Constant leaves only."""
+        """Compute P(y <= v | x, draw), (draws, n, T), of values v (T,). Constant leaves only."""
         leaf, found = self.model.leaf, []
         at = torch.as_tensor(values, dtype=torch.float64)
         response = leaf.response(at[:, None], at).numpy()
@@ -210,10 +211,10 @@ def mixture_quantiles(
     levels: NDArray[Any],
     known: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Quantiles of y | x, shape (levels, n), of the mixture of all posteriors, draws and leaves.
+    """Compute quantiles of y | x, (levels, n), of the mixture of all posteriors, draws and leaves.
 
-    ``weights`` (M,) are those of the posteriors, and ``known`` (n,) what the distribution of y
-    needs beside the features. For regression leaves only.
+    The posteriors have ``weights`` (M,); ``known`` (n,) is what the distribution of y needs next to
+    the features. For regression leaves only.
     """
     kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
     parts = []

@@ -39,7 +39,7 @@ def warn_single_leaf(y: Tensor, leaf: Leaf, limits: GrowthLimits, reason: str) -
 
 
 def too_small(gain: float, limits: GrowthLimits) -> str:
-    """Reason that the best split has too small a gain."""
+    """Say that the best split has too small a gain."""
     return (
         f"no split gains enough to rule out noise (the best gains {gain:.3g} nats of "
         f"log-likelihood, less than min_gain={limits.min_gain:g}); lower min_gain to accept it"
@@ -47,7 +47,7 @@ def too_small(gain: float, limits: GrowthLimits) -> str:
 
 
 def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
-    """Reason why growth did not split the root, and remedy; ``best`` is the largest gain found."""
+    """Say why growth did not split the root, and the remedy; ``best`` is the largest gain found."""
     n_rows, weight = len(data.X), float(data.weights.sum())
     needs = {}
     if n_rows < 2 * limits.min_leaf:
@@ -74,7 +74,7 @@ def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> s
 
 
 def why_not_parted(data: Data, reason: str) -> str:
-    """The reason, unless no split of any kind can part the rows."""
+    """Return the reason, unless no split of any kind can part the rows."""
     same = bool((data.X[0] == data.X).all())
     return "all rows have the same features" if same else reason
 
@@ -87,7 +87,7 @@ def single_leaf(
     n_draws: int = 50,
     random_state: RandomState = None,
 ) -> Posterior:
-    """Independent draws of the conjugate posterior of a single leaf.
+    """Draw from the conjugate posterior of a single leaf, independently.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class Evaluation:
 
     @torch.no_grad()
     def log_odds(self, node: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-odds of going right (P,), and the places of the pairs among all entries.
+        """Return log-odds of going right (P,), and the places of the pairs among all entries.
 
         Pairs of a node are adjacent.
         """
@@ -83,7 +83,7 @@ class Evaluation:
         return self.steepness * routing.log_odds(entries[slot]), slot + start
 
     def _entries(self, block: Tensor, block_row: Tensor) -> Tensor:
-        """Scores of blocks of rows (B, S) of nodes (B,), shape (B S,)."""
+        """Compute scores of blocks of rows (B, S) of nodes (B,), shape (B S,)."""
         rows, scale, noise = self.X[block_row], None, None
         activation = torch.bmm(self.experts.coefficient[block], rows.mT)
         if self.experts.variance is not None:
@@ -97,12 +97,12 @@ class Evaluation:
         return score.reshape(-1)
 
     def scores(self, slot: Tensor) -> Tensor:
-        """Scores of the pairs at places (P,), differentiable in the experts."""
+        """Return scores of the pairs at places (P,), differentiable in the experts."""
         return _Scores.apply(self, slot, *self.experts)
 
 
 def _blocks(node: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Pairs (P,), of which those of a node are adjacent, as B blocks of S rows of one node.
+    """Arrange pairs (P,), of which those of a node are adjacent, as B blocks of S rows of a node.
 
     Returns the nodes (B,), the rows (B, S), padded with row 0, and the place of each pair (P,)
     among the B S entries.
@@ -163,7 +163,7 @@ class _Scores(torch.autograd.Function):
 
 
 def count_from(start: int, like: Tensor) -> Tensor:
-    """Consecutive integers from ``start``, one for each entry of a tensor."""
+    """Return consecutive integers from ``start``, one for each entry of a tensor."""
     return torch.arange(start, start + like.shape[0], device=like.device)
 
 
@@ -181,7 +181,7 @@ class DensityTable(NamedTuple):
         model: SoftTree,
         like: Tensor,
     ) -> Self:
-        """From the log-densities (n, L) of values of y; class numbers are evaluated once each.
+        """Tabulate the log-densities (n, L) of values of y; class numbers are evaluated once each.
 
         Without y densities are 1, and what matters is P(leaf | x). ``like`` is X.
         """
@@ -300,7 +300,7 @@ def route(
 
 @lru_cache(maxsize=32)
 def _children(topology: Topology, device: torch.device) -> Tensor:
-    """Left and right child of each node, shape (2, V); leaf l has number V + l."""
+    """Return the left and right child of each node, (2, V); leaf l has number V + l."""
     plan = levels(topology, device)
     nodes, left, right = (torch.cat(part) for part in zip(*plan, strict=True))
     child = nodes.new_empty(2, nodes.shape[0])
@@ -349,7 +349,7 @@ class PathMembership(NamedTuple):
 
 @torch.no_grad()
 def memberships(odds: Tensor, paths: Paths, table: DensityTable) -> PathMembership:
-    """Posterior over the paths from log-odds of going right (P,): a pass up and a pass down."""
+    """Compute the posterior over the paths from log-odds (P,): a pass up and a pass down."""
     n_pairs, n_rows = odds.shape[0], table.column.shape[0]
     ends = table.at(paths.leaf, paths.leaf_row)
     value = torch.cat((torch.empty_like(odds), odds.new_full((1,), ABSENT), ends))
@@ -370,7 +370,7 @@ def memberships(odds: Tensor, paths: Paths, table: DensityTable) -> PathMembersh
 def path_log_likelihood(
     score: Tensor, paths: Paths, table: DensityTable, weights: Tensor, steepness: float
 ) -> tuple[Tensor, Tensor]:
-    """Sum over rows of log p(y | x), a scalar, and P(leaf | x, y) of the leaves, shape (Q,).
+    """Sum log p(y | x) over rows, a scalar, and return P(leaf | x, y) of the leaves, (Q,).
 
     From the scores (P,) of the pairs; the sum is differentiable in them.
     """
@@ -405,7 +405,7 @@ class _PathLogLikelihood(torch.autograd.Function):
 
 
 def summed_by_leaf(paths: Paths, member: Tensor, statistics: Tensor, topology: Topology) -> Tensor:
-    """Sums (L, c) of statistics (n, c) over rows with memberships (Q,)."""
+    """Sum statistics (n, c) over rows with memberships (Q,) to (L, c)."""
     sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
     share = member.unsqueeze(1) * statistics[paths.leaf_row]
     return sums.index_add_(0, paths.leaf - topology.n_nodes, share)

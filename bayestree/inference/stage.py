@@ -70,7 +70,7 @@ class Settings:
     """Immutable settings that are compared by value; a subclass is decorated by ``declare``."""
 
     def chosen(self, *names: str) -> dict[str, Any]:
-        """These settings by name, or all of them."""
+        """Return these settings by name, or all of them."""
         return {name: getattr(self, name) for name in names or parameters_of(type(self))}
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -149,7 +149,7 @@ class Stage(Settings):
         return 1
 
     def default_depth(self, n_classes: int) -> int:
-        """Maximum depth of the trees that an estimator fits by default.
+        """Return the maximum depth of the trees that an estimator fits by default.
 
         With more classes than leaves, the tree is two levels deeper than one with a leaf for each.
         """
@@ -170,7 +170,7 @@ class Stage(Settings):
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
-        """The method with the settings that an estimator passes on; None selects defaults."""
+        """Create the method from settings that an estimator passes on; None selects defaults."""
         given = {name: value for name, value in keywords.items() if value is not None}
         return cls(**{**cls.in_estimators, **given})
 
@@ -231,7 +231,7 @@ class Minibatches:
 
 
 def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
-    """The function that runs a method with settings given as keywords.
+    """Return the function that runs a method with settings given as keywords.
 
     Its signature is that of ``fit`` with the settings added. So is its docstring, in which
     ``{parameters}`` is replaced by common parameters and settings.

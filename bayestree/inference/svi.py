@@ -386,7 +386,7 @@ class _PyroState:
 def _one_draw(
     model: SoftTree, guide: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[dict[str, Tensor], float]:
-    """Values of the model's sites in one draw of the guide, and their log-density."""
+    """Draw the model's sites from the guide; return them and their log-density."""
     drawn = poutine.trace(guide).get_trace(*arguments)
     nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
     sites = {name: nodes[name]["value"].detach() for name in model.dimensions if name in nodes}

@@ -41,7 +41,7 @@ RAMPS: dict[str, Ramps] = {
 
 
 def default_epochs(n_rows: int, batch_size: int) -> int:
-    """Sixty epochs, or as many as give between 1,000 and 10,000 steps."""
+    """Return sixty epochs, or as many as give between 1,000 and 10,000 steps."""
     per_epoch = max(1, -(-n_rows // batch_size))
     steps = min(max(60 * per_epoch, 1_000), 10_000)
     return max(1, round(steps / per_epoch))
@@ -102,20 +102,20 @@ class Schedule:
     annealed: float = 0.7  # share of the steps after which the last steepness is reached
 
     def rate(self, step: int) -> float:
-        """Factor of the learning rate: a short linear warm-up, then cosine decay."""
+        """Return the factor of the learning rate: a short linear warm-up, then cosine decay."""
         share = step / self.n_steps
         if share < START_RATE:
             return (share + 1 / self.n_steps) / (START_RATE + 1 / self.n_steps)
         return FINAL_RATE + (1 - FINAL_RATE) * (1 + math.cos(math.pi * share)) / 2
 
     def gamma(self, step: int) -> float:
-        """Steepness of the splits."""
+        """Return the steepness of the splits."""
         first, last = self.steepness
         share = min(1.0, (step + 1) / (self.annealed * self.n_steps))
         return float(first * (last / first) ** share)
 
     def prior(self, step: int) -> float:
-        """Weight of the log prior, or of the divergence from it."""
+        """Return the weight of the log prior, or of the divergence from it."""
         if not self.ramps:
             return 1.0
         done, n = step + 1, self.n_steps
@@ -140,8 +140,7 @@ class RunningSums:
     def update(self, sums: Tensor, share: float) -> None:
         """Add the sums (L, c) of a batch that contains a ``share`` of all rows.
 
-        The share refers to the number of rows: a share of the weight would downweight a batch
-        with a heavy row, and that row with it.
+        The share counts rows, not weights, which would downweight a batch with a heavy row.
         """
         self.sums.lerp_(sums / share, self.rate)
 
@@ -154,7 +153,7 @@ class RoutedModule(nn.Module, ABC):
     sparse = False  # whether steps evaluate only the pairs that matter
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The choice of the routing, which is part of the state of a fit."""
+        """Return the choice of the routing, which is part of the state of a fit."""
         return {"sparse": self.sparse}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -162,21 +161,21 @@ class RoutedModule(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-likelihood of a batch, penalty, and sums (L, c) of the leaves' statistics.
+        """Return log-likelihood and penalty of a batch, and sums (L, c) of the leaves' statistics.
 
         ``batch`` has a column of ones.
         """
 
     @abstractmethod
     def experts(self) -> Experts:
-        """The experts with gradients, drawn where they are uncertain."""
+        """Return the experts with gradients, drawn where they are uncertain."""
 
     @abstractmethod
     def log_density(self, y: Tensor) -> Tensor:
-        """log p(y_n | leaf), or its expectation, shape (n, L)."""
+        """Compute log p(y_n | leaf), or its expectation, shape (n, L)."""
 
     def noise(self, like: Tensor) -> Tensor:
-        """Standard normals of the shape of a tensor, for experts that have variances."""
+        """Draw standard normals of the shape of a tensor, for experts that have variances."""
         return torch.randn_like(like)
 
     def choose_routing(self, batch: Data, steepness: float) -> None:
@@ -206,7 +205,7 @@ class RoutedModule(nn.Module, ABC):
         return route(evaluation, table, self.model.topology, tolerance), table
 
     def sparse_fit(self, batch: Data, steepness: float, experts: Experts) -> tuple[Tensor, Tensor]:
-        """Log-likelihood of a batch, with gradients, and sums (L, c)."""
+        """Return the log-likelihood of a batch, with gradients, and sums (L, c)."""
         evaluation = Evaluation(experts, batch.X, steepness, self.noise)
         paths, table = self.explore(batch, evaluation, self.log_density, self.tolerance)
         scores = evaluation.scores(paths.slot)
@@ -245,7 +244,7 @@ class Ascent:
         self.total = float(data.weights.sum())
 
     def copied(self) -> Self:
-        """The same fit of a copy of the module."""
+        """Copy the fit with its module."""
         other = copy.copy(self)
         other.module = copy.deepcopy(self.module)
         other.optimiser = Adam(other.module.parameters())
@@ -253,7 +252,7 @@ class Ascent:
         return other
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
-        """Take the steps of an epoch; ``value`` plus its objective, and the last batch."""
+        """Take the steps of an epoch; return ``value`` plus its objective, and the last batch."""
         schedule = self.schedule
         batches = self.data.batches(self.batch_size, ones=True)
         for step, batch in enumerate(batches, number * self.per_epoch):
@@ -279,13 +278,13 @@ class Ascent:
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
-    """Prior means of the additional sites of the prior on hyperplanes, if there are any."""
+    """Return prior means of the additional sites of the prior on hyperplanes, if it has any."""
     return prior.prior_means(sites["intercept"]) if "intercept" in sites else {}
 
 
 @torch.no_grad()
 def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
-    """Sums (L, c) of the leaves' statistics weighted by soft memberships, computed in parts."""
+    """Sum the leaves' statistics (L, c), weighted by soft memberships, in parts of the rows."""
     parts = (part.for_leaf(model.leaf) for part in data.parts(ROWS))
     probs = leaf_probs(model, sites, (part.X for part in data.parts(ROWS)))
     return summed(
@@ -295,7 +294,7 @@ def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
 
 
 def summed(terms: Iterable[Tensor]) -> Tensor:
-    """Sum of one or more tensors of one shape; only a few large ones are held at a time."""
+    """Sum one or more tensors of one shape; only a few large ones are held at a time."""
     waiting: list[Tensor] = []
     for term in terms:
         waiting.append(term)
@@ -305,12 +304,12 @@ def summed(terms: Iterable[Tensor]) -> Tensor:
 
 
 def _hard_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
-    """Sums of the leaves under practically deterministic splits, or deterministic ones."""
+    """Sum the leaves' statistics under practically deterministic splits."""
     return leaf_sums(model.with_(steepness=max(HARD, model.steepness)), sites, data)
 
 
 def calibrated(posterior: Posterior, data: Data) -> SoftTree:
-    """The posterior's model with the prior of its leaves centred on the current leaves.
+    """Centre the prior of the leaves of a posterior's model on the current leaves.
 
     These are estimated under very steep, practically deterministic splits.
     """
@@ -321,7 +320,7 @@ def calibrated(posterior: Posterior, data: Data) -> SoftTree:
 
 
 def recalibrated(posterior: Posterior, data: Data) -> Posterior:
-    """A posterior of one draw with leaves re-estimated under its :func:`calibrated` model."""
+    """Estimate the leaves of a posterior anew under its :func:`calibrated` model: one draw."""
     model = calibrated(posterior, data)
     if model.leaf == posterior.model.leaf:
         return posterior
@@ -333,7 +332,7 @@ def recalibrated(posterior: Posterior, data: Data) -> Posterior:
 
 @torch.no_grad()
 def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
-    """Whether the mean of the draws fits y worse than their point estimate with hard splits.
+    """Return whether the mean of the draws fits y worse than the point estimate with hard splits.
 
     Judged by the ``misfit`` of the leaves at at most ``JUDGED`` of the rows.
     """
@@ -352,7 +351,7 @@ def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:
-    """Root mean square coefficient of each node, the unit of its steps, shape (V, 1, 1)."""
+    """Compute the rms coefficient of each node, the unit of its steps, shape (V, 1, 1)."""
     square = hyperplane.square().sum((1, 2)) + intercept.square().sum(1)
     count = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)

@@ -45,7 +45,7 @@ class Memory:
 
     @classmethod
     def of(cls, model: SoftTree, sites: Sites, data: Data, *, seed: int) -> Self:
-        """What rows say at these values of the sites."""
+        """Sum up what rows say at these values of the sites."""
         data = data.for_leaf(model.leaf)
         splits = model.split.parameters(sites)
         precision = information(model, sites, data, seed=seed)
@@ -64,17 +64,17 @@ class Memory:
         )
 
     def updated(self, new: "Memory") -> Self:
-        """With further rows, at whose estimates of the splits the normal factor is centred."""
+        """Add rows, at whose estimates of the splits the normal factor is centred."""
         added = ("sums", "hard_sums", "rows", "precision", "log_weight_precision")
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(new, name) for name in added}
         return replace(self, mean=new.mean, log_weight=new.log_weight, **sums)
 
     def to(self, like: Tensor) -> Self:
-        """On the dtype and device of a tensor."""
+        """Move to the dtype and device of a tensor."""
         return replace(self, **{name: value.to(like) for name, value in vars(self).items()})
 
     def penalty(self, coefficient: Tensor, log_weight: Tensor | None) -> Tensor:
-        """Minus the log of the normal factor, up to a constant, a scalar."""
+        """Compute minus the log of the normal factor, up to a constant, a scalar."""
         square = (self.precision * (coefficient - self.mean).square()).sum()
         if log_weight is not None:
             gap = log_weight - self.log_weight
@@ -82,7 +82,7 @@ class Memory:
         return square / 2
 
     def expected_penalty(self, moments: Moments, log_weight: LogWeibull | None) -> Tensor:
-        """The expectation of ``penalty`` under a guide, a scalar."""
+        """Compute the expectation of ``penalty`` under a guide, a scalar."""
         mean = None if log_weight is None else log_weight.mean
         spread = (self.precision * moments.variance).sum()
         if log_weight is not None:
@@ -91,7 +91,7 @@ class Memory:
 
 
 def information(model: SoftTree, sites: Sites, data: Data, *, seed: int) -> dict[str, Tensor]:
-    """Diagonal of the empirical Fisher information of the splits, by their sites.
+    """Compute the diagonal of the empirical Fisher information of the splits, by their sites.
 
     The sum over the rows of w_n (d log p(y_n | x_n) / d site)^2 is the expected square of the
     gradient of sum_n e_n sqrt(w_n) log p(y_n | x_n), for independent random signs e_n.

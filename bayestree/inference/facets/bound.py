@@ -48,7 +48,7 @@ class BaseDraws(NamedTuple):
     normal: Tensor
 
     def of(self, slots: int) -> "BaseDraws":
-        """The draws of the first slots and, for the pool, of the last."""
+        """Select the draws of the first slots and, for the pool, of the last."""
         index = [*range(slots - 1), len(self.normal) - 1]
         return BaseDraws(self.log_exponential[index], self.normal[index])
 
@@ -59,10 +59,10 @@ class BaseDraws(NamedTuple):
 
 
 def even_draws(draws: int, slots: int, generator: Generator) -> BaseDraws:
-    """Stratified draws with exact means and variances, paired at random.
+    """Draw strata with exact means and variances, paired at random.
 
-    Normals come in antithetic pairs that share their exponential, and are hence uncorrelated
-    with it.
+    Normals come in antithetic pairs that share their exponential, and are hence uncorrelated with
+    it.
     """
     half = draws // 2
     u = (torch.arange(half, dtype=torch.float64) + 0.5) / half
@@ -80,7 +80,7 @@ def even_draws(draws: int, slots: int, generator: Generator) -> BaseDraws:
 
 
 def fresh_draws(draws: int, slots: int, generator: Generator) -> BaseDraws:
-    """A Latin hypercube: every base draw has its exact distribution."""
+    """Draw a Latin hypercube: every base draw has its exact distribution."""
 
     def uniform() -> Tensor:
         place = torch.rand(slots, draws, generator=generator, dtype=torch.float64)
@@ -111,11 +111,11 @@ class NodeGuide(NamedTuple):
     experts: Tensor
 
     def take(self, which: Tensor) -> "NodeGuide":
-        """Some of the fits."""
+        """Select fits."""
         return NodeGuide(*(part[which] for part in self))
 
     def slots(self, which: Tensor) -> "NodeGuide":
-        """Some of the slots."""
+        """Select slots."""
         return NodeGuide(*(part[:, which] for part in self))
 
     @property
@@ -144,17 +144,17 @@ class NodeGuide(NamedTuple):
         return self.loc + torch.lgamma(1 + torch.exp(-self.log_concentration))
 
     def centre(self) -> tuple[Tensor, Tensor]:
-        """Mean coefficients and log-weights; for the pool, the log of its total mean weight."""
+        """Return mean coefficients and log-weights; for the pool, of its total mean weight."""
         pool = pool_mask(self.loc)
         level = torch.where(pool, self.log_mean_weight, self.law.mean)
         return self.mean, level + self.experts.log()
 
     def score(self, design: Tensor) -> Tensor:
-        """Scores at the centre, shape (fit, row)."""
+        """Compute scores at the centre, shape (fit, row)."""
         return votes(*self.centre(), design)
 
     def realise(self, draws: BaseDraws) -> tuple[Planes, Tensor]:
-        """Hyperplanes and log-weights (fit, slot, draw) on base draws.
+        """Draw hyperplanes and log-weights (fit, slot, draw) by base draws.
 
         The pool's weight is its exact mean, because its rare large values would be poorly
         represented by a few draws; see :meth:`OnePlanes.pool_mask`. Its experts share one draw of
@@ -171,7 +171,7 @@ class NodeGuide(NamedTuple):
         return Planes(self.mean, nodes, self.tilt, self.factor), log_weight
 
     def contributions(self, design: Tensor) -> Tensor:
-        """Largest contribution of each slot to a score, shape (fit, slot)."""
+        """Return the largest contribution of each slot to a score, shape (fit, slot)."""
         coefficient, log_weight = self.centre()
         top = torch.stack([softplus(one @ design.T).amax(-1) for one in coefficient])
         return log_weight.exp() * top
@@ -221,7 +221,7 @@ class NodeGuide(NamedTuple):
         return self.n_slots * (3 * width + width * (width - 1) // 2 + 3)
 
     def at(self, flat: Tensor) -> "NodeGuide":
-        """Guide at coordinates (fit, coordinate) relative to this one, which is at zero.
+        """Return the guide at coordinates (fit, coordinate) relative to this one, which is at zero.
 
         Means and tilts are in units of this guide's standard deviations, and the Cholesky factor
         is multiplied by a triangle: the coordinates have no units.
@@ -266,7 +266,7 @@ class FacetPrior(NamedTuple):
 
     @classmethod
     def of(cls, model: SoftTree) -> "FacetPrior":
-        """The priors of a model; ValueError for priors under which facets have no cost."""
+        """Take the priors of a model; ValueError for priors under which facets have no cost."""
         weight, hyperplane = model.priors.weight, model.priors.hyperplane
         known = weight.implements("law") and hyperplane.implements("expected_log_prior")
         if not (known and model.split.weighted and not weight.sites):
@@ -277,7 +277,7 @@ class FacetPrior(NamedTuple):
         return cls(weight, cast(InverseGammaScale, hyperplane), model.split.n_experts)
 
     def log_rate(self, square: Tensor, steps: int = 20) -> Tensor:
-        """Optimal log-rate of q(b) given E coefficient^2 (..., feature + 1), shape (...)."""
+        """Compute the optimal log-rate of q(b) given E coefficient^2 (..., feature + 1), (...)."""
         shape = self.hyperplane.shrinkage_factor_shape(square.shape[-1])
         rate = torch.full_like(square[..., 0], shape)
         for _ in range(steps):
@@ -286,7 +286,7 @@ class FacetPrior(NamedTuple):
 
 
 def divergence(guide: NodeGuide, prior: FacetPrior) -> Tensor:
-    """KL divergence of each slot's expert from the prior, scales integrated, (fit, slot)."""
+    """Compute the KL divergence of each slot's expert from the prior, (fit, slot)."""
     log_scale = guide.factor.diagonal(dim1=-2, dim2=-1).log()
     log_weight = guide.law, prior.weight.law(prior.n_experts, guide.loc)
     shrinkage = prior.hyperplane.shrinkage_factor(guide.log_rate.exp(), guide.mean.shape[-1])
@@ -297,7 +297,7 @@ def divergence(guide: NodeGuide, prior: FacetPrior) -> Tensor:
 def bound(
     guide: NodeGuide, draws: BaseDraws, rows: NodeRows, state: SideState, prior: FacetPrior
 ) -> Tensor:
-    """ELBO of each fit on the base draws, shape (fit,)."""
+    """Compute the ELBO of each fit on the base draws, shape (fit,)."""
     planes, log_weight = guide.realise(draws)
     cost = (divergence(guide, prior) * guide.experts).sum(-1)
     return log_likelihood(planes, log_weight, rows, state) + state.value - cost
@@ -321,7 +321,7 @@ def climb(
     iterations: int,
     tolerance: float,
 ) -> BoundAscent:
-    """One run of L-BFGS with fixed sides."""
+    """Run L-BFGS once with fixed sides."""
 
     def objective(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         flat = flat.detach().requires_grad_(True)
@@ -364,7 +364,7 @@ class Fits(NamedTuple):
         return Fits(self.guide.take(which), self.sides.take(which), self.elbo[which])
 
     def each(self) -> list["Fits"]:
-        """Every fit by itself."""
+        """Separate the fits."""
         return [self.take(torch.tensor([fit])) for fit in range(len(self.elbo))]
 
     @property
@@ -392,28 +392,28 @@ class Problem(NamedTuple):
         generator: Generator,
         options: SearchOptions = SearchOptions(),  # noqa: B008 - it is immutable
     ) -> "Problem":
-        """The problem with the base draws of the trials."""
+        """Create the problem with the base draws of the trials."""
         draws = even_draws(options.trial_draws, prior.n_experts + 1, generator)
         return cls(rows, sides, prior, draws, options, generator)
 
     def on(self, index: Tensor, scale: Tensor) -> "Problem":
-        """The problem on some of the rows, their weights multiplied by ``scale``."""
+        """Restrict the problem to some rows, their weights multiplied by ``scale``."""
         rows = self.rows.take(index)
         rows = rows._replace(weights=rows.weights * scale)
         return self._replace(rows=rows, sides=self.sides.take(index))
 
     def routed(self, score: Tensor) -> SideState:
-        """The sides given the probabilities of left and right at scores (fit, row)."""
+        """Update the sides by the probabilities of left and right at scores (fit, row)."""
         left, right = self.rows.split(score)
         return self.sides.update(left.exp(), right.exp(), self.rows.weights)
 
     def follow(self, planes: Planes, log_weight: Tensor, state: SideState) -> SideState:
-        """One update of the sides given a split."""
+        """Update the sides once, given a split."""
         shares = responsibilities(planes, log_weight, self.rows, state)
         return self.sides.update(*shares, self.rows.weights)
 
     def adopt(self, guide: NodeGuide) -> Fits:
-        """A fit of a guide from another problem, with new sides; its ELBO is not yet known."""
+        """Fit new sides to a guide from another problem; its ELBO is not yet known."""
         mean, log_weight = guide.centre()
         state = self.routed(guide.score(self.rows.design))
         for _ in range(SIDE_STEPS):
@@ -422,7 +422,7 @@ class Problem(NamedTuple):
 
 
 def join(fits: Sequence[Fits]) -> Fits:
-    """All fits in one batch, widened to the same number of slots."""
+    """Join all fits in one batch, widened to the same number of slots."""
     slots = max(fit.guide.n_slots for fit in fits)
     guides = [fit.guide.widen(slots) for fit in fits]
     sides = [fit.sides for fit in fits]
@@ -434,7 +434,7 @@ def join(fits: Sequence[Fits]) -> Fits:
 
 
 def drop_negligible(fit: Fits, problem: Problem) -> Fits:
-    """One fit without empty slots; experts with negligible votes join the pool."""
+    """Drop the empty slots of a fit; experts with negligible votes join the pool."""
     used = fit.guide.contributions(problem.rows.design)[0] >= NEGLIGIBLE
     return fit._replace(guide=fit.guide.keep(used, problem.prior.n_experts))
 
@@ -442,7 +442,7 @@ def drop_negligible(fit: Fits, problem: Problem) -> Fits:
 def refit(
     fits: Fits, problem: Problem, iterations: int, segments: int, tolerance: float = 0.05
 ) -> Fits:
-    """Maximise the ELBO, updating sides and renewing coordinates between segments."""
+    """Raise the ELBO, updating sides and renewing coordinates between segments."""
     draws = problem.draws.of(fits.guide.n_slots)
     before = torch.full_like(fits.elbo, -torch.inf)
     for _ in range(segments):
@@ -475,7 +475,7 @@ def race(candidates: Sequence[Fits], problem: Problem) -> Fits:
 
 @torch.no_grad()
 def measure(fit: Fits, problem: Problem) -> float:
-    """ELBO on fresh draws."""
+    """Compute the ELBO on fresh draws."""
     generator = torch.Generator().manual_seed(MEASURE_SEED)
     draws = fresh_draws(MEASURE_DRAWS, fit.guide.n_slots, generator)
     return float(bound(fit.guide, draws, problem.rows, fit.sides, problem.prior)[0])

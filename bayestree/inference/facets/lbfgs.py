@@ -43,7 +43,7 @@ def minimise(
     patience: int = 5,
     max_trials: int = 20,
 ) -> Minima:
-    """Minimise one function per row of ``start`` (problem, parameter).
+    """Minimize one function per row of ``start`` (problem, parameter).
 
     A problem takes up to ``max_iterations`` steps, and has converged when its last ``patience``
     steps together gained less than ``tolerance``; non-finite values are failed trials. After
@@ -82,11 +82,11 @@ class _Memory:
         self.inverse[which] = 0.0
 
     def empty(self) -> Tensor:
-        """Whether the memory is empty, shape (problem,)."""
+        """Return whether the memory is empty, shape (problem,)."""
         return self.inverse[:, -1] == 0
 
     def direction(self, which: Tensor, gradient: Tensor) -> Tensor:
-        """Two-loop recursion; steepest descent of length <= 1 if the memory is empty."""
+        """Run the two-loop recursion; steepest descent of length <= 1 if the memory is empty."""
         steps, changes, inverse = self.steps[which], self.changes[which], self.inverse[which]
         q, shares = gradient, []
         for i in reversed(range(inverse.shape[1])):

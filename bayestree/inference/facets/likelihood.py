@@ -45,16 +45,16 @@ class NodeRows(NamedTuple):
         return self.design[:, :-1]
 
     def take(self, index: Tensor | slice) -> "NodeRows":
-        """Some of the rows."""
+        """Select rows."""
         other = None if self.log_else is None else self.log_else[index]
         return NodeRows(self.design[index], self.weights[index], other, self.steepness)
 
     def split(self, score: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of going left and right at scores (..., row)."""
+        """Return log-probabilities of going left and right at scores (..., row)."""
         return routing.branch_log_probs(score + SCORE_FLOOR, self.steepness)
 
     def log_likelihood(self, score: Tensor, log_left: Tensor, log_right: Tensor) -> Tensor:
-        """Log-likelihood of each row, shape (..., row)."""
+        """Compute the log-likelihood of each row, shape (..., row)."""
         left, right = self.split(score)
         value = torch.logaddexp(log_left + left, log_right + right)
         return value if self.log_else is None else torch.logaddexp(self.log_else, value)
@@ -62,7 +62,7 @@ class NodeRows(NamedTuple):
     def log_likelihood_and_slope(
         self, score: Tensor, log_left: Tensor, log_right: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """:meth:`log_likelihood` and its derivative in the score, in few passes over memory."""
+        """Compute :meth:`log_likelihood` and its derivative in the score, in few passes."""
         rise = -torch.expm1(-(score + SCORE_FLOOR))  # 1 / the slope of the log-odds in the score
         odds = score + rise.log()
         if self.steepness == 1:
@@ -84,7 +84,7 @@ class NodeRows(NamedTuple):
 
 
 def votes(coefficient: Tensor, log_weight: Tensor, design: Tensor) -> Tensor:
-    """Scores (..., row) of experts (..., slot, feature + 1) of log-weights (..., slot)."""
+    """Compute scores (..., row) of experts (..., slot, feature + 1) of log-weights (..., slot)."""
     activation = coefficient @ design.T
     weight = log_weight.exp().unsqueeze(-2)
     return (weight @ softplus(activation, threshold=SOFTPLUS_LINEAR)).squeeze(-2)
@@ -101,7 +101,7 @@ class SideState(NamedTuple):
     value: Tensor  # (fit,): minus the divergence of the leaves from their prior
 
     def take(self, which: Tensor) -> "SideState":
-        """Some of the fits."""
+        """Select fits."""
         return SideState(*(part[which] for part in self))
 
 
@@ -109,10 +109,10 @@ class Sides(Protocol):
     """The two sides of a split."""
 
     def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
-        """State given the responsibilities (fit, row) of the sides and the rows' weights."""
+        """Return the state given responsibilities (fit, row) of the sides and the rows' weights."""
 
     def take(self, index: Tensor) -> "Sides":
-        """The sides for some of the rows."""
+        """Select rows."""
 
 
 class FixedSides(NamedTuple):
@@ -145,7 +145,7 @@ class LeafSides(NamedTuple):
         return SideState(log_left, log_right, -left_kl - right_kl)
 
     def _leaf(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Expected log-densities (fit, row) and divergences (fit,) of one leaf."""
+        """Return expected log-densities (fit, row) and divergences (fit,) of a leaf."""
         density = self.leaf.posterior(sums).expected_log_density(self.y).T
         divergence = torch.stack([self.leaf.posterior(one).kl() for one in sums.split(1)])
         return density if self.log_reach is None else density + self.log_reach, divergence
@@ -169,7 +169,7 @@ class Planes(NamedTuple):
     factor: Tensor | None = None  # (fit, slot, feature + 1, feature + 1)
 
     def one(self, fit: int) -> "OnePlanes":
-        """One of the fits."""
+        """Select a fit."""
         mean = self.mean[fit]
         if self.nodes is None or self.tilt is None or self.factor is None:
             return OnePlanes(mean, mean.new_ones(len(mean), 1, 1), None)
@@ -184,7 +184,7 @@ class OnePlanes(NamedTuple):
     spread: tuple[Tensor, Tensor] | None
 
     def fields(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(mean, tilt, sd) of the pre-activations (slot, 3, row); factor' x (slot, feature, row).
+        """Return (mean, tilt, sd) of the pre-activations (slot, 3, row) and factor' x.
 
         For points, only the means.
         """
@@ -197,13 +197,13 @@ class OnePlanes(NamedTuple):
         return torch.stack([mean, tilt @ x.T, sd], 1), half
 
     def pieces(self, n_rows: int) -> list[slice]:
-        """Slices of the rows that are processed together."""
+        """Slice the rows that are processed together."""
         slots, draws, _ = self.nodes.shape
         size = max(CHUNK // (draws * slots), MIN_PIECE)
         return [slice(start, start + size) for start in range(0, n_rows, size)]
 
     def votes(self, weight: Tensor, x: Tensor, pool: Tensor | None = None) -> "Votes":
-        """Votes at some rows with weights (slot, draw); ``pool`` (row,) multiplies the pool's."""
+        """Compute votes at some rows; ``pool`` (row,) multiplies the pool's."""
         fields, half = self.fields(x)
         activation = torch.bmm(self.nodes, fields)
         soft = softplus(activation, threshold=SOFTPLUS_LINEAR)
@@ -213,7 +213,7 @@ class OnePlanes(NamedTuple):
         return Votes(score, activation, soft, fields, half)
 
     def pool_mask(self, log_left: Tensor, log_right: Tensor) -> Tensor | None:
-        """1 at the rows where the pool's mean vote gives a lower bound, 0 where its absence does.
+        """Mark the rows where the pool's mean vote gives a lower bound by 1, others by 0.
 
         At steepness 1 the log-likelihood is convex and decreasing in the score where the left side
         has the greater likelihood: Jensen's inequality allows the mean. Elsewhere it increases,
@@ -234,7 +234,7 @@ class Votes(NamedTuple):
 
 
 def log_likelihood(planes: Planes, log_weight: Tensor, rows: NodeRows, state: SideState) -> Tensor:
-    """Mean over draws of the summed log-likelihood (fit,), given log-weights (fit, slot, draw)."""
+    """Average the log-likelihood (fit,) over draws, given log-weights (fit, slot, draw)."""
     return _ExpectedLogLikelihood.apply(
         planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
     )
@@ -243,7 +243,7 @@ def log_likelihood(planes: Planes, log_weight: Tensor, rows: NodeRows, state: Si
 def responsibilities(
     planes: Planes, log_weight: Tensor, rows: NodeRows, state: SideState
 ) -> tuple[Tensor, Tensor]:
-    """Responsibilities of the two sides for each row, means over draws: twice (fit, row)."""
+    """Average the responsibilities of the two sides over draws: twice (fit, row)."""
     left, right = torch.empty_like(state.log_left), torch.empty_like(state.log_left)
     for fit in range(len(left)):
         one, weight = planes.one(fit), log_weight[fit].exp()

@@ -46,12 +46,12 @@ class Points(NamedTuple):
     log_weight: Tensor  # (fit, slot)
 
     def one(self, fit: int) -> "Points":
-        """One of the fits, without the dimension."""
+        """Select a fit, without the dimension."""
         return Points(self.coefficient[fit], self.log_weight[fit])
 
     @classmethod
     def at(cls, flat: Tensor, slots: int) -> "Points":
-        """Points of coordinates (fit, slot * (feature + 2)), the log-weight last in each slot."""
+        """Take points from coordinates (fit, slot * (feature + 2)), each log-weight last."""
         both = flat.view(len(flat), slots, -1)
         return cls(both[..., :-1], both[..., -1])
 
@@ -61,13 +61,13 @@ class Points(NamedTuple):
         return torch.cat([self.coefficient, self.log_weight[..., None]], -1).flatten(1)
 
     def strongest(self, slots: int, rows: NodeRows) -> "Points":
-        """The experts (slot, ...) that contribute most to the scores of the rows."""
+        """Select the experts (slot, ...) that contribute most to the scores of the rows."""
         top = softplus(self.coefficient @ rows.design.T).amax(-1) * self.log_weight.exp()
         return Points(*(part[top.argsort(descending=True)[:slots]] for part in self))
 
 
 def outer_points(problem: Problem) -> Points:
-    """Steep half-spaces, each of which cuts off an outer part of the rows."""
+    """Draw steep half-spaces, each of which cuts off an outer part of the rows."""
     options, generator, x = problem.options, problem.generator, problem.rows.x
     shape = (options.restarts, min(options.start_facets, problem.prior.n_experts))
     direction = normalize(
@@ -87,9 +87,9 @@ def outer_points(problem: Problem) -> Points:
 
 
 def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Tensor]:
-    """MAP in the log-weights of many starts at once, sides updated between segments.
+    """Find the MAP of many starts at once, sides updated between segments.
 
-    The last result is the log-posteriors (fit,), up to a constant.
+    Also returns the sides and the log-posteriors (fit,), up to a constant.
     """
     rows, slots = problem.rows, points.log_weight.shape[1]
     state = problem.routed(votes(*points, rows.design))
@@ -112,7 +112,7 @@ def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Ten
 
 
 def penalty(points: Points, prior: FacetPrior) -> Tensor:
-    """Minus the log-prior, up to a constant, with shrinkages at their prior means, (fit,)."""
+    """Compute minus the log-prior, up to a constant, with shrinkages at their means, (fit,)."""
     law = prior.weight.law(prior.n_experts, points.log_weight)
     shrinkage = prior.hyperplane.prior_means(points.log_weight)["shrinkage"]
     b = shrinkage[..., None] * prior.hyperplane.squares(points.coefficient)
@@ -121,10 +121,7 @@ def penalty(points: Points, prior: FacetPrior) -> Tensor:
 
 
 def laplace_slots(points: Points, rows: NodeRows, prior: FacetPrior) -> NodeGuide:
-    """Slots of one fit from each expert's block of the Fisher information.
-
-    ``points`` are those of one fit, without the dimension.
-    """
+    """Create slots from each expert's block of the Fisher information of one fit."""
     coefficient, log_weight = points
     precision = _information(points, rows)
     spread = coefficient.square().mean(-1, keepdim=True)
@@ -148,7 +145,7 @@ def laplace_slots(points: Points, rows: NodeRows, prior: FacetPrior) -> NodeGuid
 
 
 def _information(points: Points, rows: NodeRows) -> Tensor:
-    """Fisher information of (log-weight, coefficients), (slot, feature + 2, feature + 2)."""
+    """Compute the information on (log-weight, coefficients), (slot, feature + 2, feature + 2)."""
     score = votes(*points, rows.design).clamp_min(MIN_SCORE)
     left, right = rows.split(score)
     # information of a Bernoulli variable with log-odds steepness * log(exp(s) - 1) about s
@@ -162,7 +159,7 @@ def _information(points: Points, rows: NodeRows) -> Tensor:
 
 
 def pool_slot(rows: NodeRows, prior: FacetPrior) -> NodeGuide:
-    """A pool near the prior: small weights, and wide hyperplanes with negative intercepts."""
+    """Create a pool near the prior: small weights, wide hyperplanes, negative intercepts."""
     width, like = rows.design.shape[1], rows.design
     mean = like.new_zeros(1, 1, width)
     mean[..., -1] = POOL_INTERCEPT
@@ -178,13 +175,13 @@ def pool_slot(rows: NodeRows, prior: FacetPrior) -> NodeGuide:
 
 
 def guide_around(points: Points, rows: NodeRows, prior: FacetPrior) -> NodeGuide:
-    """Guide of one fit, pool included, around its points."""
+    """Create the guide of one fit, pool included, around its points."""
     pool = pool_slot(rows, prior)
     return pool.add(laplace_slots(points, rows, prior), prior.n_experts)
 
 
 def with_points(guide: NodeGuide, new: Points, problem: Problem) -> NodeGuide:
-    """Guide of one fit with experts at new points added to its own."""
+    """Add experts at new points to the guide of one fit."""
     here, level = (part[0] for part in guide.centre())
     together = Points(torch.cat([here, new.coefficient]), torch.cat([level, new.log_weight]))
     slots = laplace_slots(together, problem.rows, problem.prior)
@@ -194,7 +191,7 @@ def with_points(guide: NodeGuide, new: Points, problem: Problem) -> NodeGuide:
 
 
 def over_complete(problem: Problem, present: Points | None = None) -> list[Fits]:
-    """Over-complete fits of points, converted to guides and briefly refitted.
+    """Fit over-complete points; return them as guides, briefly refitted.
 
     ``present`` (without the dimension of fits) is an additional start.
     """
@@ -216,7 +213,7 @@ def over_complete(problem: Problem, present: Points | None = None) -> list[Fits]
 
 
 def proposals(fit: Fits, problem: Problem) -> list[Fits]:
-    """Candidates of all kinds of moves."""
+    """Propose candidates of all kinds of moves."""
     return [
         *births(fit, problem, 3, 2),
         *exchanges(fit, problem, 5),
@@ -227,7 +224,7 @@ def proposals(fit: Fits, problem: Problem) -> list[Fits]:
 
 
 def removal_loss(fit: Fits, problem: Problem) -> Tensor:
-    """Loss of log-likelihood at the centre when one expert is removed, shape (facet,)."""
+    """Compute the loss of log-likelihood at the centre when an expert is removed, (facet,)."""
     rows = problem.rows
     coefficient, log_weight = (part[0] for part in fit.guide.centre())
     part = log_weight.exp()[:, None] * softplus(coefficient @ rows.design.T)
@@ -238,7 +235,7 @@ def removal_loss(fit: Fits, problem: Problem) -> Tensor:
 
 
 def deletions(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
-    """Candidates without one of the facets whose removal costs least."""
+    """Propose fits without one of the facets whose removal costs least."""
     return [
         fit._replace(guide=fit.guide.without([facet], problem.prior.n_experts))
         for facet in removal_loss(fit, problem).argsort()[:limit].tolist()
@@ -246,7 +243,7 @@ def deletions(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
 
 
 def merges(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
-    """Candidates with two facets of similar direction replaced by one between them."""
+    """Propose fits with two facets of similar direction replaced by one between them."""
     guide, n_experts = fit.guide, problem.prior.n_experts
     n_facets = guide.n_slots - 1
     unit = normalize(guide.mean[0, :-1, :-1], dim=-1)
@@ -267,7 +264,7 @@ def merges(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
 
 
 def births(fit: Fits, problem: Problem, limit: int, depth: int = 1) -> list[Fits]:
-    """Candidates with one more facet (or up to ``depth``, greedily) where its gain is largest."""
+    """Propose fits with one more facet (or up to ``depth``, greedily) where its gain is largest."""
     rows, guide = problem.rows, fit.guide
     if guide.n_slots > problem.prior.n_experts:
         return []
@@ -290,7 +287,7 @@ def births(fit: Fits, problem: Problem, limit: int, depth: int = 1) -> list[Fits
 
 
 def _typical(guide: NodeGuide, problem: Problem) -> tuple[Tensor, Tensor]:
-    """Median steepness and log-weight of the experts in use."""
+    """Return the median steepness and log-weight of the experts in use."""
     if guide.n_slots == 1:
         like = guide.loc
         return like.new_tensor(problem.options.steepness), like.new_tensor(0.0)
@@ -299,7 +296,7 @@ def _typical(guide: NodeGuide, problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def exchanges(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
-    """Candidates with one facet replaced by one or two better cuts."""
+    """Propose fits with one facet replaced by one or two better cuts."""
     found = []
     for without in deletions(fit, problem, limit):
         found.extend(births(without, problem, 1, 2)[-1:])
@@ -307,7 +304,7 @@ def exchanges(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
 
 
 def rotations(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
-    """Candidates rotated at random about the mean of the rows on the left."""
+    """Propose fits rotated at random about the mean of the rows on the left."""
     rows, mean = problem.rows, fit.guide.mean
     n_features = rows.x.shape[1]
     share = rows.split(fit.guide.score(rows.design)[0])[0].exp() * rows.weights
@@ -334,7 +331,7 @@ class Cuts(NamedTuple):
 
 
 def best_cuts(gain: Tensor, problem: Problem, limit: int) -> Cuts:
-    """Distinct half-spaces whose rows have the largest sums of ``gain`` (row,).
+    """Find distinct half-spaces whose rows have the largest sums of ``gain`` (row,).
 
     The offset is optimal, the direction found by random search with decreasing steps.
     """

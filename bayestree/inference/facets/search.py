@@ -76,7 +76,7 @@ class FacetSearch(NamedTuple):
 def search_facets(
     problem: Problem, *, present: Points | None = None, guide: NodeGuide | None = None
 ) -> FacetSearch:
-    """Posterior of one polytope split, with the number of facets that the ELBO supports.
+    """Find the posterior of a polytope split, with the number of facets that the ELBO supports.
 
     ``present`` is a start in addition to random ones: experts (slot, ...) without the dimension of
     fits. ``guide`` is a guide to improve by moves, instead of all starts.
@@ -91,7 +91,7 @@ def search_facets(
 
 
 def _from_starts(problem: Problem, present: Points | None, trace: list[str]) -> Fits:
-    """The best of several over-complete fits, pruned."""
+    """Return the best of several over-complete fits, pruned."""
     found = over_complete(core_rows([], problem), present)
     trace.extend(f"start {fit.guide.n_facets} {fit.best:.1f}" for fit in found)
     found = distinct(found, problem.options.keep_starts)
@@ -101,7 +101,7 @@ def _from_starts(problem: Problem, present: Points | None, trace: list[str]) -> 
 
 
 def _explore(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
-    """Moves until none is accepted, on a selection of the rows where there are many."""
+    """Move until no move is accepted, on a selection of the rows where there are many."""
     core = core_rows([fit], problem)
     if core is problem:
         return improve(refit(problem.adopt(fit.guide), problem, 40, 2), problem, trace)
@@ -115,7 +115,7 @@ def _explore(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 
 
 def core_rows(fits: list[Fits], problem: Problem) -> Problem:
-    """The problem on a selection of the rows, reweighted so that sums are unbiased.
+    """Select rows for the search, reweighted so that sums are unbiased.
 
     Three quarters are the rows nearest to a boundary of ``fits``, with unchanged weights; the rest
     are drawn from the others with weights above 1. Distances are in feature space: in units of the
@@ -139,7 +139,7 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
 
 
 def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
-    """Distance of each row from the border of the enclosing polytope, by its worst facet, (row,).
+    """Measure the distance of each row from the border of the polytope, by its worst facet, (row,).
 
     A facet is where P(right) by its expert alone is 1/2.
     """
@@ -152,7 +152,7 @@ def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
 
 
 def distinct(fits: list[Fits], limit: int) -> list[Fits]:
-    """The best fits, without those that are similar to a better one."""
+    """Select the best fits, without fits that are similar to a better one."""
     chosen: list[Fits] = []
     for fit in sorted(fits, key=lambda fit: -fit.best):
         alike = any(
@@ -165,7 +165,7 @@ def distinct(fits: list[Fits], limit: int) -> list[Fits]:
 
 
 def prune(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
-    """Backward elimination, until no removal improves the ELBO."""
+    """Eliminate facets backward, until no removal improves the ELBO."""
     fit = drop_negligible(refit(fit, problem, 40, 2), problem)
     while fit.guide.n_facets > 1:
         best = race([fit, *deletions(fit, problem, 4), *merges(fit, problem, 2)], problem)
@@ -177,7 +177,7 @@ def prune(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 
 
 def improve(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
-    """Moves of all kinds, until none is accepted."""
+    """Make moves of all kinds, until none is accepted."""
     for _ in range(problem.options.rounds):
         best = race([fit, *proposals(fit, problem)], problem)
         gain = best.best - fit.best
@@ -196,7 +196,7 @@ def finish(fit: Fits, problem: Problem) -> Fits:
 
 
 def split_gain(elbo: float, problem: Problem) -> float:
-    """Gain in nats of a node with that ELBO over the better of its two sides alone.
+    """Compute the gain in nats of a node with that ELBO over the better of its sides alone.
 
     The divergence of idle experts is added back: the exact posterior of an expert that affects no
     row is its prior, which the guide's family does not contain.
@@ -206,7 +206,7 @@ def split_gain(elbo: float, problem: Problem) -> float:
 
 
 def _one_sided_bound(problem: Problem, side: int) -> float:
-    """Bound where all rows go left (0) or right (1), after optimising the sides."""
+    """Bound the evidence where all rows go left (0) or right (1), after optimising the sides."""
     rows, value = problem.rows, -torch.inf
     share = torch.ones_like(rows.weights)[None]
     for _ in range(SIDE_STEPS):
@@ -222,7 +222,7 @@ def _one_sided_bound(problem: Problem, side: int) -> float:
 
 @lru_cache(maxsize=32)
 def idle_cost(prior: FacetPrior, width: int) -> float:
-    """Minimum divergence from the prior of a node whose experts are all idle."""
+    """Return the minimum divergence from the prior of a node whose experts are all idle."""
     nothing = torch.zeros(1, width, dtype=torch.float64)
     rows = NodeRows(nothing, nothing[:, 0])
     flat = torch.zeros(1, 1, dtype=torch.float64)
@@ -290,10 +290,10 @@ def improve_facets(
 def without_unneeded(
     model: SoftTree, facets: TreeFacets, data: Data
 ) -> tuple[SoftTree, TreeFacets]:
-    """The tree without nodes that are not needed; each is replaced by its heavier side.
+    """Drop nodes that are not needed; each is replaced by its heavier side.
 
-    Such a node would add the divergence of its idle experts to the bound. A tree without any
-    needed node is returned unchanged.
+    Such a node would add the divergence of its idle experts to the bound. A tree without any needed
+    node is returned unchanged.
     """
     needed = facets.needed
     if needed.all() or not needed.any():
@@ -315,7 +315,7 @@ def without_unneeded(
 
 
 def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
-    """The guide of the whole tree with the factors that were found, in the precision of ``data``.
+    """Create the guide of the whole tree from the factors found, in the precision of ``data``.
 
     Each unused expert of a node has the factor of the node's pool.
     """
@@ -369,13 +369,13 @@ class _Tree:
     # Likelihoods of the rows by the rest of the tree.
 
     def _paths(self) -> Tensor:
-        """log P(leaf | x), shape (n, L)."""
+        """Compute log P(leaf | x), shape (n, L)."""
         paths = routing.path_matrix(self.topology, dtype=torch.float64, device="cpu")
         left, right = self.branch
         return routing.leaf_log_probs(left.T, right.T, paths)
 
     def _densities(self) -> Tensor:
-        """Expected log-density of each row in each leaf, shape (n, L)."""
+        """Compute the expected log-density of each row in each leaf, shape (n, L)."""
         return self.model.leaf.posterior(self.leaf_sums).expected_log_density(self.data.y)
 
     def _update_leaves(self) -> None:
@@ -385,7 +385,7 @@ class _Tree:
             self.leaf_sums = member.T @ self.statistics
 
     def _below(self, child: int, densities: Tensor) -> Tensor:
-        """Log-likelihood of each row by the subtree of a child, shape (n,)."""
+        """Compute the log-likelihood of each row by the subtree of a child, shape (n,)."""
         if child < 0:
             return densities[:, ~child]
         left, right = self.topology.children[child].tolist()
@@ -395,7 +395,7 @@ class _Tree:
         )
 
     def _above(self, node: int, densities: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Log-probability of reaching a node, and log-likelihood of the leaves elsewhere."""
+        """Compute the log-probability of reaching a node, and the log-likelihood elsewhere."""
         parent = int(self.topology.node_parent[node])
         if parent < 0:
             return torch.zeros_like(self.data.weights), None
@@ -410,7 +410,7 @@ class _Tree:
     # One node.
 
     def problem(self, node: int, options: SearchOptions, generator: Generator) -> Problem:
-        """The search problem of a node, on the rows that may reach it."""
+        """Create the search problem of a node, on the rows that may reach it."""
         densities = self._densities()
         reach, elsewhere = self._above(node, densities)
         children = self.topology.children[node].tolist()
@@ -450,7 +450,7 @@ class _Tree:
 
 
 def _without_facets(problem: Problem) -> FacetSearch:
-    """The outcome for a node with too few rows."""
+    """Return the outcome for a node with too few rows."""
     design = problem.rows.design
     nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))
     fit = problem.adopt(guide_around(nothing, problem.rows, problem.prior))
@@ -459,7 +459,7 @@ def _without_facets(problem: Problem) -> FacetSearch:
 
 
 def mean_split(guide: NodeGuide, rows: NodeRows, draws: BaseDraws) -> Tensor:
-    """Logarithms of the mean probabilities of left and right over draws, shape (2, row)."""
+    """Average the probabilities of left and right over draws; their logarithms, (2, row)."""
     planes, log_weight = guide.realise(draws)
     one, weight = planes.one(0), log_weight[0].exp()
     parts = []

@@ -59,7 +59,7 @@ class Layout:
         self.n_moving = min((self.places[name].start for name in redrawn), default=start)
 
     def free(self, vector: FloatArray) -> Sites:
-        """The unconstrained sites, as views of the vector (..., D)."""
+        """View the vector (..., D) as unconstrained sites."""
         lead = vector.shape[:-1]
         return {
             name: vector[..., place].reshape((*lead, *self.free_shapes[name]))
@@ -67,7 +67,7 @@ class Layout:
         }
 
     def sites(self, vector: FloatArray) -> Sites:
-        """The sites themselves, from vectors (..., D)."""
+        """Return the constrained sites of vectors (..., D)."""
         sites = self.free(vector)
         for name, value in sites.items():
             if self.supports[name] == "positive":
@@ -77,7 +77,7 @@ class Layout:
         return sites
 
     def log_jacobian(self, vector: FloatArray) -> FloatArray:
-        """log |d sites / d vector| for vectors (..., D), shape (...)."""
+        """Compute log |d sites / d vector| for vectors (..., D), shape (...)."""
         lead = vector.ndim - 1
         total = np.zeros(vector.shape[:-1])
         for name, value in self.free(vector).items():
@@ -89,7 +89,7 @@ class Layout:
         return total
 
     def vector(self, sites: Mapping[str, Any]) -> FloatArray:
-        """The inverse of :meth:`sites` for one draw."""
+        """Invert :meth:`sites` for one draw."""
         parts = []
         for name, shape in self.shapes.items():
             if name not in sites or np.shape(sites[name]) != shape:
@@ -187,7 +187,7 @@ class NumpyDensity:
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
-        """Whether the gradients of a model's priors and leaves are hand-coded."""
+        """Return whether the gradients of a model's priors and leaves are hand-coded."""
         written = all(prior.implements("set_gradient") for prior in model.split_priors)
         return written and model.leaf.gradient is not None
 
@@ -221,7 +221,7 @@ class NumpyDensity:
         return split + self.leaves.prior(leaves)
 
     def _route(self, leaves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """P(right) / P(left), and P(right) at a steepness of 1 (V, n); log joint (L, n).
+        """Compute P(right) / P(left), and P(right) at a steepness of 1 (V, n); log joint (L, n).
 
         Leaves softplus of the activations z in ``_vote`` and exp(z) in ``_power``, (V, K, n).
         """
@@ -245,7 +245,7 @@ class NumpyDensity:
         return power, chance, joint
 
     def _softplus(self, z: FloatArray, power: FloatArray, out: FloatArray) -> FloatArray:
-        """log(1 + exp(z)), with exp(z), up to exp(MAX_EXPONENT), in ``power``."""
+        """Compute log(1 + exp(z)), with exp(z), up to exp(MAX_EXPONENT), in ``power``."""
         np.exp(np.minimum(z, self._most, out=power), out=power)
         # in double precision, softplus(z) is z long before MAX_EXPONENT
         return np.maximum(z, np.log1p(power, out=out), out=out)
@@ -287,7 +287,7 @@ TreeDensity = NumpyDensity | TorchDensity
 
 
 def density_of(model: SoftTree, data: Data) -> TreeDensity:
-    """The fastest log-density for a model; raises ValueError if samplers cannot handle it."""
+    """Choose the fastest log-density for a model; ValueError if samplers cannot handle it."""
     model.likelihood.check_mixture("A sampler")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     if model.split.weighted and not weight.proper:

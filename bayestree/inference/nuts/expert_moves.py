@@ -81,7 +81,7 @@ class BorderMoves:
 
 
 def border(free: Sites, expert: Expert) -> FloatArray:
-    """The activation t at which an expert alone splits at 1/2, softplus(t) = log(2) / r.
+    """Return the activation t at which an expert alone splits at 1/2, softplus(t) = log(2) / r.
 
     NaN for a negligible weight.
     """
@@ -93,7 +93,7 @@ def border(free: Sites, expert: Expert) -> FloatArray:
 
 
 def _log_slope(free: Sites, expert: Expert) -> FloatArray:
-    """log of r sigmoid(t), the slope of an expert's score along its activation at the border t."""
+    """Compute log of r sigmoid(t), the slope of an expert's score along its activation t."""
     with np.errstate(invalid="ignore"):  # of a negligible weight
         silent: FloatArray = np.logaddexp(0.0, -border(free, expert))
     return free["log_weight"][expert] - silent
@@ -114,7 +114,7 @@ class ExpertMoves(BorderMoves):
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
-        """Whether experts can be drawn from a model's priors."""
+        """Return whether experts can be drawn from a model's priors."""
         weights_vary = model.split.weighted and model.priors.weight.sites
         return not weights_vary and all(
             prior.implements("draw_expert") for prior in model.split_priors
@@ -183,7 +183,7 @@ class ExpertMoves(BorderMoves):
         return (new, value) if _accepts(value - now + log_volume, rng) else (vector, now)
 
     def _log_prior(self, free: Sites, node: int, expert: int) -> float:
-        """Log-density of one expert, up to a constant."""
+        """Compute the log-density of one expert, up to a constant."""
         dimensions = self.model.dimensions
         own = {n: value[node, expert] for n, value in free.items() if "node" in dimensions[n]}
         return sum(prior.log_density(own, self.shape[1]) for prior in self.model.split_priors)
@@ -193,7 +193,7 @@ Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged
 
 
 def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
-    """Entries exchanged when two branches are swapped; None if their shapes differ."""
+    """Match the entries exchanged when two branches are swapped; None if their shapes differ."""
     if left < 0 and right < 0:
         return [("leaf", ~left, ~right)]
     if left < 0 or right < 0:

@@ -126,7 +126,7 @@ class _Walk:
     generator: np.random.Generator
 
     def build(self, point: _Point, depth: int, sign: int) -> _Span:
-        """A span of 2**depth steps beyond a point."""
+        """Build a span of 2**depth steps beyond a point."""
         if depth == 0:
             return self._step(point, sign)
         near = self.build(point, depth - 1, sign)
@@ -135,7 +135,7 @@ class _Walk:
         return self.join(near, self.build(near.last, depth - 1, sign), biased=False)
 
     def _step(self, point: _Point, sign: int) -> _Span:
-        """One leapfrog step: half a step of momentum, a step of position, half of momentum."""
+        """Take a leapfrog step: half a step of momentum, a step of position, half of momentum."""
         step = sign * self.step_size
         half = point.momentum + 0.5 * step * point.place.gradient
         position = point.place.position + step * self.variance * half
@@ -173,7 +173,7 @@ class _Walk:
 
 
 def _no_u_turn(near: _Span, far: _Span, momentum: FloatArray) -> bool:
-    """Whether neither the merged span nor the spans across the seam make a U-turn.
+    """Return whether neither the merged span nor the spans across the seam make a U-turn.
 
     Where one of the two is a single point, the span across the seam is the merged span.
     """
@@ -191,12 +191,12 @@ def _no_u_turn(near: _Span, far: _Span, momentum: FloatArray) -> bool:
 
 
 def _apart(first: _Point, last: _Point, momentum: FloatArray) -> bool:
-    """Generalised U-turn criterion: both end velocities point along the summed momentum."""
+    """Return whether both end velocities point along the summed momentum: no U-turn."""
     return bool(first.velocity @ momentum > 0 and last.velocity @ momentum > 0)
 
 
 def _reversed(span: _Span) -> _Span:
-    """The same span from its other end; the signs of the momenta cancel in every check."""
+    """Reverse a span; the signs of the momenta cancel in every check."""
     return span._replace(first=span.last, last=span.first)
 
 
@@ -208,7 +208,7 @@ def _point(place: Place, momentum: FloatArray, variance: FloatArray) -> _Point:
 def first_step_size(
     density: Density, start: Place, variance: FloatArray, generator: np.random.Generator
 ) -> float:
-    """A step size at which one step is accepted with a probability of about 0.8."""
+    """Find a step size at which one step is accepted with a probability of about 0.8."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
     origin = _point(start, momentum, variance)
 
@@ -274,7 +274,7 @@ class GradientMoments(NamedTuple):
 
 
 def expert_blocks(layout: Layout) -> IntArray:
-    """Indices of the coefficients of each expert in a vector, (B, w); empty if w is too large."""
+    """Return places of each expert's coefficients in a vector, (B, w); none if w is too large."""
     places = layout.free(np.arange(layout.length, dtype=np.float64))
     joined = np.concatenate([places["hyperplane"], places["intercept"][..., None]], axis=-1)
     width = joined.shape[-1]
@@ -351,15 +351,15 @@ class Whitening:
         self.factor, self.root = factor, inverse.swapaxes(-1, -2)
 
     def white(self, position: FloatArray) -> FloatArray:
-        """Coordinates u of a position x."""
+        """Return coordinates u of a position x."""
         return self._mixed(position, 1 / self.scale, self.factor.swapaxes(-1, -2))
 
     def position(self, white: FloatArray) -> FloatArray:
-        """Position x of coordinates u."""
+        """Return the position x of coordinates u."""
         return self._mixed(white, self.scale, self.root)
 
     def gradient(self, gradient: FloatArray) -> FloatArray:
-        """Gradient with respect to u from that with respect to x."""
+        """Convert a gradient with respect to x to one with respect to u."""
         return self._mixed(gradient, self.scale, self.root.swapaxes(-1, -2))
 
     def _mixed(self, vector: FloatArray, scale: FloatArray, matrices: FloatArray) -> FloatArray:
@@ -369,7 +369,7 @@ class Whitening:
 
 
 def _factors(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Lower Cholesky factors of matrices (B, w, w), and their inverses."""
+    """Compute lower Cholesky factors of matrices (B, w, w), and their inverses."""
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     return factor, np.asarray(np.linalg.inv(factor), dtype=np.float64)
 
@@ -400,7 +400,7 @@ class WhitenedDensity:
         return np.ones(self.moving)
 
     def vector(self, white: FloatArray) -> FloatArray:
-        """The whole vector (D,) at white coordinates."""
+        """Return the whole vector (D,) at white coordinates."""
         return np.concatenate([self.whitening.position(white), self.start[self.moving :]])
 
     def value_and_gradient(self, white: FloatArray) -> tuple[float, FloatArray]:
@@ -408,13 +408,13 @@ class WhitenedDensity:
         return value, self.whitening.gradient(gradient[: self.moving])
 
     def place(self) -> Place:
-        """The start, with its log-density and gradient."""
+        """Evaluate the start."""
         white = self.whitening.white(self.start[: self.moving])
         return Place(white, *self.value_and_gradient(white))
 
 
 def gradient_of_data(density: TreeDensity, vector: FloatArray) -> FloatArray:
-    """Gradient along the coordinates that move, from which the metric is estimated.
+    """Compute the gradient along the coordinates that move, from which the metric is estimated.
 
     It excludes a prior whose precision is known at each draw; any other prior is as fixed as the
     data, and estimated with them.

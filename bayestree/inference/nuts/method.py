@@ -129,7 +129,7 @@ class RunningChains:
 def starts(
     density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
 ) -> list[Chain]:
-    """Chains at draws of a posterior, or near a point estimate."""
+    """Start chains at draws of a posterior, or near a point estimate."""
     weight = density.model.priors.weight  # whose hyperparameters a point estimate lacks
     hyper = {name: np.array(getattr(weight, name)) for name in weight.hyper_priors}
     draws = [
@@ -385,7 +385,7 @@ nuts = as_function(Nuts, "nuts")
 
 
 def _segments(total: int) -> list[int]:
-    """Lengths of the parts of a run."""
+    """Divide a run in parts, by their lengths."""
     ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
     return np.diff(ends).tolist()
 
@@ -513,7 +513,7 @@ def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: Float
 
 
 def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> tuple[int, int]:
-    """The draw whose predictions are nearest to the posterior mean prediction.
+    """Find the draw whose predictions are nearest to the posterior mean prediction.
 
     ``among`` (chain, draw) restricts the choice.
     """

@@ -231,7 +231,7 @@ class Smc(Stage):
         return self.fit(calibrated(found, data), data, **common)
 
     def _rounds(self, count: int) -> int:
-        """Rounds of moves: those that are set, as far as the particles allow.
+        """Return the rounds of moves: those that are set, as far as the particles allow.
 
         By default the number of resampled particles stays the same. Modes that no move connects
         need many of them; beyond that, longer chains bring runs closer together.
@@ -274,7 +274,7 @@ smc = as_function(Smc, "smc")
 
 
 def _segments() -> list[float]:
-    """Temperatures between which progress is shown and kept: a temperature or two of each run."""
+    """Return temperatures between which progress is shown and kept."""
     ends: list[float] = (np.linspace(0, 1, SEGMENTS + 1)[1:] ** 3).tolist()
     return ends
 
@@ -291,7 +291,7 @@ def _advance(model: SoftTree, data: Data, run: SmcRun, settings: Smc, end: float
 
 
 def draws_of(prior: ParticlePrior, vectors: FloatArray, splits: BoolArray) -> dict[str, FloatArray]:
-    """Sites of particles (..., D), in which nodes that do not split send no row to the right."""
+    """Return sites of particles (..., D); nodes that do not split send no row to the right."""
     draws = prior.layout.sites(vectors)
     if prior.model.split.weighted:
         draws["log_weight"] = np.where(splits[..., None], draws["log_weight"], SILENT)
@@ -302,14 +302,14 @@ def draws_of(prior: ParticlePrior, vectors: FloatArray, splits: BoolArray) -> di
 
 
 def _most_probable(splits: BoolArray) -> BoolArray:
-    """Which draws (chain, draw) have the most frequent topology."""
+    """Return which draws (chain, draw) have the most frequent topology."""
     flat = splits.reshape(-1, splits.shape[-1])
     _, which, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
     return (which.reshape(-1) == counts.argmax()).reshape(splits.shape[:-1])
 
 
 def fingerprint(y: AnyArray, weights: FloatArray) -> int:
-    """A number that identifies y and weights, whatever the columns of X.
+    """Return a number that identifies y and weights, whatever the columns of X.
 
     It is taken in single precision, so that rounding errors of y in other units do not change it.
     """

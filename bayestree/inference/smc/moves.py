@@ -59,7 +59,7 @@ class ParticleMoves:
         return self.rows.below(self.routed, self.splits)
 
     def log_likelihood(self) -> FloatArray:
-        """Log-likelihood of each particle, shape (P,)."""
+        """Compute the log-likelihood of each particle, shape (P,)."""
         return self.rows.total(self.rows.root(self.routed, self.splits))
 
     def propose_leaves(
@@ -70,7 +70,7 @@ class ParticleMoves:
         leaves: Sequence[int],
         keep: BoolArray,
     ) -> tuple[dict[str, Tensor], FloatArray]:
-        """Leaves (count, M, S, ...) for shares of the rows (count, M, S, n), and log prior / q.
+        """Propose leaves (count, M, S, ...) for shares of the rows (count, M, S, n); log prior / q.
 
         The proposal q is the conjugate posterior given the expected leaves of the rows, which EM
         finds without using the current values; ``rest`` (count, n) is log p(y_n, the row is in
@@ -108,17 +108,17 @@ class ParticleMoves:
         return sites, torch.as_tensor(excess).view(shape).numpy()
 
     def _leaf_law(self, member: Tensor) -> LeafDistribution:
-        """Conjugate posterior of leaves (...) that rows are in with probabilities (..., n)."""
+        """Return the posterior of leaves (...) that rows are in with probabilities (..., n)."""
         sums = ROW_WEIGHT * self.power * (member.double() @ self.rows.statistics)
         return self.model.leaf.posterior(sums.view(-1, sums.shape[-1]))
 
     def density(self, sites: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
-        """log p(y_n | leaf), (*shape, n), of leaves of that shape."""
+        """Compute log p(y_n | leaf), (*shape, n), of leaves of that shape."""
         flat = {n: v.reshape(-1, *v.shape[len(shape) :]) for n, v in sites.items()}
         return self.model.leaf.log_density(flat, self.rows.y).T.view(*shape, len(self.rows.y))
 
     def choose(self, log_weight: FloatArray) -> IntArray:
-        """A column for each row, with probabilities proportional to exp(log_weight)."""
+        """Choose a column for each row, with probabilities proportional to exp(log_weight)."""
         gumbel = -np.log(self.rng.standard_exponential(log_weight.shape))
         chosen: IntArray = (log_weight + gumbel).argmax(axis=1)
         return chosen
@@ -166,7 +166,7 @@ class ParticleMoves:
         self._change_experts("slide", draw)
 
     def _expert_prior(self, free: Sites) -> FloatArray:
-        """Log prior density of the experts of nodes, shape (count,)."""
+        """Compute the log prior density of the experts of nodes, shape (count,)."""
         priors, n_experts = self.model.split_priors, self.prior.n_experts
         each = [prior.expert_log_density(free, n_experts).sum(axis=-1) for prior in priors]
         total: FloatArray = np.sum(each, axis=0)
@@ -207,7 +207,7 @@ class ParticleMoves:
             self.routed.right[who, node] = right[each, chosen]
 
     def _random_node(self) -> IntArray:
-        """A random node that splits, for each particle; -1 if there is none."""
+        """Choose a random node that splits, for each particle; -1 if there is none."""
         score = np.where(self.particles.splits, self.rng.random(self.particles.splits.shape), -1.0)
         return np.where(score.max(axis=1) < 0, -1, score.argmax(axis=1))
 
@@ -239,7 +239,7 @@ class ParticleMoves:
                 self.free[name][who[fits], leaf] = value
 
     def _share(self, leaf: int) -> Tensor:
-        """log P(a row reaches a leaf), (P, n)."""
+        """Compute log P(a row reaches a leaf), (P, n)."""
         total = torch.zeros_like(self.routed.density[:, 0])
         turns, splits = self.model.topology.turns, self.splits
         for node in range(turns.shape[1]):
@@ -358,7 +358,7 @@ def _set(
 
 
 def _free_to_split(moves: ParticleMoves, node: int) -> BoolArray:
-    """Particles in which a node can split, and its children do not."""
+    """Find particles in which a node can split, and its children do not."""
     topology, splits = moves.model.topology, moves.particles.splits
     children = topology.children[node]
     able = ~splits[:, children[children >= 0]].any(axis=1)

@@ -44,7 +44,7 @@ class TreePrior:
     power: float
 
     def probability(self, depth: Any) -> FloatArray:
-        """P(split) of nodes at given depths, if their parents split."""
+        """Return P(split) of nodes at given depths, if their parents split."""
         return self.base * (1.0 + np.asarray(depth)) ** -self.power
 
 
@@ -59,7 +59,7 @@ class Particles:
         return Particles(self.vectors[chosen], self.splits[chosen])
 
     def leaves_in_use(self, model: SoftTree) -> BoolArray:
-        """Which leaves of the complete tree rows can reach, shape (P, L)."""
+        """Return which leaves of the complete tree rows can reach, shape (P, L)."""
         used = np.ones((len(self.splits), model.topology.n_leaves), dtype=bool)
         for node in range(model.topology.n_nodes):
             used[:, model.topology.turns[1, node]] &= self.splits[:, node, None]
@@ -76,7 +76,7 @@ class ParticlePrior:
         self.sites = tuple(name for name in EXPERT if name in layout.shapes)
 
     def topologies(self, count: int, rng: np.random.Generator) -> BoolArray:
-        """Whether each node splits, shape (count, V)."""
+        """Draw whether each node splits, shape (count, V)."""
         topology = self.model.topology
         chance = self.trees.probability(topology.node_depth)
         splits = rng.random((count, topology.n_nodes)) < chance
@@ -85,7 +85,7 @@ class ParticlePrior:
         return splits
 
     def particles(self, count: int, rng: np.random.Generator) -> Particles:
-        """Independent draws of trees."""
+        """Draw trees independently."""
         vectors = np.empty((count, self.layout.length))
         found = Particles(vectors, np.ones((count, self.model.topology.n_nodes), dtype=bool))
         nobody = np.zeros_like(found.splits), np.zeros_like(found.leaves_in_use(self.model))
@@ -107,7 +107,7 @@ class ParticlePrior:
             free[name][idle] = value
 
     def nodes(self, count: int, rng: np.random.Generator) -> Sites:
-        """Free sites of the experts of nodes, each (count, K, ...)."""
+        """Draw free sites of the experts of nodes, each (count, K, ...)."""
         shape = (count, self.n_experts)
         free = {
             name: np.empty((*shape, self.width) if name == "hyperplane" else shape)
@@ -118,12 +118,12 @@ class ParticlePrior:
         return free
 
     def experts(self, count: int, rng: np.random.Generator) -> Sites:
-        """Free sites of single experts, each (count, ...)."""
+        """Draw free sites of single experts, each (count, ...)."""
         drawn = self.nodes(-(-count // self.n_experts), rng)
         return {n: v.reshape(-1, *v.shape[2:])[:count] for n, v in drawn.items()}
 
     def leaf_sites(self, count: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-        """Sites of leaves, each (count, ...)."""
+        """Draw sites of leaves, each (count, ...)."""
         leaf = self.model.leaf
         none = torch.empty(0, dtype=torch.float64)
         y = none.long() if leaf.n_classes else none
@@ -133,7 +133,7 @@ class ParticlePrior:
             return leaf.posterior(sums).sample()
 
     def log_density(self, sites: dict[str, torch.Tensor], splits: BoolArray) -> float:
-        """Log prior density of a topology, as V indicators, and of its parameters."""
+        """Compute the log prior density of a topology, as V indicators, and of its parameters."""
         topology = self.model.topology
         chance = self.trees.probability(topology.node_depth)
         parent = topology.node_parent
@@ -148,7 +148,7 @@ class ParticlePrior:
         return own + float(self.model.with_(topology=smaller).log_prior(used))
 
     def possible(self, vectors: FloatArray) -> BoolArray:
-        """Whether all parameters (P, D) are finite, and the leaves distributions, shape (P,)."""
+        """Return whether all parameters (P, D) are finite, and the leaves distributions, (P,)."""
         found: BoolArray = np.asarray(np.isfinite(vectors).all(axis=1))
         for name, value in self.layout.free(vectors).items():
             if self.layout.supports[name] == "positive" and name in self.model.leaf.sites:
@@ -156,7 +156,7 @@ class ParticlePrior:
         return found
 
     def moving(self, vectors: FloatArray, used: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Log prior density (P,) of the weights and leaves in use, and its gradient (P, D)."""
+        """Compute the log prior (P,) of weights and leaves in use, and its gradient (P, D)."""
         gradient = np.zeros_like(vectors)
         value = np.zeros(len(vectors))
         free, into = self.layout.free(vectors), self.layout.free(gradient)
@@ -183,7 +183,7 @@ class ParticlePrior:
     def leaf_sites_of(
         self, free: dict[str, torch.Tensor]
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Sites of leaves from unconstrained coordinates, and the log-Jacobian of each leaf."""
+        """Constrain coordinates of leaves to sites; also return the log-Jacobian of each leaf."""
         sites, volume = {}, torch.zeros(())
         for name in self.model.leaf.sites:
             value, support = free[name], self.layout.supports[name]
@@ -199,7 +199,7 @@ class ParticlePrior:
         return sites, volume
 
     def leaf_free(self, sites: dict[str, torch.Tensor]) -> Sites:
-        """Unconstrained coordinates of sites of leaves."""
+        """Free the sites of leaves: their unconstrained coordinates."""
         free = {}
         for name, value in sites.items():
             support, number = self.layout.supports[name], value.numpy()
@@ -252,7 +252,7 @@ class ParticleLikelihood:
         self.block = max(1, BLOCK // per_particle)
 
     def at(self, temperature: float) -> "ParticleLikelihood":
-        """The rows at a temperature from 0, the prior, to 1, the posterior.
+        """Return the rows at a temperature from 0, the prior, to 1, the posterior.
 
         First the power of the likelihood rises to 1, at a steepness of at most 1, at which
         particles still find other splits, and then the steepness to that of the model.
@@ -266,7 +266,7 @@ class ParticleLikelihood:
         return found
 
     def branches(self, free: Sites) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of left and right, (A, n), of A nodes with K experts each."""
+        """Compute log-probabilities of left and right, (A, n), of A nodes with K experts each."""
         return routing.branch_log_probs(self._votes(free).score, self.steepness)
 
     def _votes(self, free: Sites) -> NodeVotes:
@@ -279,11 +279,11 @@ class ParticleLikelihood:
         return NodeVotes(score, silent, weight)
 
     def density(self, free: dict[str, Tensor]) -> Tensor:
-        """log p(y_n | leaf), (A, n), of A leaves."""
+        """Compute log p(y_n | leaf), (A, n), of A leaves."""
         return self.model.leaf.log_density(self.prior.leaf_sites_of(free)[0], self.y).T
 
     def routed(self, particles: Particles) -> Routed:
-        """All branches and leaves."""
+        """Evaluate all branches and leaves."""
         count, n_rows = len(particles.splits), len(self.y)
         topology = self.model.topology
         wide = self.X.new_zeros(2, count, topology.n_nodes, n_rows)
@@ -312,7 +312,7 @@ class ParticleLikelihood:
         return self.density(flat).view(count, -1, len(self.y))
 
     def below(self, routed: Routed, splits: Tensor) -> list[Tensor]:
-        """U_v of every node, V arrays (P, n)."""
+        """Compute U_v of every node, V arrays (P, n)."""
         found: list[Tensor] = [routed.density[:, 0]] * len(self.children)
         for node in range(len(self.children) - 1, -1, -1):
             left, right = (self.child(routed, found, child) for child in self.children[node])
@@ -321,11 +321,11 @@ class ParticleLikelihood:
         return found
 
     def child(self, routed: Routed, below: list[Tensor], child: int) -> Tensor:
-        """U of a node or leaf, (P, n)."""
+        """Return U of a node or leaf, (P, n)."""
         return below[child] if child >= 0 else routed.density[:, ~child]
 
     def above(self, routed: Routed, below: list[Tensor], node: int) -> tuple[Tensor, Tensor]:
-        """log P(a row reaches a node), and log p(y_n, it does not), each (P, n).
+        """Compute log P(a row reaches a node), and log p(y_n, it does not), each (P, n).
 
         All nodes above must split.
         """
@@ -345,21 +345,21 @@ class ParticleLikelihood:
         return reach, rest
 
     def total(self, row: Tensor) -> FloatArray:
-        """Log-likelihoods from those of the rows (..., n), shape (...)."""
+        """Weigh and sum log-likelihoods of the rows (..., n), shape (...)."""
         value: FloatArray = (row @ self.weights).numpy()
         return value
 
     def log_likelihood(self, particles: Particles) -> FloatArray:
-        """Log-likelihood of each particle, shape (P,)."""
+        """Compute the log-likelihood of each particle, shape (P,)."""
         splits = torch.from_numpy(particles.splits)
         return self.total(self.root(self.routed(particles), splits))
 
     def root(self, routed: Routed, splits: Tensor) -> Tensor:
-        """log p(y_n), shape (P, n)."""
+        """Compute log p(y_n), shape (P, n)."""
         return self.below(routed, splits)[0]
 
     def value_and_gradient(self, particles: Particles) -> tuple[FloatArray, FloatArray]:
-        """Log-likelihoods (P,), and their gradients (P, D)."""
+        """Compute log-likelihoods (P,), and their gradients (P, D)."""
         value = np.empty(len(particles.splits))
         gradient = np.zeros_like(particles.vectors)
         for part in self.blocks(len(value)):
@@ -397,16 +397,16 @@ class ParticleLikelihood:
         return self.total(below[0])
 
     def _scattered(self, branch: Tensor, splits: Tensor) -> Tensor:
-        """Values (A, n) of the nodes that split as (P, V, n)."""
+        """Place values (A, n) of the nodes that split in (P, V, n)."""
         wide = branch.new_zeros(*splits.shape, branch.shape[-1])
         wide[splits] = branch
         return wide
 
     def _masses(self, routed: Routed, below: list[Tensor], splits: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted posterior memberships of the rows.
+        """Compute weighted posterior memberships of the rows in the leaves, (P, L, n).
 
-        Those of the leaves (P, L, n); and of each node (P, V, n) the rows that turn right, less
-        those expected by its probability of turning right.
+        Also, of each node (P, V, n), the rows that turn right, less the number expected by its
+        probability of turning right.
         """
         member, pull = torch.zeros_like(routed.density), torch.zeros_like(routed.left)
         mass = {0: self.weights.expand_as(below[0])}

@@ -57,7 +57,7 @@ class Trajectories:
         self.moving = prior.layout.n_moving
 
     def move(self, particles: Particles, step_size: float, rng: np.random.Generator) -> Moved:
-        """One trajectory of each particle, accepted by its energy."""
+        """Follow one trajectory of each particle, accepted by its energy."""
         layout, hyperplane = self.prior.layout, self.prior.model.priors.hyperplane
         self.used = self._in_use(particles)
         free = layout.free(particles.vectors)
@@ -90,7 +90,7 @@ class Trajectories:
         return Moved(moved, float(np.exp(np.minimum(gain, 0.0)).mean()), second)
 
     def _in_use(self, particles: Particles) -> BoolArray:
-        """Coordinates that move: of nodes that split, and of leaves in use, (P, D)."""
+        """Mark coordinates that move: of nodes that split, and of leaves in use, (P, D)."""
         used = np.zeros(particles.vectors.shape, dtype=bool)
         free = self.prior.layout.free(used)
         for name in ("log_weight", "hyperplane", "intercept"):
@@ -105,7 +105,7 @@ class Trajectories:
     def _value_and_gradient(
         self, particles: Particles
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Tempered log-density (P,), its gradient, and that of the tempered log-likelihood."""
+        """Compute the tempered log-density (P,), its gradient, and the likelihood's."""
         value, gradient = self.rows.value_and_gradient(particles)
         value, gradient = self.power * value, self.power * gradient
         prior_value, prior_gradient = self.prior.moving(particles.vectors, self.used)
@@ -115,7 +115,7 @@ class Trajectories:
 
 
 def adapted(step_size: float, acceptance: float) -> float:
-    """The step size for the next trajectories."""
+    """Return the step size for the next trajectories."""
     return float(step_size * np.exp(RATE * (acceptance - TARGET)))
 
 
@@ -138,16 +138,16 @@ class SmcRun:
     def of(
         cls, prior: ParticlePrior, rows: ParticleLikelihood, count: int, rng: np.random.Generator
     ) -> "SmcRun":
-        """Particles at the prior."""
+        """Draw particles from the prior."""
         particles = prior.particles(count, rng)
         spread = np.maximum(particles.vectors.std(axis=0), MIN_SPREAD)
         value = rows.at(0.0).log_likelihood(particles)
         return cls(particles, value, np.zeros_like(spread), spread, rng)
 
     def thinned(self, count: int) -> "SmcRun":
-        """The run with ``count`` of its particles, evenly spaced among the ancestors.
+        """Keep ``count`` of the particles, evenly spaced among the ancestors.
 
-        They are the last states of an ancestor where the number of those kept allows it.
+        They are the last states of an ancestor where the number of particles kept allows it.
         """
         chosen = np.arange(1, count + 1) * len(self.log_likelihood) // count - 1
         return replace(
@@ -227,7 +227,7 @@ def advance(
 def move_once(
     run: SmcRun, particles: Particles, prior: ParticlePrior, rows: ParticleLikelihood
 ) -> tuple[Particles, FloatArray, FloatArray]:
-    """One round of all moves, the log-likelihoods after it, and changes and attempts by MOVES."""
+    """Make a round of all moves; return log-likelihoods, and changes and attempts by MOVES."""
     rng = run.rng
     prior.refresh(particles.vectors, particles.splits, particles.leaves_in_use(prior.model), rng)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -247,7 +247,7 @@ def move_once(
 def _move_block(
     particles: Particles, prior: ParticlePrior, rows: ParticleLikelihood, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Moves other than trajectories, in place, of as many particles as fit in a cache."""
+    """Make moves other than trajectories, in place, of as many particles as fit in a cache."""
     moves = ParticleMoves(rows, prior, particles, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
@@ -265,7 +265,7 @@ def log_ratio(
     before: ParticleLikelihood,
     after: ParticleLikelihood,
 ) -> FloatArray:
-    """Logarithm of the ratio of the tempered likelihoods at two temperatures, shape (P,)."""
+    """Compute the log ratio of the tempered likelihoods at two temperatures, shape (P,)."""
     same = before.steepness == after.steepness
     new = log_likelihood if same else after.log_likelihood(particles)
     # a draw of the prior may have the likelihood 0, and 0 * -inf is not a number
@@ -274,7 +274,7 @@ def log_ratio(
 
 
 def next_temperature(run: SmcRun, rows: ParticleLikelihood, efficiency: float) -> float:
-    """The largest temperature at which the effective share of the particles is ``efficiency``.
+    """Find the largest temperature at which the effective share of particles is ``efficiency``.
 
     At most the end of a part of the path. Where the steepness changes, some of the particles stand
     for all.
@@ -299,7 +299,7 @@ def next_temperature(run: SmcRun, rows: ParticleLikelihood, efficiency: float) -
 
 
 def systematic(weight: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
-    """Numbers of particles, drawn in proportion to their weights with one random offset."""
+    """Draw numbers of particles in proportion to their weights, with one random offset."""
     shares = np.cumsum(weight) / weight.sum()
     points = (np.arange(count) / count + rng.random()) % 1.0
     chosen: IntArray = np.minimum(np.searchsorted(shares, points), len(weight) - 1)

@@ -34,10 +34,10 @@ class Splitter(Protocol):
         """Maximum number of rows of a node in a batch."""
 
     def numbers_per_row(self, n_features: int) -> int:
-        """Memory per row in a batch, in numbers."""
+        """Return the memory per row in a batch, in numbers."""
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node, given the numbers of its rows; None if there is none."""
+        """Split each node, given the numbers of its rows; None if there is no split."""
 
 
 class NodeByNode(ABC):
@@ -49,16 +49,16 @@ class NodeByNode(ABC):
         return 1
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node; None if there is none."""
+        """Split each node; None if there is no split."""
         return [self.split(data.take(members)) for members in rows]
 
     @abstractmethod
     def split(self, data: Data) -> FittedSplit | None:
-        """The split of the rows of a node; None if none leaves enough of them on each side."""
+        """Split the rows of a node; None if no split leaves enough of them on each side."""
 
 
 def padded(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Row numbers of V nodes as (V, m), padded with row 0, and which of them are present."""
+    """Pad row numbers of V nodes to (V, m) with row 0; also return which are present."""
     index = pad_sequence(rows, batch_first=True)
     length = torch.tensor([len(part) for part in rows], device=index.device).unsqueeze(1)
     return index, torch.arange(index.shape[1], device=index.device) < length

@@ -47,7 +47,7 @@ class Stumps(NamedTuple):
     size: Tensor  # (V,)
 
     def score(self, X: Tensor) -> Tensor:
-        """Scores of rows X (V, m, d + 1), shape (V, R, m)."""
+        """Compute scores of rows X (V, m, d + 1), shape (V, R, m)."""
         n_nodes, n_restarts, n_experts, width = self.values.shape
         plane = self.values[..., :-1].reshape(n_nodes, -1, width - 1) * self.size.view(-1, 1, 1)
         activation = torch.bmm(plane, X.mT).view(n_nodes * n_restarts, n_experts, -1)
@@ -67,24 +67,24 @@ class _StumpClimb(NamedTuple):
 
     @classmethod
     def of(cls, stumps: Stumps, steps: int) -> "_StumpClimb":
-        """The start, before ``steps`` at a falling rate."""
+        """Start before ``steps`` at a falling rate."""
         values = stumps.values.clone()
         node = torch.arange(len(values), device=values.device)
         left, value = (torch.full_like(stumps.size, start) for start in (steps, math.inf))
         return cls(values, torch.zeros_like(values), torch.zeros_like(values), node, left, value)
 
     def take(self, nodes: Tensor) -> "_StumpClimb":
-        """The selected nodes."""
+        """Select nodes."""
         return _StumpClimb(*(part[nodes] for part in self))
 
     def keep_best(self, nats: Tensor, n_kept: int) -> "_StumpClimb":
-        """The restarts of largest log-likelihood (V, R)."""
+        """Keep the restarts of largest log-likelihood (V, R)."""
         best = nats.topk(n_kept, dim=1).indices[:, :, None, None]
         values, mean, square = (part.take_along_dim(best, 1) for part in self[:3])
         return self._replace(values=values, mean=mean, square=square)
 
     def move(self, slope: Tensor, step: int, rate: Tensor) -> None:
-        """Step ``step`` of Adam, at a rate for each node (V,)."""
+        """Take step ``step`` of Adam, at a rate for each node (V,)."""
         self.mean.lerp_(slope, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
         first, second = (1 - beta ** (step + 1) for beta in BETAS)
@@ -127,7 +127,7 @@ class StumpFitter:
         return max(self.n_restarts * self.split.n_experts, n_features)
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The best split of each node, or None if no split separates its rows."""
+        """Fit the best split of each node; None if no split separates its rows."""
         with torch.no_grad():
             batch = self._draw(data, rows)
             if not any(self.monotone):
@@ -140,13 +140,13 @@ class StumpFitter:
     def _fitted(
         self, data: Data, rows: list[Tensor], batch: _StumpRows, signs: Tensor | None
     ) -> list[FittedSplit | None]:
-        """The best split of each node whose coefficients have the given signs (d,), if any."""
+        """Fit the best split of each node, with the given signs (d,) of coefficients, if any."""
         stumps = self._climb(data, rows, batch, self._start(batch, signs), signs)
         fits = None if signs is None else self._rule(signs)
         return [self._finish(data, rows[v], stumps, v, fits) for v in range(len(rows))]
 
     def _rule(self, signs: Tensor) -> Rule:
-        """Which splits have their larger prediction on the side that the signs demand."""
+        """Return which splits have their larger prediction on the side that the signs demand."""
         rising = bool((signs * signs.new_tensor(self.monotone)).sum() > 0)
 
         def fits(left: Tensor, right: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class StumpFitter:
         )
 
     def _start(self, batch: _StumpRows, signs: Tensor | None = None) -> Stumps:
-        """Uniformly random directions, each cutting off an outer part of the rows.
+        """Draw random directions, each cutting off an outer part of the rows.
 
         The weights are chosen such that half of the rows go right.
         """
@@ -252,11 +252,11 @@ class StumpFitter:
         return Stumps(found, stumps.size)
 
     def _share(self, left: Tensor) -> Tensor:
-        """Factor of the learning rate: a cosine from 1 to nearly 0 over the last ``steps``."""
+        """Return the factor of the learning rate: a cosine over the last ``steps``, nearly to 0."""
         return 0.02 + 0.49 * (1 - torch.cos(math.pi * left / self.steps))
 
     def _ascent(self, batch: _StumpRows, minus: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-likelihoods of soft splits (V, R), and the gradient with the prior's added.
+        """Compute log-likelihoods of soft splits (V, R), and the gradient with the prior's added.
 
         ``minus`` (V, m, d + 1) are the negative rows in the units of ``values``. With
         q_k = sigmoid(-a_k) = P(expert k does not vote),
@@ -292,7 +292,7 @@ class StumpFitter:
         return nats / share, result
 
     def _prior_slope(self, plane: Tensor) -> Tensor:
-        """Gradient of the prior's log-density of hyperplanes divided by their root mean squares.
+        """Differentiate the prior's log-density of hyperplanes divided by their rms.
 
         A stump is finally cut at the best threshold, so only the directions of its hyperplanes
         matter: the prior should make them sparse, which removes the noise of their random starts,
@@ -350,7 +350,7 @@ def best_threshold(
     min_leaf: int,
     fits: Rule | None = None,
 ) -> tuple[float, float] | None:
-    """Threshold with the largest gain in nats, by exact search over the sorted scores (n,).
+    """Find the threshold of largest gain in nats, by exact search over the sorted scores (n,).
 
     None if no threshold leaves ``min_leaf`` rows of ``statistics`` (n, c) on each side. ``fits``
     says which splits are allowed, given the sums (..., c) of their left and right sides.
@@ -376,6 +376,6 @@ def best_threshold(
 
 
 def _quantile(values: Tensor, level: Tensor, total: Tensor) -> Tensor:
-    """Quantiles of ``values`` (V, r, m) over the last axis; absent entries are infinite."""
+    """Compute quantiles of ``values`` (V, r, m) over the last axis; absent entries are infinite."""
     position = (level * (total - 1)).long().unsqueeze(-1)
     return values.sort(-1).values.gather(-1, position).squeeze(-1)
