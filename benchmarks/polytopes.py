@@ -17,7 +17,7 @@ from bayestree.inference.facets.bound import (
     drop_negligible,
     measure,
 )
-from bayestree.inference.facets.likelihood import LeafSides, NodeRows
+from bayestree.inference.facets.likelihood import LeafSides, SplitRows
 from bayestree.inference.facets.moves import Points, fit_points, guide_around
 from bayestree.inference.facets.search import finish, search_facets
 from bayestree.models import Categorical
@@ -55,7 +55,7 @@ def planted(d: int, facets: int, n: int, noise: float, seed: int):
 
 def problem_of(x: torch.Tensor, y: torch.Tensor, seed: int) -> Problem:
     ones = x.new_ones(len(x))
-    rows = NodeRows(torch.cat([x, ones[:, None]], 1), ones)
+    rows = SplitRows(torch.cat([x, ones[:, None]], 1), ones)
     sides = LeafSides(Categorical(2), y, 0 * ones)
     return Problem.of(rows, sides, FacetPrior(), torch.Generator().manual_seed(seed),
                       SearchOptions())  # fmt: skip

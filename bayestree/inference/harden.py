@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayestree import routing
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.inference.splitters.stumps import absorb, best_threshold
+from bayestree.inference.splitters.stumps import best_split
 from bayestree.inference.stage import GrowthLimits
 from bayestree.inference.training import check_linear
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
+from bayestree.topology import Topology
 
 LOG2 = math.log(2.0)
 SUPPORT = 0.5  # share of the draws that must separate the rows of a node for its split to stay
@@ -277,11 +278,8 @@ def _at_best_level(
         return None
     rows = tree.nodes[i].rows
     score, criterion = scores[rows, node], tree.model.leaf.criterion
-    found = best_threshold(score, criterion, tree.statistics(rows), limits.min_leaf)
-    if found is None:
-        return None
-    threshold, gain = found
-    return FittedSplit(absorb(_of_node(sites, node), threshold), score > threshold, gain)
+    own, statistics = _of_node(sites, node), tree.statistics(rows)
+    return best_split(own, score, criterion, statistics, limits.min_leaf)
 
 
 def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
@@ -310,10 +308,7 @@ def without_idle(posterior: Posterior, data: Data) -> Posterior:
     if not needed.any():
         return posterior
     sites = posterior.point_sites(data.X)
-    with torch.no_grad():
-        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
-    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
-    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
+    topology, nodes, leaves = collapsed(model, sites, data, needed)
     votes = _largest_votes(posterior, data)[nodes]
     in_use = int((votes > routing.LOG2).sum(1).max())
     n_experts = min(model.split.n_experts, max(MIN_EXPERTS, int(SPARE * in_use)))
@@ -336,6 +331,19 @@ def without_idle(posterior: Posterior, data: Data) -> Posterior:
         draws=selected(posterior.draws, 2),
         point=selected(posterior.point, 0),
     )
+
+
+def collapsed(
+    model: SoftTree, sites: Sites, data: Data, needed: BoolArray
+) -> tuple[Topology, IntArray, IntArray]:
+    """Replace nodes that are not needed by their heavier sides; also return what remains.
+
+    The numbers of the nodes and leaves that remain are in the order of the new topology.
+    """
+    with torch.no_grad():
+        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
+    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
+    return model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
 
 
 def _largest_votes(posterior: Posterior, data: Data) -> FloatArray:

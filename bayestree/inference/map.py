@@ -1,6 +1,7 @@
 """Maximum a posteriori: joint refinement of all splits and leaves with soft routing."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -113,11 +114,10 @@ class Map(Minibatches, Stage):
         data = data.for_leaf(model.leaf)
         validation = None if validation is None else validation.for_leaf(model.leaf)
         epochs = self.epochs or self._default_epochs(data)
-        climb = _adam if self.optimiser == "adam" else _lbfgs
         with seeded(draw_seed(random_state)):
             point = Point(model, init, data, self.routing_tolerance, memory)
             keep = _Best(point, validation, self.patience)
-            trace = climb(self, epochs, point, data, keep, progress=progress)
+            trace = _climb(self, epochs, point, data, keep, progress=progress)
         names = ("optimiser", "epochs", "batch_size", "learning_rate", "steepness")
         return Posterior.from_point(
             model.with_(steepness=self.steepness[1]),
@@ -253,42 +253,52 @@ class _Best:
         return self.age >= self.patience
 
 
-def _adam(
+Epoch = Callable[[int], tuple[float, float]]  # of a number: log joint, and steepness at its end
+
+
+def _climb(
     settings: Map, epochs: int, point: Point, data: Data, keep: _Best, *, progress: bool
 ) -> list[float]:
-    chosen = settings.chosen("batch_size", "learning_rate", "steepness")
-    ramps = RAMPS["linear"] if point.memory is None else ()  # which would forget it at first
-    ascent = Ascent(point, point.sums, data, epochs=epochs, ramps=ramps, **chosen)
-    schedule = ascent.schedule
+    """Take epochs until there is no reason to go on; return the log joint by epoch."""
+    start = _adam if settings.optimiser == "adam" else _lbfgs
+    take, more = start(settings, epochs, point, data)
     trace: list[float] = []
-    parts = {"point": point, "optimiser": ascent.optimiser, "keep": keep, "trace": trace}
+    parts = {"point": point, "keep": keep, "trace": trace} | more
     track = Track(range(epochs), "map", show=progress, parts=parts)
     for epoch in track:
-        trace.append(ascent.epoch(epoch)[0])
-        track.note(f"log joint {trace[-1]:,.0f}")
-        ready = epoch >= schedule.annealed * epochs
-        if keep.stop(schedule.gamma((epoch + 1) * ascent.per_epoch), ready=ready):
+        value, gamma = take(epoch)
+        trace.append(value)
+        track.note(f"log joint {value:,.0f}")
+        if keep.stop(gamma, ready=epoch >= Schedule.annealed * epochs):
             track.finish()
             break
     return trace
 
 
-def _lbfgs(
-    settings: Map, epochs: int, point: Point, data: Data, keep: _Best, *, progress: bool
-) -> list[float]:
+def _adam(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, dict[str, Any]]:
+    chosen = settings.chosen("batch_size", "learning_rate", "steepness")
+    ramps = RAMPS["linear"] if point.memory is None else ()  # which would forget it at first
+    ascent = Ascent(point, point.sums, data, epochs=epochs, ramps=ramps, **chosen)
+
+    def take(epoch: int) -> tuple[float, float]:
+        value, _ = ascent.epoch(epoch)
+        return value, ascent.schedule.gamma((epoch + 1) * ascent.per_epoch)
+
+    return take, {"optimiser": ascent.optimiser}
+
+
+def _lbfgs(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, dict[str, Any]]:
     """Run rounds of L-BFGS on the splits, each followed by an update of the leaves."""
     data = data.with_ones()
     schedule = Schedule(epochs, settings.steepness)
     running = RunningSums(point.sums, batches=1)
     total = float(data.weights.sum())
-    trace: list[float] = []
-    parts = {"point": point, "keep": keep, "trace": trace}
-    track = Track(range(epochs), "map", show=progress, parts=parts)
-    for epoch in track:
+
+    def take(epoch: int) -> tuple[float, float]:
         gamma = schedule.gamma(epoch)
         optimiser = torch.optim.LBFGS(point.parameters(), line_search_fn="strong_wolfe")
 
-        def closure(gamma: float = gamma, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
+        def closure() -> Tensor:
             optimiser.zero_grad()
             likelihood, penalty, _ = point.fit(data, gamma)
             loss = (penalty - likelihood) / total
@@ -298,9 +308,6 @@ def _lbfgs(
         loss = optimiser.step(closure)
         with torch.no_grad():
             running.update(point.fit(data, gamma)[2], 1.0)
-        trace.append(-float(loss.detach()) * total)
-        track.note(f"log joint {trace[-1]:,.0f}")
-        if keep.stop(gamma, ready=epoch >= schedule.annealed * epochs):
-            track.finish()
-            break
-    return trace
+        return -float(loss.detach()) * total, gamma
+
+    return take, {}

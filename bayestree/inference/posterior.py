@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units
 from bayestree.inference.draws import Arrays, Draws
@@ -16,6 +16,7 @@ from bayestree.inference.pointwise import ROWS, leaf_probs
 from bayestree.models.priors.base import Sites
 from bayestree.routing import tree_log_probs
 
+MEDOID_ROWS = 1_000  # maximum number of rows on which draws are compared
 BISECTIONS = 40  # the final interval has 1e-12 of the initial length
 
 
@@ -243,3 +244,16 @@ def _invert(
         right = cdf(middle) < level
         low, high = np.where(right, middle, low), np.where(right, high, middle)
     return (low + high) / 2
+
+
+def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> tuple[int, int]:
+    """Find the draw whose predictions are nearest to the posterior mean prediction.
+
+    ``among`` (chain, draw) restricts the choice.
+    """
+    rows = data.X[:: max(1, len(data.X) // MEDOID_ROWS)].double().numpy()
+    predictions = np.concatenate([*posterior.expectations(rows)])
+    gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)
+    if among is not None:
+        gap[~among.ravel()] = np.inf
+    return divmod(int(np.argmin(gap)), posterior.n_draws)

@@ -103,49 +103,33 @@ class Stage(Settings):
 
     A subclass states its settings as fields, and overrides :meth:`fit`, or :meth:`run` where it
     needs more than the model and a start.
-
-    Attributes
-    ----------
-    default_steepness : float
-        Steepness of the splits to which a fit that ends with this method is annealed by default.
-        A point estimate may be steep; draws should vary smoothly.
-    default_modes : int
-        Number of trees that an estimator fits by default. A single fit by SVI knows one of many
-        good trees; a chain is long, and a user of a point estimate wants one tree.
-    in_chunks : bool
-        Whether the method goes through the rows in chunks, so that they may stay in a file.
-    needs_double : bool
-        Whether the method needs double precision.
-    draws : (int, int) or None
-        Number of chains, and of draws from each; None for a point estimate.
-    why_single_leaf : str
-        The reason why the method may remove all splits, and the remedy.
-    refines : bool
-        Whether the method continues from the result of another.
-    linear_only : bool
-        Whether it needs splits with hyperplanes.
-    keeps_zeros : bool
-        Whether it can keep coefficients at 0.
-    keeps_signs : bool
-        Whether it can keep the signs of coefficients that monotonicity constraints demand.
-    samples_topology : bool
-        Whether its draws have topologies of their own, whatever tree it starts from.
     """
 
-    in_estimators: ClassVar[Mapping[str, Any]] = {}  # defaults that differ from those of a call
+    #: Defaults in estimators, where they differ from the defaults of a call.
+    in_estimators: ClassVar[Mapping[str, Any]] = {}
+    #: Why the method may remove all splits, and the remedy.
     why_single_leaf: ClassVar[str] = "the inference removed every split"
-    refines: ClassVar[bool] = True
-    linear_only: ClassVar[bool] = True
-    keeps_zeros: ClassVar[bool] = False
-    keeps_signs: ClassVar[bool] = False
-    samples_topology: ClassVar[bool] = False
+    refines: ClassVar[bool] = True  # whether the method continues from the result of another
+    calibrates: ClassVar[bool] = True  # whether it centres the prior of the leaves on that result
+    linear_only: ClassVar[bool] = True  # whether it needs splits with hyperplanes
+    keeps_zeros: ClassVar[bool] = False  # whether it can keep coefficients at 0
+    keeps_signs: ClassVar[bool] = False  # whether it keeps the signs of monotone features
+    samples_topology: ClassVar[bool] = False  # whether draws have topologies of their own
 
     @property
     def default_steepness(self) -> float:
+        """Steepness of the splits to which a fit that ends with this method is annealed by default.
+
+        A point estimate may be steep; draws should vary smoothly.
+        """
         return 6.0
 
     @property
     def default_modes(self) -> int:
+        """Number of trees that an estimator fits by default.
+
+        A single fit by SVI knows one of many good trees; a chain is long.
+        """
         return 1
 
     def default_depth(self, n_classes: int) -> int:
@@ -158,14 +142,17 @@ class Stage(Settings):
 
     @property
     def in_chunks(self) -> bool:
+        """Whether the method goes through the rows in chunks, so that they may stay in a file."""
         return False
 
     @property
     def needs_double(self) -> bool:
+        """Whether the method needs double precision."""
         return False
 
     @property
     def draws(self) -> tuple[int, int] | None:
+        """Number of chains, and of draws from each; None for a point estimate."""
         return None
 
     @classmethod
@@ -202,7 +189,9 @@ class Stage(Settings):
         held-out rows, for methods that use them; ``common`` are ``random_state`` and ``progress``,
         as for :meth:`fit`.
         """
-        return self.fit(calibrated(found, data), data, init=found, **common)
+        model = calibrated(found, data) if self.calibrates else found.model
+        start: dict[str, Any] = {} if self.samples_topology else {"init": found}
+        return self.fit(model, data, **start, **common)
 
 
 @declare

@@ -144,7 +144,8 @@ class Walker:
 
     def forward(self, vector):
         """One transition."""
-        chain = Chain(vector, self.information, self.rng, step=StepSize.of(self.step_size, 0.8))
+        blocks, step = expert_blocks(self.density.layout), StepSize.of(self.step_size, 0.8)
+        chain = Chain(vector, self.information, blocks, self.rng, step=step)
         with np.errstate(over="ignore", invalid="ignore"):
             _transition(self.density, self.jumps, chain, self.settings)
         return chain.position

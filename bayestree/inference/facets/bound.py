@@ -17,10 +17,10 @@ from torch.nn.functional import softplus
 from bayestree.distributions import EULER, LogWeibull
 from bayestree.inference.facets.lbfgs import minimise
 from bayestree.inference.facets.likelihood import (
-    NodeRows,
     Planes,
     Sides,
     SideState,
+    SplitRows,
     log_likelihood,
     responsibilities,
     votes,
@@ -295,7 +295,7 @@ def divergence(guide: NodeGuide, prior: FacetPrior) -> Tensor:
 
 
 def bound(
-    guide: NodeGuide, draws: BaseDraws, rows: NodeRows, state: SideState, prior: FacetPrior
+    guide: NodeGuide, draws: BaseDraws, rows: SplitRows, state: SideState, prior: FacetPrior
 ) -> Tensor:
     """Compute the ELBO of each fit on the base draws, shape (fit,)."""
     planes, log_weight = guide.realise(draws)
@@ -314,7 +314,7 @@ class BoundAscent(NamedTuple):
 def climb(
     guide: NodeGuide,
     draws: BaseDraws,
-    rows: NodeRows,
+    rows: SplitRows,
     state: SideState,
     prior: FacetPrior,
     *,
@@ -376,7 +376,7 @@ class Fits(NamedTuple):
 class Problem(NamedTuple):
     """The fixed parts of a search."""
 
-    rows: NodeRows
+    rows: SplitRows
     sides: Sides
     prior: FacetPrior
     draws: BaseDraws
@@ -386,7 +386,7 @@ class Problem(NamedTuple):
     @classmethod
     def of(
         cls,
-        rows: NodeRows,
+        rows: SplitRows,
         sides: Sides,
         prior: FacetPrior,
         generator: Generator,

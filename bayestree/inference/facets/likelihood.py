@@ -1,7 +1,7 @@
 """Expected log-likelihood of one node's rows on base draws, with hand-coded gradients.
 
 With z_k(x) the pre-activation and r_k the weight of expert k, and s = sum_k r_k softplus(z_k), the
-derivatives follow from l(s), the log-likelihood of a row (``NodeRows.log_likelihood_and_slope``):
+derivatives follow from l(s), the log-likelihood of a row (``SplitRows.log_likelihood_and_slope``):
 
     dl / d log r_k = l'(s) r_k softplus(z_k),        dl / dz_k = l'(s) r_k sigmoid(z_k).
 
@@ -27,7 +27,7 @@ CHUNK = 60_000  # pre-activations per piece of the rows: they fit the cache
 MIN_PIECE = 64  # minimum number of rows per piece
 
 
-class NodeRows(NamedTuple):
+class SplitRows(NamedTuple):
     """Rows that reach one node.
 
     Row n's likelihood is ``else + P(left) left + P(right) right``. The likelihoods on the two sides
@@ -44,10 +44,10 @@ class NodeRows(NamedTuple):
         """The features, shape (row, feature)."""
         return self.design[:, :-1]
 
-    def take(self, index: Tensor | slice) -> "NodeRows":
+    def take(self, index: Tensor | slice) -> "SplitRows":
         """Select rows."""
         other = None if self.log_else is None else self.log_else[index]
-        return NodeRows(self.design[index], self.weights[index], other, self.steepness)
+        return SplitRows(self.design[index], self.weights[index], other, self.steepness)
 
     def split(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of going left and right at scores (..., row)."""
@@ -233,7 +233,7 @@ class Votes(NamedTuple):
     half: Tensor
 
 
-def log_likelihood(planes: Planes, log_weight: Tensor, rows: NodeRows, state: SideState) -> Tensor:
+def log_likelihood(planes: Planes, log_weight: Tensor, rows: SplitRows, state: SideState) -> Tensor:
     """Average the log-likelihood (fit,) over draws, given log-weights (fit, slot, draw)."""
     return _ExpectedLogLikelihood.apply(
         planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
@@ -241,7 +241,7 @@ def log_likelihood(planes: Planes, log_weight: Tensor, rows: NodeRows, state: Si
 
 
 def responsibilities(
-    planes: Planes, log_weight: Tensor, rows: NodeRows, state: SideState
+    planes: Planes, log_weight: Tensor, rows: SplitRows, state: SideState
 ) -> tuple[Tensor, Tensor]:
     """Average the responsibilities of the two sides over draws: twice (fit, row)."""
     left, right = torch.empty_like(state.log_left), torch.empty_like(state.log_left)
@@ -270,7 +270,7 @@ class _Sums:
         self.d_tilt = torch.zeros_like(mean)
         self.d_factor = mean.new_zeros(*mean.shape, mean.shape[-1])
 
-    def add(self, rows: NodeRows, log_left: Tensor, log_right: Tensor) -> None:
+    def add(self, rows: SplitRows, log_left: Tensor, log_right: Tensor) -> None:
         pool = self.planes.pool_mask(log_left, log_right)
         votes = self.planes.votes(self.weight, rows.design, pool)
         value, slope = rows.log_likelihood_and_slope(votes.score, log_left, log_right)
@@ -302,7 +302,7 @@ class _ExpectedLogLikelihood(torch.autograd.Function):
         tilt: Tensor | None,
         factor: Tensor | None,
         nodes: Tensor | None,
-        rows: NodeRows,
+        rows: SplitRows,
         state: SideState,
     ) -> Tensor:
         planes = Planes(mean, nodes, tilt, factor)

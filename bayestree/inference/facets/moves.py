@@ -24,7 +24,13 @@ from bayestree.inference.facets.bound import (
     refit,
 )
 from bayestree.inference.facets.lbfgs import minimise
-from bayestree.inference.facets.likelihood import NodeRows, Planes, SideState, log_likelihood, votes
+from bayestree.inference.facets.likelihood import (
+    Planes,
+    SideState,
+    SplitRows,
+    log_likelihood,
+    votes,
+)
 
 LOG2 = math.log(2)
 CUT_OFF = (0.05, 0.4)  # range of the share of rows that an initial half-space sends right
@@ -60,7 +66,7 @@ class Points(NamedTuple):
         """Coordinates, the inverse of :meth:`at`."""
         return torch.cat([self.coefficient, self.log_weight[..., None]], -1).flatten(1)
 
-    def strongest(self, slots: int, rows: NodeRows) -> "Points":
+    def strongest(self, slots: int, rows: SplitRows) -> "Points":
         """Select the experts (slot, ...) that contribute most to the scores of the rows."""
         top = softplus(self.coefficient @ rows.design.T).amax(-1) * self.log_weight.exp()
         return Points(*(part[top.argsort(descending=True)[:slots]] for part in self))
@@ -120,7 +126,7 @@ def penalty(points: Points, prior: FacetPrior) -> Tensor:
     return -planes.sum((-1, -2)) - law.log_prob(points.log_weight).sum(-1)
 
 
-def laplace_slots(points: Points, rows: NodeRows, prior: FacetPrior) -> NodeGuide:
+def laplace_slots(points: Points, rows: SplitRows, prior: FacetPrior) -> NodeGuide:
     """Create slots from each expert's block of the Fisher information of one fit."""
     coefficient, log_weight = points
     precision = _information(points, rows)
@@ -144,7 +150,7 @@ def laplace_slots(points: Points, rows: NodeRows, prior: FacetPrior) -> NodeGuid
     return NodeGuide(*(part[None] for part in parts))
 
 
-def _information(points: Points, rows: NodeRows) -> Tensor:
+def _information(points: Points, rows: SplitRows) -> Tensor:
     """Compute the information on (log-weight, coefficients), (slot, feature + 2, feature + 2)."""
     score = votes(*points, rows.design).clamp_min(MIN_SCORE)
     left, right = rows.split(score)
@@ -158,7 +164,7 @@ def _information(points: Points, rows: NodeRows) -> Tensor:
     return (jacobian * info[:, None]).mT @ jacobian
 
 
-def pool_slot(rows: NodeRows, prior: FacetPrior) -> NodeGuide:
+def pool_slot(rows: SplitRows, prior: FacetPrior) -> NodeGuide:
     """Create a pool near the prior: small weights, wide hyperplanes, negative intercepts."""
     width, like = rows.design.shape[1], rows.design
     mean = like.new_zeros(1, 1, width)
@@ -174,7 +180,7 @@ def pool_slot(rows: NodeRows, prior: FacetPrior) -> NodeGuide:
     return NodeGuide(mean, 0 * mean, factor, loc, log_concentration, log_rate, experts)
 
 
-def guide_around(points: Points, rows: NodeRows, prior: FacetPrior) -> NodeGuide:
+def guide_around(points: Points, rows: SplitRows, prior: FacetPrior) -> NodeGuide:
     """Create the guide of one fit, pool included, around its points."""
     pool = pool_slot(rows, prior)
     return pool.add(laplace_slots(points, rows, prior), prior.n_experts)

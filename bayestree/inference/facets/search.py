@@ -35,7 +35,7 @@ from bayestree.inference.facets.bound import (
     race,
     refit,
 )
-from bayestree.inference.facets.likelihood import FixedSides, LeafSides, NodeRows, Sides, SideState
+from bayestree.inference.facets.likelihood import FixedSides, LeafSides, Sides, SideState, SplitRows
 from bayestree.inference.facets.moves import (
     LOG2,
     Points,
@@ -47,6 +47,7 @@ from bayestree.inference.facets.moves import (
     proposals,
 )
 from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.harden import collapsed
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import leaf_sums
 from bayestree.models.soft_tree import SoftTree
@@ -224,7 +225,7 @@ def _one_sided_bound(problem: Problem, side: int) -> float:
 def idle_cost(prior: FacetPrior, width: int) -> float:
     """Return the minimum divergence from the prior of a node whose experts are all idle."""
     nothing = torch.zeros(1, width, dtype=torch.float64)
-    rows = NodeRows(nothing, nothing[:, 0])
+    rows = SplitRows(nothing, nothing[:, 0])
     flat = torch.zeros(1, 1, dtype=torch.float64)
     state = SideState(flat, flat, flat[0])
     guide = pool_slot(rows, prior)
@@ -299,10 +300,7 @@ def without_unneeded(
     if needed.all() or not needed.any():
         return model, facets
     sites = polytope_guide(model, facets, data).point()
-    with torch.no_grad():
-        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
-    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
-    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
+    topology, nodes, leaves = collapsed(model, sites, data, needed)
     smaller = model.with_(topology=topology)
     kept = TreeFacets(
         tuple(facets.nodes[node] for node in nodes),
@@ -414,7 +412,7 @@ class _Tree:
         densities = self._densities()
         reach, elsewhere = self._above(node, densities)
         children = self.topology.children[node].tolist()
-        rows = NodeRows(self.design, self.data.weights, elsewhere, self.model.steepness)
+        rows = SplitRows(self.design, self.data.weights, elsewhere, self.model.steepness)
         sides: Sides
         if max(children) < 0:
             sides = LeafSides(self.model.leaf, self.data.y, reach)
@@ -440,7 +438,7 @@ class _Tree:
             found = search_facets(problem, present=present)
         self.guides[node], self.gain[node] = found.guide, found.gain
         draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
-        rows = NodeRows(self.design, self.data.weights, None, self.model.steepness)
+        rows = SplitRows(self.design, self.data.weights, None, self.model.steepness)
         self.branch[:, node] = mean_split(found.guide, rows, draws)
         leaves = (~self.topology.children[node]).tolist()
         if min(leaves) >= 0:  # recompute them from the routing: they may have been exchanged
@@ -458,7 +456,7 @@ def _without_facets(problem: Problem) -> FacetSearch:
     return FacetSearch(fit.guide, fit.sides, elbo, 0.0, ["end 0, too few rows"])
 
 
-def mean_split(guide: NodeGuide, rows: NodeRows, draws: BaseDraws) -> Tensor:
+def mean_split(guide: NodeGuide, rows: SplitRows, draws: BaseDraws) -> Tensor:
     """Average the probabilities of left and right over draws; their logarithms, (2, row)."""
     planes, log_weight = guide.realise(draws)
     one, weight = planes.one(0), log_weight[0].exp()

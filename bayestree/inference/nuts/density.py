@@ -103,13 +103,24 @@ class Layout:
             if not (np.isfinite(value).all() and (not positive or (value > 0).all())):
                 needed = "positive and finite" if positive else "finite"
                 raise ValueError(f"Values of the start's site {name!r} must be {needed}.")
-            if self.supports[name] == "positive":
-                value = np.log(value)
-            elif self.supports[name] == "simplex":
-                logs = np.log(value)
-                value = logs[..., :-1] - logs[..., -1:]
-            parts.append(np.ravel(value))
+            parts.append(np.ravel(unconstrained(value, self.supports[name])))
         return np.concatenate(parts)
+
+
+def unconstrained(value: FloatArray, support: str) -> FloatArray:
+    """Return the coordinates of a site."""
+    if support == "simplex":
+        logs = np.log(value)
+        value = logs[..., :-1] - logs[..., -1:]
+    return np.log(value) if support == "positive" else value
+
+
+def constrained(free: torch.Tensor, support: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a site from its coordinates, and the terms of its log-Jacobian."""
+    if support == "simplex":
+        logs = torch.log_softmax(torch.nn.functional.pad(free, (0, 1)), -1)
+        return logs.exp(), logs
+    return (free.exp(), free) if support == "positive" else (free, free.new_zeros(()))
 
 
 class TorchDensity:
@@ -137,16 +148,8 @@ class TorchDensity:
         jacobian = vector.new_zeros(())
         for name, place in self.layout.places.items():
             part = vector[place].view(self.layout.free_shapes[name])
-            support = self.layout.supports[name]
-            if support == "positive":
-                sites[name] = part.exp()
-                jacobian = jacobian + part.sum()
-            elif support == "simplex":
-                logs = torch.log_softmax(torch.nn.functional.pad(part, (0, 1)), -1)
-                sites[name] = logs.exp()
-                jacobian = jacobian + logs.sum()
-            else:
-                sites[name] = part
+            sites[name], volume = constrained(part, self.layout.supports[name])
+            jacobian = jacobian + volume.sum()
         return self.model.log_joint(sites, *self.data) + jacobian
 
 

@@ -37,7 +37,7 @@ class Density(Protocol):
     def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]: ...
 
 
-class Place(NamedTuple):
+class EvaluatedPoint(NamedTuple):
     """A position with its log-density and gradient."""
 
     position: FloatArray
@@ -58,7 +58,7 @@ class Move(NamedTuple):
 
 
 class _Point(NamedTuple):
-    place: Place
+    place: EvaluatedPoint
     momentum: FloatArray
     velocity: FloatArray
     joint: float
@@ -69,7 +69,7 @@ class _Span(NamedTuple):
 
     first: _Point
     last: _Point
-    chosen: Place
+    chosen: EvaluatedPoint
     chosen_joint: float
     log_weight: float
     momentum: FloatArray  # sum over the points
@@ -81,13 +81,13 @@ class _Span(NamedTuple):
 
 def transition(
     density: Density,
-    start: Place,
+    start: EvaluatedPoint,
     *,
     step_size: float,
     variance: FloatArray,
     max_depth: int,
     generator: np.random.Generator,
-) -> tuple[Place, Move]:
+) -> tuple[EvaluatedPoint, Move]:
     """Take a transition; ``variance`` (D,) is the diagonal of the inverse mass matrix."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
     origin = _point(start, momentum, variance)
@@ -140,7 +140,7 @@ class _Walk:
         half = point.momentum + 0.5 * step * point.place.gradient
         position = point.place.position + step * self.variance * half
         value, gradient = self.density.value_and_gradient(position)
-        place = Place(position, value, gradient)
+        place = EvaluatedPoint(position, value, gradient)
         new = _point(place, half + 0.5 * step * gradient, self.variance)
         gain = new.joint - self.joint
         diverges = not gain > -DIVERGENT  # including NaN
@@ -200,13 +200,13 @@ def _reversed(span: _Span) -> _Span:
     return span._replace(first=span.last, last=span.first)
 
 
-def _point(place: Place, momentum: FloatArray, variance: FloatArray) -> _Point:
+def _point(place: EvaluatedPoint, momentum: FloatArray, variance: FloatArray) -> _Point:
     velocity = variance * momentum
     return _Point(place, momentum, velocity, place.value - 0.5 * float(momentum @ velocity))
 
 
 def first_step_size(
-    density: Density, start: Place, variance: FloatArray, generator: np.random.Generator
+    density: Density, start: EvaluatedPoint, variance: FloatArray, generator: np.random.Generator
 ) -> float:
     """Find a step size at which one step is accepted with a probability of about 0.8."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
@@ -407,10 +407,10 @@ class WhitenedDensity:
         value, gradient = self.density.value_and_gradient(self.vector(white))
         return value, self.whitening.gradient(gradient[: self.moving])
 
-    def place(self) -> Place:
+    def place(self) -> EvaluatedPoint:
         """Evaluate the start."""
         white = self.whitening.white(self.start[: self.moving])
-        return Place(white, *self.value_and_gradient(white))
+        return EvaluatedPoint(white, *self.value_and_gradient(white))
 
 
 def gradient_of_data(density: TreeDensity, vector: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import (
     Count,
     Inference,
@@ -40,7 +40,7 @@ from bayestree.inference.nuts.hamiltonian import (
     gradient_of_data,
     transition,
 )
-from bayestree.inference.posterior import Posterior
+from bayestree.inference.posterior import Posterior, medoid
 from bayestree.inference.stage import GrowthLimits, Stage, as_function
 from bayestree.inference.training import check_soft, check_topology
 from bayestree.models.soft_tree import SoftTree
@@ -50,7 +50,6 @@ NEAR = 0.1  # standard deviation of the starts about a point estimate
 MIN_SECONDS = 20.0  # minimum CPU time of a run in processes; each imports torch for five seconds
 SEGMENTS = 20  # parts of a run, between which progress is shown
 FORECAST = 50  # transitions after which the time of a run is forecast
-ROWS = 1_000  # maximum number of rows on which draws are compared
 #: Windows of the warm-up, as in Stan: length of the first; where they start and end, as shares.
 FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9
 
@@ -61,6 +60,7 @@ class Chain:
 
     position: FloatArray
     information: GradientMoments
+    blocks: IntArray  # see ``expert_blocks``
     rng: np.random.Generator
     done: int = 0
     n_steps: int = 0  # gradients of all transitions
@@ -94,8 +94,7 @@ class Chain:
             "energy_changes": np.array(self.energy_changes),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
-        """Restore a state; ``blocks`` are those of the density."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.position, self.information = state["position"], GradientMoments(*state["information"])
         self.rng.bit_generator.state = state["rng"]
         self.done, self.n_steps = state["done"], state["n_steps"]
@@ -103,7 +102,7 @@ class Chain:
         self.energy, self.squared_changes = state["energy"]
         self.step = None if state["step"] is None else StepSize(*state["step"])
         running = state["running"]
-        self.running = None if running is None else Information.restored(blocks, running)
+        self.running = None if running is None else Information.restored(self.blocks, running)
         self.vectors, self.values = list(state["vectors"]), state["values"].tolist()
         columns = [column.tolist() for column in state["moves"]]
         self.moves = [Move(*values) for values in zip(*columns, strict=True)]
@@ -112,18 +111,17 @@ class Chain:
 
 
 @dataclass
-class RunningChains:
-    """Chains under way, as a part of a loop."""
+class Runs:
+    """Independent runs of a sampler, which other processes move on, as a part of a loop."""
 
-    chains: list[Chain]
-    blocks: IntArray
+    each: list[Any]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"chains": [chain.state_dict() for chain in self.chains]}
+        return {"runs": [run.state_dict() for run in self.each]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for chain, one in zip(self.chains, state["chains"], strict=True):
-            chain.load_state_dict(one, self.blocks)
+        for run, one in zip(self.each, state["runs"], strict=True):
+            run.load_state_dict(one)
 
 
 def starts(
@@ -141,9 +139,10 @@ def starts(
     near = NEAR if len(draws) == 1 else 0.0
     some = draws[:: -(-len(draws) // METRIC_DRAWS)]
     gradients = np.array([gradient_of_data(density, draw) for draw in some])
-    information = Information.of(gradients, expert_blocks(density.layout))
+    blocks, length = expert_blocks(density.layout), density.layout.length
+    information = Information.of(gradients, blocks)
     return [
-        Chain(draws[draw] + near * own.standard_normal(density.layout.length), information, own)
+        Chain(draws[draw] + near * own.standard_normal(length), information, blocks, own)
         for draw, own in zip(chosen, rng.spawn(n_chains), strict=True)
     ]
 
@@ -229,6 +228,7 @@ class Nuts(Chains, Stage):
 
     in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
     needs_double = True
+    calibrates = False
 
     def default_depth(self, n_classes: int) -> int:
         return GrowthLimits.max_depth  # chains of larger trees take hours
@@ -330,23 +330,19 @@ class Nuts(Chains, Stage):
         density = density_of(model, data)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
-        run = RunningChains(
-            starts(density, init, self.n_chains, rng), expert_blocks(density.layout)
-        )
+        runs = Runs(starts(density, init, self.n_chains, rng))
         most = self.n_chains * self.total * 2**self.max_tree_depth * density.seconds
         with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
-            track = Track(_segments(self.total), "nuts", show=progress, parts={"chains": run})
+            track = Track(_segments(self.total), "nuts", show=progress, parts={"chains": runs})
             for length in track:
-                run.chains = list(
-                    pool(
-                        delayed(_advance)(model, plain, chain, self, length) for chain in run.chains
-                    )
+                runs.each = pool(
+                    delayed(_advance)(model, plain, chain, self, length) for chain in runs.each
                 )
-                self._check_time(run.chains, length, density.seconds)
-                warm = run.chains[0].done <= self.n_warmup
-                diverging = sum(move.diverging for chain in run.chains for move in chain.moves)
+                self._check_time(runs.each, length, density.seconds)
+                warm = runs.each[0].done <= self.n_warmup
+                diverging = sum(move.diverging for chain in runs.each for move in chain.moves)
                 track.note("warm-up" if warm else f"{diverging} divergences")
-        found = _posterior(density, plain, run.chains, self)
+        found = _posterior(density, plain, runs.each, self)
         warn_of_undetermined(found)
         return found
 
@@ -368,17 +364,6 @@ class Nuts(Chains, Stage):
                 "inference='svi', a smaller tree (max_depth, n_experts), fewer rows, a smaller "
                 "max_tree_depth, fewer draws or chains, or a larger time_limit."
             )
-
-    def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        last: bool = True,
-        validation: Data | None = None,
-        **common: Any,
-    ) -> Posterior:
-        return self.fit(found.model, data, init=found, **common)
 
 
 nuts = as_function(Nuts, "nuts")
@@ -462,7 +447,7 @@ def _adapt(density: TreeDensity, chain: Chain, vector: FloatArray, settings: Nut
     if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
         return
     if chain.running is None:
-        chain.running = Information(expert_blocks(density.layout), chain.information)
+        chain.running = Information(chain.blocks, chain.information)
     chain.running.add(gradient_of_data(density, vector))
     if chain.done in windows:
         chain.information, chain.running = chain.running.estimate, None
@@ -510,16 +495,3 @@ def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: Float
     first = vectors[0, 0]
     exact = TorchDensity(density.model, data).value(first) - density.layout.log_jacobian(first)
     return {"lp": free + (exact - free[0, 0])} | stats
-
-
-def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> tuple[int, int]:
-    """Find the draw whose predictions are nearest to the posterior mean prediction.
-
-    ``among`` (chain, draw) restricts the choice.
-    """
-    rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
-    predictions = np.concatenate([*posterior.expectations(rows)])
-    gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)
-    if among is not None:
-        gap[~among.ravel()] = np.inf
-    return divmod(int(np.argmin(gap)), posterior.n_draws)

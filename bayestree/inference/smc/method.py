@@ -19,13 +19,13 @@ from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.nuts.expert_moves import ExpertMoves
-from bayestree.inference.nuts.method import medoid
-from bayestree.inference.posterior import Posterior
+from bayestree.inference.nuts.method import Runs
+from bayestree.inference.posterior import Posterior, medoid
 from bayestree.inference.smc.moves import MOVES
 from bayestree.inference.smc.particles import ParticleLikelihood, ParticlePrior, TreePrior
-from bayestree.inference.smc.sampler import SmcRun, SmcRuns, advance
+from bayestree.inference.smc.sampler import SmcRun, advance
 from bayestree.inference.stage import Stage, as_function
-from bayestree.inference.training import calibrated, check_soft
+from bayestree.inference.training import check_soft
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
@@ -207,28 +207,17 @@ class Smc(Stage):
         prior = self._prior(model, plain)
         rows = ParticleLikelihood(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
-        runs = SmcRuns([SmcRun.of(prior, rows, count, rng) for rng in seeds])
+        runs = Runs([SmcRun.of(prior, rows, count, rng) for rng in seeds])
         track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
                 if all(run.temperature >= end for run in runs.each):
                     continue
-                runs.each = list(
-                    pool(delayed(_advance)(model, plain, run, self, end) for run in runs.each)
+                runs.each = pool(
+                    delayed(_advance)(model, plain, run, self, end) for run in runs.each
                 )
                 track.note(f"temperature {min(run.temperature for run in runs.each):.3g}")
         return self._posterior(prior, plain, runs.each)
-
-    def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        last: bool = True,
-        validation: Data | None = None,
-        **common: Any,
-    ) -> Posterior:
-        return self.fit(calibrated(found, data), data, **common)
 
     def _rounds(self, count: int) -> int:
         """Return the rounds of moves: those that are set, as far as the particles allow.

@@ -25,7 +25,7 @@ from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import draw_seed, seeded
 from bayestree.inference.data import Data
-from bayestree.inference.nuts.density import Layout, Sites
+from bayestree.inference.nuts.density import Layout, Sites, constrained, unconstrained
 from bayestree.models.soft_tree import SoftTree
 
 MAX_LOG = 300.0  # of a positive parameter of a leaf: its square is a finite number
@@ -186,28 +186,18 @@ class ParticlePrior:
         """Constrain coordinates of leaves to sites; also return the log-Jacobian of each leaf."""
         sites, volume = {}, torch.zeros(())
         for name in self.model.leaf.sites:
-            value, support = free[name], self.layout.supports[name]
+            support = self.layout.supports[name]
+            sites[name], terms = constrained(free[name], support)
             if support == "simplex":
-                logs = torch.log_softmax(torch.nn.functional.pad(value, (0, 1)), -1)
-                volume = volume + logs.sum(-1)
-                sites[name] = logs.exp().clamp_min(torch.finfo(logs.dtype).tiny)
-            elif support == "positive":
-                volume = volume + value
-                sites[name] = value.exp()
-            else:
-                sites[name] = value
+                tiny = torch.finfo(terms.dtype).tiny
+                sites[name], terms = sites[name].clamp_min(tiny), terms.sum(-1)
+            volume = volume + terms
         return sites, volume
 
     def leaf_free(self, sites: dict[str, torch.Tensor]) -> Sites:
         """Free the sites of leaves: their unconstrained coordinates."""
-        free = {}
-        for name, value in sites.items():
-            support, number = self.layout.supports[name], value.numpy()
-            if support == "simplex":
-                number = np.log(number)
-                number = number[..., :-1] - number[..., -1:]
-            free[name] = np.log(number) if support == "positive" else number
-        return free
+        supports = self.layout.supports
+        return {n: unconstrained(value.numpy(), supports[n]) for n, value in sites.items()}
 
 
 class Routed(NamedTuple):

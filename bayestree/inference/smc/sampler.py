@@ -177,20 +177,6 @@ class SmcRun:
         self.changes = state["changes"]
 
 
-@dataclass
-class SmcRuns:
-    """Several independent runs, as a part of a loop."""
-
-    each: list[SmcRun]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"runs": [run.state_dict() for run in self.each]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for run, one in zip(self.each, state["runs"], strict=True):
-            run.load_state_dict(one)
-
-
 def advance(
     run: SmcRun, prior: ParticlePrior, rows: ParticleLikelihood, efficiency: float, rounds: int
 ) -> None:

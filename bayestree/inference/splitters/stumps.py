@@ -317,13 +317,25 @@ class StumpFitter:
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
         scores = torch.cat([score(data.X[part], *single)[:, 0] for part in rows.split(PART)])
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows])
-        found = best_threshold(scores, self.leaf.criterion, statistics, self.min_leaf, fits)
-        if found is None:
-            return None
-        threshold, gain = found
         if not self.split.weighted:
             del sites["log_weight"]
-        return FittedSplit(absorb(sites, threshold), scores > threshold, gain)
+        return best_split(sites, scores, self.leaf.criterion, statistics, self.min_leaf, fits)
+
+
+def best_split(
+    sites: Mapping[str, Tensor],
+    scores: Tensor,
+    criterion: Criterion,
+    statistics: Tensor,
+    min_leaf: int,
+    fits: Rule | None = None,
+) -> FittedSplit | None:
+    """Split at the :func:`best_threshold` of the scores, which the sites absorb."""
+    found = best_threshold(scores, criterion, statistics, min_leaf, fits)
+    if found is None:
+        return None
+    threshold, gain = found
+    return FittedSplit(absorb(sites, threshold), scores > threshold, gain)
 
 
 def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import torch
 
 from bayestree.inference import Data
 from bayestree.inference.facets.bound import FacetPrior, NodeGuide, Problem, SearchOptions
-from bayestree.inference.facets.likelihood import LeafSides, NodeRows, SideState
+from bayestree.inference.facets.likelihood import LeafSides, SideState, SplitRows
 from bayestree.inference.facets.moves import Points
 from bayestree.inference.facets.search import search_facets
 from bayestree.models import (
@@ -47,7 +47,7 @@ def polygon(facets, n=600, noise=0.0, number=0):
 
 
 def problem(data, leaf=None, *, prior=None, steepness=1.0, number=0, options=None):
-    rows = NodeRows(data.with_ones().X, data.weights, None, steepness)
+    rows = SplitRows(data.with_ones().X, data.weights, None, steepness)
     leaf = leaf or Categorical(2)
     options = options or SearchOptions()
     return Problem.of(rows, LeafSides(leaf, data.y), prior or FacetPrior(), seed(number), options)
@@ -77,7 +77,7 @@ def random_guide(fits=2, facets=2, width=3):
 def random_rows(n=50, fits=2, *, elsewhere=True, steepness=1.0):
     design = torch.cat([normal(n, 2, seed=6), torch.ones(n, 1).double()], 1)
     log_else = normal(n, seed=7) - 3 if elsewhere else None
-    rows = NodeRows(design, torch.rand(n, generator=seed()).double(), log_else, steepness)
+    rows = SplitRows(design, torch.rand(n, generator=seed()).double(), log_else, steepness)
     sides = normal(fits, n, seed=8) - 1, normal(fits, n, seed=9) - 1
     return rows, SideState(*sides, torch.zeros(fits).double())
 

@@ -17,7 +17,7 @@ from bayestree.inference.facets.bound import (
     join,
     refit,
 )
-from bayestree.inference.facets.likelihood import FixedSides, NodeRows
+from bayestree.inference.facets.likelihood import FixedSides, SplitRows
 from bayestree.inference.facets.moves import Points, guide_around, pool_slot
 from bayestree.inference.facets.search import (
     TreeFacets,
@@ -144,7 +144,7 @@ def test_given_sides_are_kept():
     data = polygon(3)
     says = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).double().log()
     log_else = torch.full((600,), math.log(0.05)).double()
-    rows = NodeRows(data.with_ones().X, data.weights, log_else)
+    rows = SplitRows(data.with_ones().X, data.weights, log_else)
     sides = FixedSides(says[0][data.y], says[1][data.y])
     found = search_facets(Problem.of(rows, sides, FacetPrior(), seed()))
     assert found.guide.n_facets == 3

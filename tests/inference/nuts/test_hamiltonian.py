@@ -9,9 +9,9 @@ from scipy import stats
 from bayestree._utils.arviz_compat import ess
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.nuts.hamiltonian import (
+    EvaluatedPoint,
     GradientMoments,
     Information,
-    Place,
     StepSize,
     Whitening,
     _Point,
@@ -69,7 +69,7 @@ class Square:
 
 def place(density, vector):
     vector = np.asarray(vector, dtype=np.float64)
-    return Place(vector, *density.value_and_gradient(vector))
+    return EvaluatedPoint(vector, *density.value_and_gradient(vector))
 
 
 def run(density, start, n, *, step_size, variance=None, max_depth=8, seed=0):
@@ -186,7 +186,7 @@ class TestChoice:
     """The choice of the next state from a trajectory."""
 
     def span(self, name, log_weight, *, valid=True):
-        at = Place(np.array([float(name)]), 0.0, np.zeros(1))
+        at = EvaluatedPoint(np.array([float(name)]), 0.0, np.zeros(1))
         point = _Point(at, np.ones(1), np.ones(1), 0.0)
         return _Span(
             point, point, at, 0.0, log_weight, np.ones(1), 0.5, 1, valid=valid, diverges=False
