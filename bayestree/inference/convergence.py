@@ -72,10 +72,7 @@ def sample(data: Data, size: int) -> Data:
 def polytope_gain(
     guide: PolytopeGuide, data: Data, *, epochs: int, batch_size: int, kl_weight: float
 ) -> Arrays:
-    """Compute the :func:`elbo_gain` of a copy of the package's own guide, fitted in ``epochs``.
-
-    The bound is the objective of the fit, which varies less from draw to draw than the ELBO.
-    """
+    """Compute the gain of a copy of the package's own guide in the objective of its fit."""
     guide, steepness = copy.deepcopy(guide), guide.model.steepness
     ascent = Ascent(
         guide,

@@ -170,10 +170,7 @@ class Climb:
         return float(torch.stack(values).sum())
 
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
-        """Take a gradient step of the splits on Q, with h at the fixed parameters (eq. 10, 14).
-
-        Returns :meth:`sums` at the fixed parameters.
-        """
+        """Take a gradient step of the splits on Q, with h at the fixed parameters (eq. 10, 14)."""
         split, share = self.model.split, len(batch.X) / len(self.data.X)
         member = self.members(batch, held, steepness)
         nodes = member.mass[: len(member.right)]

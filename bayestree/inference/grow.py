@@ -378,10 +378,7 @@ def fitted_splits(
     limits: GrowthLimits,
     data: Data | None = None,
 ) -> dict[int, FittedSplit]:
-    """Fit the nodes; return the splits of sufficient gain, in the order of the nodes.
-
-    ``data`` are the rows of the tree with other weights, if these determine the splits.
-    """
+    """Fit the nodes, by ``data`` of other weights if given; return splits of sufficient gain."""
     ready = [
         i for i in nodes if tree.nodes[i].depth < limits.max_depth and tree.can_split(i, limits)
     ]

@@ -36,8 +36,7 @@ class Posterior(Draws):
     def _routed(self, X: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Sites]]:
         """Yield P(leaf | x) of consecutive draws, (n, S, L), and their joined sites.
 
-        One product evaluates as many draws as keep few rows in the cache; many rows take the draws
-        one by one.
+        One product evaluates as many draws as keep few rows in the cache.
         """
         size, count = max(1, PART // max(1, len(X))), self.n_chains * self.n_draws
         for start in range(0, count, size):
@@ -247,10 +246,7 @@ def _invert(
 
 
 def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> tuple[int, int]:
-    """Find the draw whose predictions are nearest to the posterior mean prediction.
-
-    ``among`` (chain, draw) restricts the choice.
-    """
+    """Find the draw, ``among`` some, whose predictions are nearest to the posterior mean."""
     rows = data.X[:: max(1, len(data.X) // MEDOID_ROWS)].double().numpy()
     predictions = np.concatenate([*posterior.expectations(rows)])
     gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)

@@ -70,10 +70,7 @@ class Evaluation:
 
     @torch.no_grad()
     def log_odds(self, node: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-odds of going right (P,), and the places of the pairs among all entries.
-
-        Pairs of a node are adjacent.
-        """
+        """Return log-odds of going right (P,) of pairs, and their places among all entries."""
         block, block_row, slot = _blocks(node, row)
         numbers = block_row.shape[1] * self.X.shape[1]
         some = max(1, block.shape[0] if self.keep else NUMBERS // numbers)
@@ -313,7 +310,7 @@ def _descend(
 ) -> tuple[list[_Step], Tensor]:
     """Follow one path of each row, always to the side that may contribute more to p(y | x).
 
-    Returns the levels of the paths, and the log of what the leaf at their end contributes (n,).
+    Returns the paths by levels, and the log of what the leaf at their end contributes (n,).
     """
     n_rows = table.column.shape[0]
     row = torch.arange(n_rows, device=child.device)
@@ -370,10 +367,7 @@ def memberships(odds: Tensor, paths: Paths, table: DensityTable) -> PathMembersh
 def path_log_likelihood(
     score: Tensor, paths: Paths, table: DensityTable, weights: Tensor, steepness: float
 ) -> tuple[Tensor, Tensor]:
-    """Sum log p(y | x) over rows, a scalar, and return P(leaf | x, y) of the leaves, (Q,).
-
-    From the scores (P,) of the pairs; the sum is differentiable in them.
-    """
+    """Sum log p(y | x), differentiably in the scores (P,); also return P(leaf | x, y), (Q,)."""
     return _PathLogLikelihood.apply(score, paths, table, weights, steepness)
 
 

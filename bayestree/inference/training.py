@@ -161,10 +161,7 @@ class RoutedModule(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-likelihood and penalty of a batch, and sums (L, c) of the leaves' statistics.
-
-        ``batch`` has a column of ones.
-        """
+        """Return log-likelihood and penalty of rows with ones, and the statistics' sums (L, c)."""
 
     @abstractmethod
     def experts(self) -> Experts:

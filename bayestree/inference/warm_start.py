@@ -64,7 +64,7 @@ class Memory:
         )
 
     def updated(self, new: "Memory") -> Self:
-        """Add rows, at whose estimates of the splits the normal factor is centred."""
+        """Add rows; the normal factor is centred at their estimates of the splits."""
         added = ("sums", "hard_sums", "rows", "precision", "log_weight_precision")
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(new, name) for name in added}
         return replace(self, mean=new.mean, log_weight=new.log_weight, **sums)

@@ -30,8 +30,8 @@ MIN_PIECE = 64  # minimum number of rows per piece
 class SplitRows(NamedTuple):
     """Rows that reach one node.
 
-    Row n's likelihood is ``else + P(left) left + P(right) right``. The likelihoods on the two sides
-    (times the probability of reaching the node) are kept separately, because they may be updated.
+    Row n's likelihood is ``else + P(left) left + P(right) right``; the likelihoods on the two sides
+    may be updated.
     """
 
     design: Tensor  # (row, feature + 1), ends with a column of ones
@@ -91,10 +91,7 @@ def votes(coefficient: Tensor, log_weight: Tensor, design: Tensor) -> Tensor:
 
 
 class SideState(NamedTuple):
-    """Log-likelihoods of the rows on the two sides, for each of several fits.
-
-    They include the log-probability of reaching the node.
-    """
+    """Log-likelihoods of the rows on the two sides, reaching the node included, of several fits."""
 
     log_left: Tensor  # (fit, row)
     log_right: Tensor  # (fit, row)
@@ -184,10 +181,7 @@ class OnePlanes(NamedTuple):
     spread: tuple[Tensor, Tensor] | None
 
     def fields(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (mean, tilt, sd) of the pre-activations (slot, 3, row) and factor' x.
-
-        For points, only the means.
-        """
+        """Return (mean, tilt, sd) of the pre-activations, for points only means, and factor' x."""
         mean = self.mean @ x.T
         if self.spread is None:
             return mean[:, None], mean

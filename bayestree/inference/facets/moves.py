@@ -93,10 +93,7 @@ def outer_points(problem: Problem) -> Points:
 
 
 def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Tensor]:
-    """Find the MAP of many starts at once, sides updated between segments.
-
-    Also returns the sides and the log-posteriors (fit,), up to a constant.
-    """
+    """Find the MAP of many starts at once; also return sides and log-posteriors (fit,)."""
     rows, slots = problem.rows, points.log_weight.shape[1]
     state = problem.routed(votes(*points, rows.design))
 
@@ -197,10 +194,7 @@ def with_points(guide: NodeGuide, new: Points, problem: Problem) -> NodeGuide:
 
 
 def over_complete(problem: Problem, present: Points | None = None) -> list[Fits]:
-    """Fit over-complete points; return them as guides, briefly refitted.
-
-    ``present`` (without the dimension of fits) is an additional start.
-    """
+    """Fit over-complete points, and ``present`` ones; return them as guides, briefly refitted."""
     points = outer_points(problem)
     if present is not None:
         chosen = present.strongest(points.log_weight.shape[1], problem.rows)

@@ -79,8 +79,8 @@ def search_facets(
 ) -> FacetSearch:
     """Find the posterior of a polytope split, with the number of facets that the ELBO supports.
 
-    ``present`` is a start in addition to random ones: experts (slot, ...) without the dimension of
-    fits. ``guide`` is a guide to improve by moves, instead of all starts.
+    ``present`` are experts (slot, ...) of an additional start; ``guide`` is a guide to improve by
+    moves, instead of all starts.
     """
     trace: list[str] = []
     fit = _from_starts(problem, present, trace) if guide is None else problem.adopt(guide)
@@ -140,10 +140,7 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
 
 
 def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
-    """Measure the distance of each row from the border of the polytope, by its worst facet, (row,).
-
-    A facet is where P(right) by its expert alone is 1/2.
-    """
+    """Measure how far each row is from the border, where P(right) by an expert is 1/2, (row,)."""
     coefficient, log_weight = (part[0, :-1] for part in guide.centre())
     if not len(coefficient):
         return torch.zeros_like(design[:, 0])
@@ -313,10 +310,7 @@ def without_unneeded(
 
 
 def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
-    """Create the guide of the whole tree from the factors found, in the precision of ``data``.
-
-    Each unused expert of a node has the factor of the node's pool.
-    """
+    """Create the guide of the whole tree; unused experts have the factor of their node's pool."""
     expert = torch.arange(model.split.n_experts)
     wide = [
         [part[0] for part in node.slots(expert.clamp_max(node.n_slots - 1))]

@@ -24,8 +24,8 @@ MAX_EXPONENT = 50.0  # the activation above which its exponential is not needed
 class Layout:
     """Positions of the sites of a model with collapsed scales in the vector.
 
-    The sites that the prior on hyperplanes can draw given the others come last, from position
-    ``n_moving`` on, and trajectories leave them unchanged.
+    Sites that the prior on hyperplanes can draw given the others come last, from ``n_moving`` on;
+    trajectories leave them unchanged.
     """
 
     def __init__(self, model: SoftTree, n_features: int) -> None:

@@ -81,11 +81,8 @@ class BorderMoves:
 
 
 def border(free: Sites, expert: Expert) -> FloatArray:
-    """Return the activation t at which an expert alone splits at 1/2, softplus(t) = log(2) / r.
-
-    NaN for a negligible weight.
-    """
-    log_weight = free["log_weight"][expert] if "log_weight" in free else 0.0
+    """Return the activation t at which an expert alone splits at 1/2, softplus(t) = log(2) / r."""
+    log_weight = free["log_weight"][expert] if "log_weight" in free else 0.0  # NaN if negligible
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         rate = LOG2 * np.exp(-log_weight)
         level: FloatArray = rate + np.log(-np.expm1(-rate))
@@ -168,10 +165,7 @@ class ExpertMoves(BorderMoves):
     def slide(
         self, vector: FloatArray, now: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Propose to move an expert along one of the curves on which the boundary stays.
-
-        The length of the move is normal, with a standard deviation between ``SHORTEST`` and 1.
-        """
+        """Propose to move an expert along a curve on which the boundary stays."""
         slide = self.slides[int(rng.integers(len(self.slides)))]
         node, expert = (int(rng.integers(length)) for length in self.shape)
         length = SHORTEST ** rng.random() * rng.standard_normal()

@@ -375,10 +375,9 @@ def _factors(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 class WhitenedDensity:
-    """The log-density of the coordinates that move, given those that do not, in a whitened space.
+    """The log-density of the coordinates that move, given the others, in a whitened space.
 
-    ``vector`` (D,) is the start, whose coordinates from ``layout.n_moving`` on are fixed;
-    ``information`` is that of the data on the others.
+    ``vector`` (D,) is the start; ``information`` is the data's on the coordinates that move.
     """
 
     def __init__(

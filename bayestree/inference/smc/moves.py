@@ -142,10 +142,7 @@ class ParticleMoves:
         self._change_experts("expert", draw)
 
     def slide(self) -> None:
-        """Propose to slide an expert of each particle, whose boundary stays (see ``BorderMoves``).
-
-        Chosen by probabilities proportional to the densities (Barker 1965).
-        """
+        """Propose to slide an expert of each particle; accept as Barker (1965)."""
 
         def draw(own: Sites, rng: np.random.Generator) -> tuple[Sites, FloatArray]:
             count, n_experts = own["intercept"].shape

@@ -201,14 +201,11 @@ class ParticlePrior:
 
 
 class Routed(NamedTuple):
-    """Log-probabilities of the branches (P, V, n), and log-densities of y in the leaves (P, L, n).
+    """Log-probabilities of the branches, without meaning in nodes that do not split, and leaves."""
 
-    Branches of nodes that do not split have no meaning.
-    """
-
-    left: Tensor
+    left: Tensor  # (P, V, n)
     right: Tensor
-    density: Tensor
+    density: Tensor  # of y in the leaves, (P, L, n)
 
 
 class NodeVotes(NamedTuple):
@@ -220,11 +217,7 @@ class NodeVotes(NamedTuple):
 
 
 class ParticleLikelihood:
-    """The rows, and the likelihood of particles on them.
-
-    Its ``power`` and the ``steepness`` of the splits are those at the end of the path from the
-    prior to the posterior; see :meth:`at`.
-    """
+    """The rows, and the likelihood of particles on them (see :meth:`at`)."""
 
     def __init__(self, prior: ParticlePrior, data: Data) -> None:
         self.prior, self.model, self.layout = prior, prior.model, prior.layout
@@ -315,10 +308,7 @@ class ParticleLikelihood:
         return below[child] if child >= 0 else routed.density[:, ~child]
 
     def above(self, routed: Routed, below: list[Tensor], node: int) -> tuple[Tensor, Tensor]:
-        """Compute log P(a row reaches a node), and log p(y_n, it does not), each (P, n).
-
-        All nodes above must split.
-        """
+        """Compute log P(a node is reached), all above splitting, and log p(y_n, not), (P, n)."""
         path, last = [], node
         topology = self.model.topology
         while last:

@@ -145,10 +145,7 @@ class SmcRun:
         return cls(particles, value, np.zeros_like(spread), spread, rng)
 
     def thinned(self, count: int) -> "SmcRun":
-        """Keep ``count`` of the particles, evenly spaced among the ancestors.
-
-        They are the last states of an ancestor where the number of particles kept allows it.
-        """
+        """Keep ``count`` of the particles, evenly spaced among the ancestors: their last states."""
         chosen = np.arange(1, count + 1) * len(self.log_likelihood) // count - 1
         return replace(
             self,
@@ -180,10 +177,7 @@ class SmcRun:
 def advance(
     run: SmcRun, prior: ParticlePrior, rows: ParticleLikelihood, efficiency: float, rounds: int
 ) -> None:
-    """Move a run to its next temperature.
-
-    ``efficiency`` is the effective share of the particles after weighting.
-    """
+    """Move a run to its next temperature, where a share ``efficiency`` of it is effective."""
     new = next_temperature(run, rows, efficiency)
     before, rows = rows.at(run.temperature), rows.at(new)
     log_weight = log_ratio(run.particles, run.log_likelihood, before, rows)

@@ -29,15 +29,12 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class _StumpRows(NamedTuple):
-    """m rows of each of V nodes; smaller nodes are padded with rows of weight 0.
-
-    ``share`` (V,) is the share of each node's rows in the batch.
-    """
+    """m rows of each of V nodes; smaller nodes are padded with rows of weight 0."""
 
     X: Tensor  # (V, m, d + 1), the last feature is 1
     statistics: Tensor
     present: Tensor
-    share: Tensor
+    share: Tensor  # (V,), of each node's rows in the batch
 
 
 class Stumps(NamedTuple):
@@ -99,10 +96,7 @@ class _StumpClimb(NamedTuple):
             part[..., :-2] = torch.where(wrong, -part[..., :-2], part[..., :-2])
 
     def end_soon(self, value: Tensor) -> Tensor:
-        """Let nodes that stall end within a window, given the sums ``value`` of the last one.
-
-        Returns which nodes have steps left.
-        """
+        """Let nodes that stall, by sums of a window, end soon; return which go on."""
         stalled = (value - self.value).abs() <= STALLED * WINDOW
         self.left.copy_(torch.where(stalled, self.left.clamp_max(WINDOW), self.left))
         self.value.copy_(value)
@@ -175,10 +169,7 @@ class StumpFitter:
         )
 
     def _start(self, batch: _StumpRows, signs: Tensor | None = None) -> Stumps:
-        """Draw random directions, each cutting off an outer part of the rows.
-
-        The weights are chosen such that half of the rows go right.
-        """
+        """Draw directions that cut off outer parts of the rows, and weights that send half right."""
         X = batch.X[..., :-1]
         n_nodes, _, width = X.shape
         n_experts = self.split.n_experts
