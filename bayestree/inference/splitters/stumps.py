@@ -169,7 +169,7 @@ class StumpFitter:
         )
 
     def _start(self, batch: _StumpRows, signs: Tensor | None = None) -> Stumps:
-        """Draw directions that cut off outer parts of the rows, and weights that send half right."""
+        """Draw directions that cut off outer parts of the rows, and weights: half go right."""
         X = batch.X[..., :-1]
         n_nodes, _, width = X.shape
         n_experts = self.split.n_experts
