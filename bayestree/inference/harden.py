@@ -86,10 +86,7 @@ def harden(
             if tree.split_nodes():
                 reason = f"after the refinement {too_small(tree.gain(0), limits)}"
             warn_single_leaf(data.y, posterior.model.leaf, limits, reason)
-        order = tree.breadth_first(kept)
-        nodes = np.array([sources[i] for i in order], dtype=np.int64)
-        hard = tree.assemble(kept, "harden")
-        return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
+        return _assembled(posterior, tree, kept, sources)
 
 
 def harden_sums(
@@ -112,14 +109,13 @@ def harden_sums(
         tree = GrowingTree(model, rows, held, counts[reached])
         sources = _route(tree, posterior.point_sites(X), to_right.to(sums), limits.min_leaf)
         kept = tree.cut(limits.max_leaves, limits.min_gain)
-        order = tree.breadth_first(kept)
-        hard = tree.assemble(kept, "harden")
-    nodes = np.array([sources[i] for i in order], dtype=np.int64)
+        hard = _assembled(posterior, tree, kept, sources)
+    order = tree.breadth_first(kept)
     ends = [child for i in order for child in tree.nodes[i].children if child not in kept] or [0]
     leaf = torch.zeros(len(sums), dtype=torch.long)
     for number, i in enumerate(ends):
         leaf[reached[tree.nodes[i].rows]] = number
-    return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point)), leaf
+    return hard, leaf
 
 
 def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDArray[np.bool_]:
@@ -148,6 +144,14 @@ def _cut(
     support = posterior if drawn and not data.mapped else None
     sources = _route(tree, sites, scores, limits.min_leaf, support)
     return tree, scores, sources, tree.cut(limits.max_leaves, limits.min_gain)
+
+
+def _assembled(
+    posterior: Posterior, tree: GrowingTree, kept: set[int], sources: dict[int, int]
+) -> Hardened:
+    hard = tree.assemble(kept, "harden")
+    nodes = np.array([sources[i] for i in tree.breadth_first(kept)], dtype=np.int64)
+    return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
 
 
 def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:

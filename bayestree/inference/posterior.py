@@ -245,11 +245,12 @@ def _invert(
     return (low + high) / 2
 
 
-def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> tuple[int, int]:
-    """Find the draw, ``among`` some, whose predictions are nearest to the posterior mean."""
+def at_medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> Posterior:
+    """Take the draw, ``among`` some (chain, draw), of predictions nearest to the mean as point."""
     rows = data.X[:: max(1, len(data.X) // MEDOID_ROWS)].double().numpy()
     predictions = np.concatenate([*posterior.expectations(rows)])
     gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)
     if among is not None:
         gap[~among.ravel()] = np.inf
-    return divmod(int(np.argmin(gap)), posterior.n_draws)
+    place = divmod(int(np.argmin(gap)), posterior.n_draws)
+    return replace(posterior, point={name: value[place] for name, value in posterior.draws.items()})

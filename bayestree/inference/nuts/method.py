@@ -40,12 +40,15 @@ from bayestree.inference.nuts.hamiltonian import (
     gradient_of_data,
     transition,
 )
-from bayestree.inference.posterior import Posterior, medoid
+from bayestree.inference.posterior import Posterior, at_medoid
 from bayestree.inference.stage import GrowthLimits, Stage, as_function
 from bayestree.inference.training import check_soft, check_topology
 from bayestree.models.soft_tree import SoftTree
 
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
+#: State of a chain that is kept as it is, and its lists of arrays or numbers.
+PLAIN = ("position", "done", "n_steps", "diverged", "energy", "squared_changes")
+RECORDS = ("vectors", "values", "refreshed", "energy_changes")
 NEAR = 0.1  # standard deviation of the starts about a point estimate
 MIN_SECONDS = 20.0  # minimum CPU time of a run in processes; each imports torch for five seconds
 SEGMENTS = 20  # parts of a run, between which progress is shown
@@ -78,36 +81,27 @@ class Chain:
     def state_dict(self) -> dict[str, Any]:
         running = self.running
         return {
-            "position": self.position,
+            **{name: getattr(self, name) for name in PLAIN},
+            **{name: np.array(getattr(self, name)) for name in RECORDS},
             "information": tuple(self.information),
             "rng": self.rng.bit_generator.state,
-            "done": self.done,
-            "n_steps": self.n_steps,
-            "diverged": self.diverged,
-            "energy": (self.energy, self.squared_changes),
             "step": None if self.step is None else astuple(self.step),
             "running": None if running is None else running.state_dict(),
-            "vectors": np.array(self.vectors),
-            "values": np.array(self.values),
             "moves": [np.array(column) for column in zip(*self.moves, strict=True)],
-            "refreshed": np.array(self.refreshed),
-            "energy_changes": np.array(self.energy_changes),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.position, self.information = state["position"], GradientMoments(*state["information"])
+        for name in PLAIN:
+            setattr(self, name, state[name])
+        for name in RECORDS:
+            setattr(self, name, list(state[name]))
+        self.information = GradientMoments(*state["information"])
         self.rng.bit_generator.state = state["rng"]
-        self.done, self.n_steps = state["done"], state["n_steps"]
-        self.diverged = state["diverged"]
-        self.energy, self.squared_changes = state["energy"]
         self.step = None if state["step"] is None else StepSize(*state["step"])
         running = state["running"]
         self.running = None if running is None else Information.restored(self.blocks, running)
-        self.vectors, self.values = list(state["vectors"]), state["values"].tolist()
         columns = [column.tolist() for column in state["moves"]]
         self.moves = [Move(*values) for values in zip(*columns, strict=True)]
-        self.refreshed = state["refreshed"].tolist()
-        self.energy_changes = state["energy_changes"].tolist()
 
 
 @dataclass
@@ -455,7 +449,6 @@ def _adapt(density: TreeDensity, chain: Chain, vector: FloatArray, settings: Nut
 
 
 def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: Nuts) -> Posterior:
-    model = density.model
     vectors = np.array([chain.vectors for chain in chains])
     stats = _stats(density, data, chains, vectors)
     draws = density.layout.sites(vectors)
@@ -465,22 +458,19 @@ def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: 
     def selected(arrays: Arrays, part: slice) -> Arrays:
         return {name: value[:, part] for name, value in arrays.items()}
 
-    kept = selected(draws, after)
     names = set(settings.chosen()) - {"n_draws", "n_jobs", "keep_warmup", "time_limit"}
     found = Posterior(
-        model=model,
-        draws=kept,
-        point={name: value[0, 0] for name, value in kept.items()},
+        model=density.model,
+        draws=selected(draws, after),
+        point={},
         inference="nuts",
         stats=selected(stats, after),
         settings=settings.chosen(*sorted(names)),
         warmup_draws=selected(draws, before) if warm else {},
         warmup_stats=selected(stats, before) if warm else {},
     )
-    chain, draw = medoid(found, data)
-    point = {name: value[chain, draw] for name, value in kept.items()}
     balance = coefficient_balance(found, data)
-    return replace(found, point=point, stats={**found.stats, **balance})
+    return at_medoid(replace(found, stats={**found.stats, **balance}), data)
 
 
 def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: FloatArray) -> Arrays:

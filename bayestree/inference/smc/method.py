@@ -20,7 +20,7 @@ from bayestree.inference.draws import Arrays
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.nuts.expert_moves import ExpertMoves
 from bayestree.inference.nuts.method import Runs
-from bayestree.inference.posterior import Posterior, medoid
+from bayestree.inference.posterior import Posterior, at_medoid
 from bayestree.inference.smc.moves import MOVES
 from bayestree.inference.smc.particles import ParticleLikelihood, ParticlePrior, TreePrior
 from bayestree.inference.smc.sampler import SmcRun, advance
@@ -249,14 +249,13 @@ class Smc(Stage):
         found = Posterior(
             model=model,
             draws=draws,
-            point={name: value[0, 0] for name, value in draws.items()},
+            point={},
             inference="smc",
             stats=_stats(prior, runs, draws, splits) | {"rows": np.array(fingerprint(*rows))},
             # nodes have no fixed meaning where the topology varies
             settings=self.chosen() | {"mirror": True},
         )
-        chain, draw = medoid(found, data, among=_most_probable(splits))
-        return replace(found, point={name: value[chain, draw] for name, value in draws.items()})
+        return at_medoid(found, data, among=_most_probable(splits))
 
 
 smc = as_function(Smc, "smc")
