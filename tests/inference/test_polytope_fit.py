@@ -23,7 +23,6 @@ from bayestree.models import (
 )
 from bayestree.routing import tree_log_probs
 from bayestree.testing import check_every_stop, same_posterior
-from bayestree.topology import Topology
 from tests.inference.problems import normal
 from tests.inference.test_svi import fit, problem
 
