@@ -1,9 +1,9 @@
 """What a fit records for the checks of its convergence: gains of the ELBO, balance of coefficients.
 
 A decaying learning rate flattens the trace of the ELBO wherever a fit has arrived. Whether it has
-arrived is therefore judged by steps at an undecayed rate, of which the average of the later
-iterates is taken: at this rate single iterates are so noisy that their ELBO is lower (Polyak and
-Juditsky 1992). The bounds before and after are compared on common random numbers.
+arrived is therefore judged by steps at an undecayed rate. The later iterates are averaged: at this
+rate single iterates are so noisy that their ELBO is lower (Polyak and Juditsky 1992). The bounds
+before and after are compared on common random numbers.
 """
 
 import copy
@@ -28,8 +28,8 @@ from bayestree.models.soft_tree import SoftTree
 
 ELBO_ROWS = 100_000  # draws x rows of an ELBO
 ELBO_DRAWS = (16, 64)  # minimum and maximum number of draws of a gain
-FURTHER_SHARE, MIN_FURTHER = 0.07, 50  # further steps: as a share of the fit's, and at least
-FURTHER_RATE = 0.05  # their learning rate, whatever that of the fit
+FURTHER_SHARE, MIN_FURTHER = 0.07, 50  # steps after a fit: as a share of its steps, and at least
+FURTHER_RATE = 0.05  # their learning rate, whatever the fit's
 MIN_BATCH = 500  # in smaller batches, steps at this rate are too noisy even for averages
 WARM_UP = 5  # steps until this rate is reached
 BALANCE_ROWS = 20_000  # maximum number of rows on which a balance is measured
@@ -169,8 +169,8 @@ def coefficient_balance(
     The slope along log c, where c multiplies all K (d + 1) coefficients of a node, divided by
     their number, with its standard error for independent draws; none under proper priors. The mean
     is -1 over a proper posterior (by integration by parts), and over a normal guide whose bound is
-    stationary; it is 0 where coefficients can grow without loss. ``power`` is that of the
-    likelihood, 1 / ``kl_weight`` in a tempered posterior.
+    stationary; it is 0 where coefficients can grow without loss. ``power`` is the
+    likelihood's, 1 / ``kl_weight`` in a tempered posterior.
     """
     model = posterior.model_of_draws
     if model.priors.hyperplane.proper or model.topology.n_nodes == 0:

@@ -109,7 +109,7 @@ class Data(NamedTuple):
     def batches(self, size: int, *, ones: bool = False) -> Iterator["Data"]:
         """Yield an epoch of shuffled minibatches of nearly equal size; ``ones``: see ``with_ones``.
 
-        Mapped rows are read in random blocks, several of which are shuffled together.
+        Mapped rows are read in random blocks, and several blocks are shuffled together.
         """
         n = len(self.X)
         if size >= n:

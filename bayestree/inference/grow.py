@@ -41,8 +41,8 @@ class GrowingNode:
 class GrowingTree:
     """Nodes in the order of their creation; node 0 is the root.
 
-    ``statistics`` (n, c) replace those of the leaves if each row of ``data`` represents several,
-    whose number ``counts`` (n,) has.
+    If each row of ``data`` represents several, they have ``statistics`` (n, c) and numbers
+    ``counts`` (n,).
     """
 
     def __init__(
@@ -306,7 +306,7 @@ grow = as_function(Growth, "grow")
 def _by_level(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
-    """Split the nodes of a level, fitted in batches, then those of the next level."""
+    """Split the nodes of one level after the other, fitted in batches."""
     frontier = [0]
     parts = {"tree": tree, "frontier": frontier} | _state_of(splitter)
     track = Track(range(limits.max_depth), "grow", show=progress, parts=parts)

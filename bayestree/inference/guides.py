@@ -442,7 +442,7 @@ class PolytopeGuide(RoutedModule):
         law = self._coefficient_law(log_weight, self.scales.given(self._own_moments, sites))
         coefficient = joined(sites)
         density = law.log_prob(coefficient)
-        if self.monotone is not None:  # half that of a fold, as the density of the model is
+        if self.monotone is not None:  # half the density of a fold, as the model's is
             mirrored = torch.where(self.monotone.signs == 0, coefficient, -coefficient)
             density = torch.logaddexp(density, law.log_prob(mirrored)) - math.log(2)
         total = density.sum()

@@ -58,7 +58,7 @@ def harden(
         The training rows.
     limits : GrowthLimits
     extend : bool
-        Split leaves further by the polytopes above them at other levels of the score, which
+        Split leaves again by the polytopes above them at other levels of the score, which
         approximates a gradual soft split in steps. No new hyperplanes are fitted.
 
     Returns
@@ -302,9 +302,9 @@ def without_idle(posterior: Posterior, data: Data) -> Posterior:
     """Drop the nodes and experts that the point estimate of a posterior does not use.
 
     A node that the deterministic tree would not keep is replaced by the child that receives more
-    rows. The number of experts in a node falls to twice the largest number of facets in use, but
-    at least 4, with the same gamma process truncated there; those of the largest votes remain.
-    The posterior is returned unchanged if its tree needs no node.
+    rows. The number of experts in a node falls to twice the largest number of facets in use, but at
+    least 4, with the same gamma process truncated there; experts of the largest votes remain. The
+    posterior is returned unchanged if its tree needs no node.
     """
     model = posterior.model
     limits = GrowthLimits(max_depth=model.topology.depth, min_leaf=1)

@@ -160,7 +160,7 @@ class Point(RoutedModule):
     ) -> None:
         super().__init__()
         self.memory = None if memory is None else memory.to(data.X)
-        # The joint mode of parameters and hyperparameters may be a pole, as that of shrinkages is.
+        # The joint mode of parameters and hyperparameters may be a pole, as for shrinkages.
         self.model, self.tolerance = model.with_(priors=model.priors.fixed()).collapsed(), tolerance
         sites = init.point_sites(data.X)
         self.size = expert_size(sites["hyperplane"], sites["intercept"])

@@ -12,9 +12,8 @@ log-probabilities l and r of its branches to l' and r', and the likelihood of a 
 with m the probability given y that the row passed the node, and R that it then went right. An
 expert is idle if this loses less than the divergence that the reset saves. The factor holds for one
 expert while all others stay, and late in a fit a reset cannot be mended. A copy of the fit
-therefore takes the next steps with the resets, on the same batches and noise as the fit without
-them, and replaces it only if its bound is then higher by twice the Monte Carlo error of their
-difference.
+therefore takes the next steps with the resets, on the same batches and noise. It replaces the fit
+only if its bound is then higher by twice the Monte Carlo error of their difference.
 """
 
 import copy
@@ -62,7 +61,7 @@ POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
 LEARN_STEPS = 10  # minimum number of steps between updates of hyperparameters
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 STRETCH = 0.05  # share of the epochs between proposals
-DRAWS = 4  # of which losses and divergences are averages
+DRAWS = 4  # over which losses and divergences are averaged
 NEGLIGIBLE = 0.3  # nats: all experts that lose less, but of the others one in each node
 MIN_GAIN = 2.0  # nats that the reset of an expert of negligible loss saves
 MARGIN = 2.0  # standard errors by which the bound must rise

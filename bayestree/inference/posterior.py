@@ -159,9 +159,8 @@ class Posterior(Draws):
 
         ``posterior``, ``prior``, ``log_prior``, ``sample_stats`` and ``constant_data`` need no
         rows; ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
-        ``observed_data`` do, and have one variable, ``obs``. Groups that cannot exist are
-        omitted: those of y under plug-in leaves, draws from improper priors, and a warm-up that
-        was not recorded.
+        ``observed_data`` do, and have one variable, ``obs``. Groups that cannot exist are omitted:
+        y under plug-in leaves, draws from improper priors, and a warm-up that was not recorded.
 
         Parameters
         ----------
@@ -172,7 +171,7 @@ class Posterior(Draws):
         feature_names, class_names : sequence of str
             Coordinates of ``feature`` and ``class``; by default ``x0``, ... and ``0``, ...
         units : Units, optional
-            Original units of X and y; by default those of the draws.
+            Original units of X and y; by default the units of the draws.
         row_labels : array of int, shape (n,), optional
             Coordinates of ``row``.
         n_prior : int

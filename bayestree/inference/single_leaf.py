@@ -118,7 +118,7 @@ def single_leaf(
     with seeded(draw_seed(random_state)), torch.no_grad():
         drawn = [sites | exact.sample() for _ in range(n_chains * n_draws)]
         log_q = np.array([float(exact.log_prob(draw)) for draw in drawn])
-        # without splits, the only prior is that of the leaf
+        # without splits, only the leaf has a prior
         log_p = np.array(
             [float(model.leaf.log_prob(d) + model.log_likelihood(d, *data)) for d in drawn]
         )

@@ -99,7 +99,7 @@ class Evaluation:
 
 
 def _blocks(node: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Arrange pairs (P,), of which those of a node are adjacent, as B blocks of S rows of a node.
+    """Arrange pairs (P,), adjacent if they share a node, as B blocks of S rows of a node.
 
     Returns the nodes (B,), the rows (B, S), padded with row 0, and the place of each pair (P,)
     among the B S entries.
@@ -216,7 +216,7 @@ class Paths(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """Pairs of one level, those of a node adjacent."""
+    """Pairs of one level, adjacent if they share a node."""
 
     node: Tensor
     row: Tensor
@@ -372,7 +372,7 @@ def path_log_likelihood(
 
 
 class _PathLogLikelihood(torch.autograd.Function):
-    """The slope along the log-odds is that of the expected log-likelihood of EM (E2EDT, eq. 14)."""
+    """The slope along the log-odds is the one that EM follows (E2EDT, eq. 14)."""
 
     @staticmethod
     def forward(

@@ -28,7 +28,7 @@ from bayestree.models.soft_tree import SoftTree
 
 HEADER = "Parameters\n----------\n"
 FIRST = {  # parameters that most methods share, and that their docstrings need not describe
-    "model": "SoftTree\n    Its topology must be that of ``init``.",
+    "model": "SoftTree\n    Its topology must be the topology of ``init``.",
     "data": "Data\n    n rows.",
     "init": "Posterior\n    Start: the result of another method, with the sites of ``model``.",
 }
@@ -128,7 +128,7 @@ class Stage(Settings):
     def default_modes(self) -> int:
         """Number of trees that an estimator fits by default.
 
-        A single fit by SVI knows one of many good trees; a chain is long.
+        A single fit by SVI knows one good tree among many; a chain is long.
         """
         return 1
 
@@ -222,7 +222,7 @@ class Minibatches:
 def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     """Return the function that runs a method with settings given as keywords.
 
-    Its signature is that of ``fit`` with the settings added. So is its docstring, in which
+    It has the signature of ``fit`` with the settings added, and its docstring, in which
     ``{parameters}`` is replaced by common parameters and settings.
     """
     known = parameters_of(stage)

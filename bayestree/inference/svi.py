@@ -81,8 +81,8 @@ class Variational(Minibatches):
     kl_weight: Annotated[
         Positive,
         Inference(
-            "Factor of the divergence from the prior (for the package's own guide, that of the "
-            "splits; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
+            "Factor of the divergence from the prior (for the package's own guide, in the splits "
+            "alone; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
         ),
     ] = 1.0
     learn_prior: Annotated[
@@ -107,14 +107,14 @@ class Variational(Minibatches):
         bool,
         Inference(
             "Reset idle experts to the prior, once the divergence has its full weight: those that "
-            "cost more divergence than they add likelihood, if the ELBO is higher after further "
+            "cost more divergence than they add likelihood, if the ELBO is higher after more "
             "steps with the resets than without. The fit takes two to three times as long. Needs "
             "one of the package's own guides, InverseGammaScale, and no search_facets."
         ),
     ] = False
     n_restarts: Annotated[
         Count,
-        Inference("Variational fits with different noise, of which the best ELBO is kept."),
+        Inference("Variational fits with different noise; the best ELBO is kept."),
     ] = 1
 
 
@@ -128,7 +128,7 @@ class Svi(Variational, Stage):
     steepness: Annotated[
         Positive | None,
         Inference(
-            "Initial steepness of the splits, annealed to that of the model (the default). For "
+            "Initial steepness of the splits, annealed to the model's (the default). For "
             "the package's own guide only."
         ),
     ] = None
@@ -146,7 +146,7 @@ class Svi(Variational, Stage):
 
     @property
     def own_guide(self) -> bool:
-        """Whether the guide is one of the package."""
+        """Whether the guide is the package's."""
         return self.guide in OWN_GUIDES
 
     @property
@@ -230,7 +230,7 @@ class Svi(Variational, Stage):
             One chain of ``n_draws`` draws; after a search for facets, its topology may be
             smaller. ``stats`` holds ``elbo`` by epoch (with Pyro's guides the objective, tempered
             or not), the untempered ``final_elbo``, ``elbo_gain`` and its Monte Carlo error
-            ``elbo_gain_error`` (the gain of the objective by brief further steps of a copy),
+            ``elbo_gain_error`` (the gain of the objective by a few more steps of a copy),
             ``n_rows`` (weighted), ``epochs``, and ``more_epochs``, the number to try where they
             were too few; and ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log joint
             density and the guide's log density of the sites that were drawn (the package's own
@@ -328,7 +328,7 @@ def fit_autoguide(
     optimiser = pyro.optim.ClippedAdam(
         {"lr": settings["learning_rate"], "lrd": FINAL_RATE ** (1 / n_steps)}
     )
-    # A tempered posterior is that of rows with weights divided by kl_weight.
+    # Weights divided by kl_weight give the tempered posterior.
     arguments = (data.X, data.y, data.weights / settings["kl_weight"], size)
     loss = Trace_ELBO()
     with pyro.get_param_store().scope():
@@ -344,12 +344,12 @@ def fit_autoguide(
             bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
             drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
         # The guide has been used, and is continued in place.
-        further = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
+        more = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
         number = further_steps(n_steps)
         tempered = (data.X, data.y, arguments[2])
         gain = elbo_gain(
             guide.parameters(),
-            (further.step(*arguments) for _ in range(number)),
+            (more.step(*arguments) for _ in range(number)),
             number,
             lambda: (torch.tensor(-loss.loss(model, guide, *tempered)) for _ in range(ELBO_DRAWS)),
         )

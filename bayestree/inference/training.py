@@ -128,8 +128,8 @@ class Schedule:
 class RunningSums:
     """Sums of the leaves' statistics over all rows, kept up to date from minibatches.
 
-    A single minibatch estimates leaves poorly (with 254 leaves and 256 rows the plug-in entropy
-    is a quarter of the true one), so the sums (L, c) are averaged over about half an epoch.
+    A single minibatch estimates leaves poorly: with 254 leaves and 256 rows the plug-in entropy is
+    a quarter of the true one. The sums (L, c) are therefore averaged over about half an epoch.
     """
 
     def __init__(self, sums: Tensor, batches: int) -> None:

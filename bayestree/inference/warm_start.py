@@ -1,9 +1,9 @@
-"""What earlier rows say about a tree: the prior of a fit to further rows.
+"""What earlier rows say about a tree: the prior of a fit to more rows.
 
 Streaming Bayes (Broderick et al., "Streaming variational Bayes", 2013): the posterior given the
 rows so far is the prior for the next ones. Leaves are conjugate, so that sums of their statistics
 add up. The likelihood of the earlier rows as a function of the splits is a normal factor around the
-last estimate, whose precisions are sums of squared scores, the diagonal of the empirical Fisher
+last estimate. Its precisions are sums of squared scores, the diagonal of the empirical Fisher
 information (online Laplace: Ritter, Botev and Barber, 2018).
 """
 
@@ -29,8 +29,8 @@ N_SIGNS = 32  # random sums of scores; the standard error of a precision is a qu
 class Memory:
     """Sums of the leaves' statistics, and a normal factor of the splits.
 
-    ``sums`` and ``hard_sums`` (L, c) are weighted by soft memberships, and by those of the
-    deterministic tree, whose leaves have rows of total weights ``rows`` (L,). ``mean`` and
+    ``sums`` and ``hard_sums`` (L, c) are weighted by soft and by deterministic memberships; with
+    the latter, leaves have rows of total weights ``rows`` (L,). ``mean`` and
     ``precision`` are (V, K, d + 1), the intercept last, and ``log_weight`` and
     ``log_weight_precision`` (V, K).
     """

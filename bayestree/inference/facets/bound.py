@@ -97,7 +97,7 @@ def _orders(length: int, slots: int, generator: Generator) -> Tensor:
 class NodeGuide(NamedTuple):
     """Weibull weights and normal hyperplanes given them, for each of several fits.
 
-    The factors are those of ``PolytopeGuide`` with full covariance within an expert: with
+    The factors are as in ``PolytopeGuide`` with full covariance within an expert: with
     E ~ Exponential(1) and g = log E, standardised, log weight = loc + log E / concentration and
     coefficient = mean + tilt g + factor eps.
     """
@@ -159,7 +159,7 @@ class NodeGuide(NamedTuple):
         The pool's weight is its exact mean, because its rare large values would be poorly
         represented by a few draws; see :meth:`OnePlanes.pool_mask`. Its experts share one draw of
         the hyperplane, which makes the ELBO within a search slightly optimistic; the ELBO that is
-        reported is that of the whole guide, with separate experts.
+        reported is the whole guide's, with separate experts.
         """
         standard = draws.standard
         nodes = torch.stack([torch.ones_like(standard), standard, draws.normal], -1)

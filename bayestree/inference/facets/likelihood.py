@@ -155,9 +155,9 @@ class LeafSides(NamedTuple):
 class Planes(NamedTuple):
     """Pre-activations of experts, normal at each row: z = x.mean + g x.tilt + e |factor' x|.
 
-    The expected log-likelihood depends only on the distribution of the votes at each row, so that
-    one scalar e per draw and expert serves all rows, and the number of draws need not grow with
-    the number of features. Planes without ``nodes``, tilt and factor are points, of one draw.
+    The expected log-likelihood depends only on the distribution of the votes at each row. One
+    scalar e per draw and expert therefore serves all rows, however many features there are. Planes
+    without ``nodes``, tilt and factor are points, of one draw.
     """
 
     mean: Tensor  # (fit, slot, feature + 1)
@@ -218,7 +218,7 @@ class OnePlanes(NamedTuple):
 
 
 class Votes(NamedTuple):
-    """Scores (draw, row), and the intermediate results of which they consist."""
+    """Scores (draw, row), and their intermediate results."""
 
     score: Tensor
     activation: Tensor

@@ -73,7 +73,7 @@ class Points(NamedTuple):
 
 
 def outer_points(problem: Problem) -> Points:
-    """Draw steep half-spaces, each of which cuts off an outer part of the rows."""
+    """Draw steep half-spaces that cut off outer parts of the rows."""
     options, generator, x = problem.options, problem.generator, problem.rows.x
     shape = (options.restarts, min(options.start_facets, problem.prior.n_experts))
     direction = normalize(
@@ -235,7 +235,7 @@ def removal_loss(fit: Fits, problem: Problem) -> Tensor:
 
 
 def deletions(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
-    """Propose fits without one of the facets whose removal costs least."""
+    """Propose fits without a facet whose removal costs little."""
     return [
         fit._replace(guide=fit.guide.without([facet], problem.prior.n_experts))
         for facet in removal_loss(fit, problem).argsort()[:limit].tolist()

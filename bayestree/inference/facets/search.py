@@ -56,11 +56,11 @@ from bayestree.models.splits import joined
 RESELECTIONS = 3  # maximum number of times that the rows of the search are chosen
 SAME_ELBO = 0.5  # fits whose ELBOs differ by fewer nats count as the same
 NEAR_SHARE = 0.75  # share of the rows of the search that are near a boundary
-MAX_WEIGHT = 3.0  # a mislabelled row of greater weight would justify a facet by itself
+MAX_WEIGHT = 3.0  # a mislabelled row of greater weight alone would justify a facet
 CLIMBS = 5  # climbs to the guide of an idle expert
 MIN_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
 MIN_ROWS = 10  # a node with fewer rows has no facets
-LEAF_STEPS = 10  # updates of the leaves after those of the splits
+LEAF_STEPS = 10  # updates of the leaves after the splits
 MEAN_DRAWS = 64  # draws over which a node's routing is averaged
 
 
@@ -120,7 +120,7 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
 
     Three quarters are the rows nearest to a boundary of ``fits``, with unchanged weights; the rest
     are drawn from the others with weights above 1. Distances are in feature space: in units of the
-    score, a steep facet would have few rows near it, and mislabelled ones of large weight beyond
+    score, a steep facet would have few rows near it, and mislabelled rows of large weight beyond
     them. Without fits, all rows have the same probability.
     """
     design, size = problem.rows.design, problem.options.core_rows

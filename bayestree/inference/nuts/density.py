@@ -261,9 +261,10 @@ class NumpyDensity:
     def _routing_gradient(self, power: FloatArray, chance: FloatArray, turned: FloatArray) -> None:
         """Add the gradient in weights and coefficients, after ``_route``.
 
-        ``turned`` (2V, n) are the expected numbers of left and right turns of each row. With q =
-        P(right), the log joint has slope right - q (left + right) in the log-odds of q, which have
-        slope steepness / (1 - exp(-s)) = steepness / chance in the score s = sum of r softplus(z).
+        ``turned`` (2V, n) are the expected numbers of times that each row goes left and right. With
+        q = P(right), the log joint has slope right - q (left + right) in the log-odds of q. These
+        have slope steepness / (1 - exp(-s)) = steepness / chance in the score s = sum of r
+        softplus(z).
         """
         left, slope = turned.reshape(2, *power.shape)
         left += slope

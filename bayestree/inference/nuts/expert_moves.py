@@ -31,7 +31,7 @@ class BorderMoves:
     """The slides of the experts of a model.
 
     They change free sites in place and return the logarithm of the change of volume, NaN if the
-    expert has no boundary. A slide of -length is the inverse of one of length.
+    expert has no boundary. A slide of -length inverts a slide of length.
     """
 
     def __init__(self, model: SoftTree, n_experts: int) -> None:
@@ -122,7 +122,7 @@ class ExpertMoves(BorderMoves):
     ) -> tuple[FloatArray, float]:
         """Propose a draw from the prior for one expert.
 
-        The acceptance ratio is that of the likelihoods: log joints minus log priors.
+        The likelihoods give the acceptance ratio: log joints minus log priors.
         """
         node, expert = (int(rng.integers(length)) for length in self.shape)
         new = vector.copy()

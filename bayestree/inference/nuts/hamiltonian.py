@@ -3,7 +3,7 @@
 Hoffman and Gelman (2014), with Stan's multinomial sampling of states and checks across subtrees
 (Betancourt 2017). NumPy only, so a transition costs little more than its gradients.
 
-With kinetic energy p' V p / 2 for the inverse mass matrix V = diag(variance), ``joint`` is minus
+The inverse mass matrix V = diag(variance) gives the kinetic energy p' V p / 2. ``joint`` is minus
 the Hamiltonian, log p(x) - p' V p / 2, which exact trajectories conserve.
 
 Trees are sampled in whitened coordinates, in which a posterior has about the same width in every
@@ -117,7 +117,7 @@ def transition(
 
 @dataclass
 class _Walk:
-    """Builds a trajectory by doubling; ``joint`` is that of its origin."""
+    """Builds a trajectory by doubling from an origin, which has the density ``joint``."""
 
     density: Density
     step_size: float
@@ -150,7 +150,7 @@ class _Walk:
         return _Span(*parts, steps=1, valid=not diverges, diverges=diverges)
 
     def join(self, near: _Span, far: _Span, *, biased: bool) -> _Span:
-        """Merge two adjacent spans and sample one of their states.
+        """Merge two adjacent spans and sample a state of both.
 
         Within a subtree, the state of ``far`` is chosen in proportion to its weight. For the whole
         trajectory (``biased``) the probability min(1, far / near) favours distant states.
@@ -175,7 +175,7 @@ class _Walk:
 def _no_u_turn(near: _Span, far: _Span, momentum: FloatArray) -> bool:
     """Return whether neither the merged span nor the spans across the seam make a U-turn.
 
-    Where one of the two is a single point, the span across the seam is the merged span.
+    If either is a single point, the span across the seam is the merged span.
     """
     return (
         _apart(near.first, far.last, momentum)

@@ -83,7 +83,7 @@ class Smc(Stage):
     ] = 2.0
     steepness: Annotated[
         Positive | None,
-        Inference("Factor of the log-odds of every split; None: that of the model."),
+        Inference("Factor of the log-odds of every split; None: the model's."),
     ] = None
     efficiency: Annotated[
         Annotated[float, Field(gt=0, lt=1)],
@@ -155,8 +155,8 @@ class Smc(Stage):
     ) -> Posterior:
         """Sample the posterior of a soft tree and of its topology.
 
-        Particles, each a tree, move from the prior to the posterior as the likelihood is raised to
-        powers from 0 to 1, and then the steepness from 1 to that of the model, if it is larger.
+        Particles, each a tree, move from the prior to the posterior. First the likelihood is raised
+        to powers from 0 to 1, then the steepness from 1 to the model's, if that is larger.
         After each such change some are resampled, and moved by Hamiltonian trajectories given the
         scales of the coefficients, births and deaths of splits, fresh experts and leaves, and
         slides (docs/smc.md); their states on the way are the next particles. The means of their

@@ -1,13 +1,13 @@
 """Moves of experts, leaves and splits: fresh ones from the prior, slides, births and deaths.
 
 All leave the tempered posterior, prior x likelihood^t, invariant. A choice between several
-candidates is that of iterated sampling importance resampling (Andrieu, Doucet and Holenstein 2010):
-the current value is one of M candidates, the others are drawn from a proposal q, and one is chosen
-with probabilities proportional to target / q. With q the prior these are likelihood^t.
+candidates is iterated sampling importance resampling (Andrieu, Doucet and Holenstein 2010): the
+current value is a candidate, M - 1 others are drawn from a proposal q, and one is chosen with
+probabilities proportional to target / q. With q the prior these are likelihood^t.
 
 Births and deaths of splits are a choice between M splits of a node, and none. Parameters that are
-not in use follow their priors, so that the ratio of two trees is that of the probabilities of their
-topologies and of their tempered likelihoods. Leaves are proposed together with the split (see
+not in use follow their priors, so that two trees compare by the probabilities of their topologies
+and their tempered likelihoods. Leaves are proposed together with the split (see
 ``ParticleMoves.propose_leaves``).
 """
 

@@ -9,7 +9,7 @@ The likelihood has the particle as first and the row as last dimension. Below ea
 
     U_v = log p(y_n | row n is at node v) = log(P(left) exp U_left + P(right) exp U_right),
 
-so that a change of one node needs no other node to be evaluated again.
+so that only a node that changes is evaluated again.
 """
 
 from collections.abc import Iterator
@@ -237,8 +237,8 @@ class ParticleLikelihood:
     def at(self, temperature: float) -> "ParticleLikelihood":
         """Return the rows at a temperature from 0, the prior, to 1, the posterior.
 
-        First the power of the likelihood rises to 1, at a steepness of at most 1, at which
-        particles still find other splits, and then the steepness to that of the model.
+        First the power of the likelihood rises to 1, at a steepness of at most 1, where particles
+        still find other splits. Then the steepness rises to the model's.
         """
         found, steepness = copy(self), self.model.steepness
         if steepness > 1:

@@ -185,7 +185,7 @@ class StumpFitter:
         square = ((projection - mean.unsqueeze(-1)) ** 2 * present).sum(-1) / total
         steep = SHARPNESS / square.sqrt().clamp_min(1e-4)  # finite if all projections are equal
         absent = present == 0
-        # A single expert cuts at a central quantile; one of several keeps at least half inside.
+        # A single expert cuts at a central quantile; several keep at least half inside, each.
         lowest = 0.5 if n_experts > 1 else 0.25
         outer = lowest + 0.5 * torch.rand_like(mean)
         cut = _quantile(projection.masked_fill(absent, math.inf), outer, total)
