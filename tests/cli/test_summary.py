@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bayestree import export_text
-from bayestree.cli import summary as verb
+from bayestree.cli import results as verb
 from bayestree.cli.output import score_lines
 from bayestree.description import POLYTOPE_RULE
 from bayestree.runs.results import summary

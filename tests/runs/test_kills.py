@@ -1,5 +1,6 @@
-"""Runs whose process is killed, and which are resumed, repeatedly."""
+"""Runs that are killed, also while they write a checkpoint, and resumed."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -7,7 +8,52 @@ from pathlib import Path
 
 from bayestree.runs.runner import run
 from bayestree.runs.store import FACETS, METRICS, MODEL, PREDICTIONS, TREE, open_run
-from tests.runs.cases import run_file
+from tests.runs.cases import Recorder, numbers, run_file
+
+#: A run in a process that kills itself when the draft of a checkpoint is there, and not the file.
+KILLED = """
+import json, math, os, signal, sys
+from functools import partial
+from pathlib import Path
+from bayestree._utils import write
+from bayestree.runs import runner
+from bayestree.runs.checkpoints import Checkpoints
+from tests.runs.cases import Recorder, run_file
+
+def kill(handle):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def kill_in_the_next_write():
+    write.os.fsync = kill
+
+folder, parts, step = json.loads(sys.argv[1])
+runner.Checkpoints = partial(Checkpoints, every=0.0, share=math.inf)
+display = Recorder(tuple(step), kill_in_the_next_write)
+runner.run(run_file(Path(folder), **parts), display=display)
+"""
+NUTS = {"inference": {"inference": "nuts", "n_warmup": 15, "n_draws": 5, "n_chains": 2}}
+
+
+def test_chains_go_on_from_the_checkpoint_before(tmp_path):
+    (tmp_path / "undisturbed").mkdir()
+    (tmp_path / "killed").mkdir()
+    expected = numbers(run(run_file(tmp_path / "undisturbed", **NUTS)).folder)
+    told = json.dumps([str(tmp_path / "killed"), NUTS, ["nuts", 8]])
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, told],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert list((tmp_path / "killed").rglob(".*.safetensors.*")), "no draft was being written"
+    seen = Recorder()
+    found = run(run_file(tmp_path / "killed", **NUTS), resume=True, display=seen)
+    assert next(step for label, step in seen.steps if label == "nuts") == 7
+    assert numbers(found.folder) == expected
+    assert not list(found.folder.rglob(".*.safetensors.*")), "the draft is left"
+
 
 ROOT = Path(__file__).parents[2]
 
