@@ -203,10 +203,7 @@ class TreeDescription:
         return [self.half_space(expert) for expert in self.linear.nearest_experts(node)[:most]]
 
     def condition(self, node: int) -> str:
-        """Describe the split in a line: its nearest facet and the number of the others.
-
-        Of several facets, all are necessary for the left side, but not sufficient.
-        """
+        """Describe the split in a line: its nearest facet and the number of others, or its kind."""
         if self.linear is None:
             return self.tree.split_name
         (nearest,) = self.half_spaces(node, 1)
@@ -317,10 +314,7 @@ def features_of(model: object, X: Any) -> FloatArray:
 
 
 def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]:
-    """Return the deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
-
-    ValueError if they have several outputs, unless this is allowed.
-    """
+    """Return the trees of a tree, fitted estimator or forest; refuse several outputs by default."""
     members = getattr(tree, "estimators_", [tree])
     found = [getattr(member, "tree_", member) for member in members]
     if found and all(isinstance(one, RoutedTree) for one in found):

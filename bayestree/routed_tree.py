@@ -205,10 +205,7 @@ class RoutedTree(ABC):
         return self._with(value=value[:, 0] if single else value, leaf_rows=rows)
 
     def prune(self, X: RowSource, min_leaf: int = 1) -> Self:
-        """Remove nodes that send fewer than ``min_leaf`` rows of ``X`` to a side.
-
-        Each is replaced by its child on the other side.
-        """
+        """Remove nodes that send fewer than ``min_leaf`` rows to a side, for the other child."""
         return self.pruned(X, min_leaf)[0]
 
     def pruned(self, X: RowSource, min_leaf: int = 1) -> tuple[Self, IntArray]:

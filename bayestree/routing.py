@@ -137,10 +137,7 @@ def path_matrix(topology: Topology, *, dtype: torch.dtype, device: torch.device 
 
 
 def leaf_log_probs(log_left: Tensor, log_right: Tensor, paths: Tensor) -> Tensor:
-    """Sum branch log-probabilities on the path: log P(leaf | x), (..., L) (CPT, eq. 8).
-
-    From branches (..., V) and the paths (2V, L) of :func:`path_matrix`.
-    """
+    """Sum branches (..., V) on the paths (2V, L): log P(leaf | x), (..., L) (CPT, eq. 8)."""
     return torch.cat((log_left, log_right), dim=-1) @ paths
 
 

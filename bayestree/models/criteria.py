@@ -42,10 +42,7 @@ class Criterion(ABC):
         return self.value(side) + self.value(whole - side)
 
     def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log-likelihood (...) of a split, and its gradient (..., c) in ``side``.
-
-        By automatic differentiation, unless a criterion has a closed form.
-        """
+        """Return the log-likelihood (...) of a split, and its gradient (..., c) in ``side``."""
         with torch.enable_grad():
             sums = side.detach().requires_grad_()
             nats = self.nats(self.split_value(sums, whole), whole)
@@ -57,10 +54,7 @@ class Criterion(ABC):
         return self.nats(split, whole) - self.nats(self.value(whole), whole)
 
     def hard_gain(self, statistics: Tensor, right: Tensor) -> float:
-        """Return the gain in nats of a hard split of rows with the given statistics (n, c).
-
-        It is negative if the coefficients of the sides cost more than they explain.
-        """
+        """Return the gain in nats of a hard split; negative if it explains less than it costs."""
         whole, side = statistics.sum(0), statistics[right].sum(0)
         before = float(self.nats(self.value(whole), whole))
         gain = float(self.nats(self.split_value(side, whole), whole)) - before

@@ -120,10 +120,7 @@ class SoftTree:
         return self.likelihood.state(self.leaf, sites, batch, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """Define the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
-
-        The samples are on the dtype and device of ``like``.
-        """
+        """Sample the sites of splits and, unless plug-in, leaves in Pyro, as ``like``."""
         size = self.size(n_features)
         sites = self.split.state(self.priors, size, like)
         if not self.likelihood.plug_in:
@@ -172,10 +169,7 @@ class SoftTree:
         return sum(others, start=first)
 
     def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
-        """log p(y_n | x_n) of each row without its weight, shape (n,).
-
-        Raises ValueError if leaves are plug-in: their objective is not a sum over rows.
-        """
+        """Return log p(y_n | x_n) (n,), without weights; refuse plug-in leaves."""
         return self.likelihood.rows(self._joint(sites, X, y))
 
     def log_likelihood(

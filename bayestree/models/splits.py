@@ -55,10 +55,7 @@ class Split(Protocol):
         """
 
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> RoutedTree:
-        """Build the deterministic tree of such splits, without leaf values.
-
-        ``point`` holds the sites of one point estimate, on features in the units of ``frame``.
-        """
+        """Build the deterministic tree of ``point``, in units of ``frame``, without leaf values."""
 
     def restored(self, topology: Topology, arrays: Arrays, names: Names) -> RoutedTree:
         """Restore a deterministic tree from its ``arrays()`` and names."""

@@ -30,11 +30,7 @@ class LeafDistribution(ABC):
 
     @abstractmethod
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
-        """Yield the name and the distribution of each site.
-
-        ``sites`` holds the values of the sites that were yielded before, which may be conditioned
-        on.
-        """
+        """Yield name and distribution of each site, given the ``sites`` yielded before."""
 
     @abstractmethod
     def expected_log_density(self, y: Tensor) -> Tensor:
@@ -203,20 +199,14 @@ class Leaf(ABC):
     def observe(
         self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
     ) -> dist.TorchDistribution:
-        """Return the distribution of y given log P(leaf | x) (n, L) and features (n, d).
-
-        ``y`` is the response of these rows, if it was observed.
-        """
+        """Return the law of y given log P(leaf | x) (n, L), X (n, d) and an observed response."""
         leaves = self.distribution(sites).expand(log_prob.shape)
         return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
 
     def draw(
         self, sites: Sites, leaf: Tensor, X: Tensor | None = None, known: Tensor | None = None
     ) -> Tensor:
-        """Draw one y for each row, given the numbers (n,) of their leaves and features (n, d).
-
-        ``known`` (n,) is what the method ``known`` returns.
-        """
+        """Draw one y for each row, given its leaf (n,), features (n, d) and ``known(y)`` (n,)."""
         return self.distribution({name: sites[name][leaf] for name in self.sites}).sample()
 
     def estimate(self, sums: Tensor) -> dict[str, Tensor]:
@@ -228,10 +218,7 @@ class Leaf(ABC):
         return self
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        """Return E(y | leaf) of each leaf, shape (L,), or class probabilities (L, C).
-
-        Shape (n, L) for leaves that regress on the features X (n, d).
-        """
+        """Return E(y | leaf) (L,) or class shares (L, C); (n, L, ...) if it regresses on X."""
         return self.distribution(sites).mean.numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:

@@ -255,20 +255,14 @@ class HyperplanePrior(Prior):
         raise NotImplementedError
 
     def rescale(self, free: FreeSites, expert: tuple[int, int], length: float) -> None:
-        """Let the additional sites follow coefficients that were multiplied by exp(length).
-
-        In place, and without a change of volume.
-        """
+        """Let the other sites follow coefficients scaled by exp(length), at equal volume."""
 
     def draw_precision(self, free: FreeSites, rng: np.random.Generator) -> FloatArray:
         """Draw 1 / sigma^2 of each coefficient given all sites, shape (..., d + 1)."""
         raise NotImplementedError
 
     def precision(self, free: FreeSites) -> FloatArray:
-        """Return the curvature of minus the log-density at coefficients of zero.
-
-        Shape (..., d + 1), the intercept last.
-        """
+        """Return the curvature of minus the log-density at coefficients of 0, (..., d + 1)."""
         raise NotImplementedError
 
     def expected_log_prob(self, moments: Moments) -> Tensor:
@@ -276,10 +270,7 @@ class HyperplanePrior(Prior):
         raise NotImplementedError
 
     def factors(self, intercept: Tensor, width: int) -> "ScaleFactors | None":
-        """Return the variational factors of the additional sites of d + 1 = ``width`` coefficients.
-
-        None where the mean of the log-density is not known.
-        """
+        """Return variational factors of the additional sites, or None if E log p is not known."""
         return ScaleFactors(self, intercept) if self.implements("expected_log_prob") else None
 
 
@@ -337,10 +328,7 @@ class ScaleFactors(nn.Module):
         return moments
 
     def expected_log_prior(self, moments: Moments) -> Tensor:
-        """Return E log-density of coefficients and other sites, plus entropies of the latter.
-
-        A scalar, or one number per expert.
-        """
+        """Return E log p of all sites plus the entropies of the others, scalar or per expert."""
         return self.prior.expected_log_prob(moments)
 
     def refresh(self, moments: Moments) -> None:
@@ -355,24 +343,15 @@ class ScaleFactors(nn.Module):
         raise NotImplementedError
 
     def learned(self, moments: Moments, hyper_priors: HyperPriors) -> HyperplanePrior:
-        """Return the prior with the most probable values of what has hyper-priors.
-
-        Given the factors of coefficients and additional sites.
-        """
+        """Return the prior with the most probable values of what has hyper-priors."""
         return self.prior
 
     def state(self, moments: Moments) -> Moments:
-        """Sample the additional sites in Pyro, inside the plates of nodes and experts.
-
-        Returns the moments of the coefficients given them.
-        """
+        """Sample the additional sites in Pyro, inside the plates; return the moments given them."""
         return moments
 
     def sample(self, moments: Moments) -> dict[str, Tensor]:
-        """Draw the additional sites once, without scales that are integrated out.
-
-        ``moments`` are :meth:`drawn`.
-        """
+        """Draw the sites that belong to :meth:`drawn` moments, without scales integrated out."""
         return {}
 
     def log_prob(self, sites: Sites) -> Tensor:
