@@ -321,7 +321,7 @@ def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]
         if not several_outputs and any(one.several_outputs for one in found):
             n_outputs = found[0].value.shape[1]
             raise ValueError(
-                f"the tree has {n_outputs} outputs, but one is shown here: "
+                f"the tree has {n_outputs} outputs, of which one can be shown here: "
                 f"pass output(0) of the tree or of its estimator, or another up to "
                 f"output({n_outputs - 1})."
             )
