@@ -43,11 +43,7 @@ class Visit(NamedTuple):
 def visits(
     topology: Topology, root: int = 0, is_open: Container[int] | None = None
 ) -> Iterator[Visit]:
-    """Visit the nodes and leaves below a node depth first, left branches first.
-
-    Of closed nodes nothing below is visited; by default all nodes are open. The steps begin at
-    ``root``.
-    """
+    """Visit nodes and leaves below ``root`` depth first, left first; none below closed nodes."""
     waiting = [Visit(root if topology.n_nodes else ~0)]
     while waiting:
         here = waiting.pop()

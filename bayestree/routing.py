@@ -178,10 +178,7 @@ def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
 
 
 def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-odds of having gone right given y, and log p(y | x), of rows at a node.
-
-    ``odds`` are the log-odds of going right, ``left`` and ``right`` log p(y | x) on either side.
-    """
+    """Return log-odds of right given y, and log p(y | x), from ``odds`` and log p(y | side)."""
     given = odds + right - left
     # P(y) = P(y, side) / P(side | y); the likelier side minimises rounding errors.
     went = logsigmoid(odds)

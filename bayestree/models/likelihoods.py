@@ -212,10 +212,7 @@ class Likelihood(str):
         )
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
-        """Define the rows of a plate in Pyro.
-
-        Without y the value is a sample of it or, for plug-in leaves, ``batch.log_prob``.
-        """
+        """Define the rows of a plate in Pyro; without y, draw it or return log P(leaf | x)."""
         if batch.y is None:
             return pyro.deterministic("leaf_log_prob", batch.log_prob)
         scale, y = plate.size / len(batch.log_prob), leaf.response(batch.X, batch.y)
@@ -240,10 +237,7 @@ class Likelihood(str):
         raise NotImplementedError
 
     def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
-        """Return the rule for optimal leaves under the loss of the deterministic tree.
-
-        With ``ridge`` leaves are linear, with this penalty on their slopes.
-        """
+        """Return the rule for optimal leaves under the loss; with ``ridge`` they are linear."""
         losses = [name for name, one in LIKELIHOODS.items() if one.deterministic]
         raise ValueError(
             "tao minimises the loss of a deterministic tree: likelihood must be one of "

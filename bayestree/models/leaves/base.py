@@ -137,10 +137,7 @@ class Leaf(ABC):
 
     @abstractmethod
     def prior(self, like: Tensor) -> LeafDistribution:
-        """Return the prior of one leaf, on the dtype and device of ``like``.
-
-        For leaves that regress on the features, these are the last dimension of ``like``.
-        """
+        """Return the prior of one leaf, as ``like``, whose last dimension is the features."""
 
     @abstractmethod
     def posterior(self, sums: Tensor) -> LeafDistribution:
@@ -222,10 +219,7 @@ class Leaf(ABC):
         return self.distribution(sites).mean.numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
-        """Return E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x) (n, S, L).
-
-        ``sites`` holds the draws, joined along the leaves.
-        """
+        """Return E(y | x) of S draws, (S, n[, C]), from joined sites and P(leaf | x) (n, S, L)."""
         values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
         found: FloatArray = np.matmul(probs.swapaxes(0, 1), values)
         return found if self.n_classes else found[..., 0]
@@ -248,10 +242,7 @@ class Leaf(ABC):
         return (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
 
     def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        """Return ``leaf_mean`` and ``leaf_scale``, mean and deviation of y, where not sites.
-
-        Diagnostics read predictions from them. Shapes are as in ``draws``.
-        """
+        """Return ``leaf_mean`` and ``leaf_scale`` of y, unless sites, shaped as ``draws``."""
         return {}
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
@@ -318,10 +309,7 @@ def gauss_hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
 
 
 def log_probabilities(ratios: FloatArray) -> FloatArray:
-    """Return log-probabilities (..., C) from log-ratios (..., C - 1) to the last class.
-
-    Takes a fraction of the time of SciPy's ``log_softmax``.
-    """
+    """Return log-probabilities from log-ratios to the last class, faster than SciPy."""
     logits = np.concatenate([ratios, np.zeros((*ratios.shape[:-1], 1))], axis=-1)
     shifted: FloatArray = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -80,10 +80,7 @@ def _means(first: Tensor) -> Tensor:
 
 
 def class_products(y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
-    """Compute weighted r = (1, x) in the columns of its class, and r r', of rows (n, 1 + d).
-
-    The first column of ``y`` is the number of the class, the others are x.
-    """
+    """Compute r = (1, x) in the columns of its class, and r r', of weighted rows (class, x)."""
     row = with_constant(y[:, 1:])
     weighted = row * weights.unsqueeze(-1)
     own = torch.nn.functional.one_hot(y[:, 0].long(), n_classes).to(row)

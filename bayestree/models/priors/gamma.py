@@ -236,10 +236,7 @@ def most_probable_gamma(
 def most_probable(
     slope: Callable[[float], float], start: float, hyper: tuple[float, float]
 ) -> float:
-    """Find the h > 0 where log likelihood and log hyper-prior have the largest sum.
-
-    ``slope`` is the slope of the log likelihood in h; it decreases.
-    """
+    """Find the h > 0 where log likelihood, of decreasing ``slope``, and log hyper-prior peak."""
     shape, rate = hyper
 
     def along_log(log_h: float) -> float:
