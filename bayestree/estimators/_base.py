@@ -82,7 +82,7 @@ class BaseTree(Estimator):
     # Fitting.
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        """The model, before its topology is known: by default one hyperplane for each node."""
+        """Return the model before its topology is known: by default, a hyperplane for each node."""
         return named.oblique(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
@@ -90,11 +90,11 @@ class BaseTree(Estimator):
         raise NotImplementedError
 
     def _unit_rule(self) -> UnitRule:
-        """The rule for the units of the features in the fit."""
+        """Return the rule for the units of the features in the fit."""
         return "standard"
 
     def _some_family(self) -> Leaf:
-        """A family with the attributes of that in use, for any number of classes."""
+        """Return a family with the attributes of the family in use, for any number of classes."""
         raise NotImplementedError
 
     def _limits(self) -> GrowthLimits:
@@ -103,7 +103,7 @@ class BaseTree(Estimator):
         )
 
     def _depth(self) -> int:
-        """Maximum number of splits on a path: as given, or the default of the method."""
+        """Return the maximum number of splits on a path: as given, or the default of the method."""
         return self._default_depth() if self.max_depth is None else int(self.max_depth)
 
     def _default_depth(self) -> int:
@@ -114,11 +114,11 @@ class BaseTree(Estimator):
         return n_rows * n_features
 
     def _needs_double(self) -> bool:
-        """Whether ``dtype="auto"`` is double precision for any number of rows."""
+        """Return whether ``dtype="auto"`` is double precision for any number of rows."""
         return self._some_family().needs_double
 
     def _weights_are_counts(self) -> bool:
-        """Whether the scale of the weights matters, as it does for a posterior."""
+        """Return whether the scale of the weights matters, as it does for a posterior."""
         return False
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
@@ -127,7 +127,7 @@ class BaseTree(Estimator):
         return self
 
     def _fitted_tree(self, rows: TrainingRows, leaf: Leaf) -> FittedTree:
-        """Scale, infer, and derive the deterministic tree."""
+        """Fit the model to scaled rows, and derive the deterministic tree."""
         prepared = self._prepare(rows, leaf)
         with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
             found = self._infer(prepared.model, prepared.given)
@@ -154,7 +154,7 @@ class BaseTree(Estimator):
         return Prepared(rows, model, data, given)
 
     def _complete(self, found: Posterior, prepared: Prepared) -> FittedTree:
-        """The result of the inference, with the deterministic tree."""
+        """Complete the result of the inference by the deterministic tree."""
         reduced = prepared.given is not prepared.data
         posterior = with_unused_columns(found, self._used, reduced=reduced)
         tree, reach = self._hardened(posterior, prepared.rows, prepared.data)
@@ -168,7 +168,7 @@ class BaseTree(Estimator):
         )
 
     def _data(self, rows: TrainingRows, unit: float, columns: slice | BoolArray = ALL) -> Data:
-        """Rows in the units of the fit."""
+        """Return the rows in the units of the fit."""
         single = len(rows.y) >= SINGLE_ROWS and not self._needs_double()
         auto = "float32" if single else "float64"
         dtype = DTYPES[auto if self.dtype == "auto" else self.dtype]
@@ -179,7 +179,7 @@ class BaseTree(Estimator):
     def _hardened(
         self, posterior: Posterior, rows: TrainingRows, data: Data
     ) -> tuple[Any, Reach | None]:
-        """The deterministic tree from the point estimate and the training rows.
+        """Derive the deterministic tree from the point estimate and the training rows.
 
         Also the statistics of these rows, if the posterior has diagnostics.
         """
@@ -189,14 +189,14 @@ class BaseTree(Estimator):
         return self._filled(tree, posterior, rows, data), None
 
     def _filled(self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data) -> Any:
-        """The deterministic tree with the leaves that the training rows give it."""
+        """Fill the leaves of the deterministic tree from the training rows."""
         filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
         return filled._with(**self._leaf_values(filled, posterior, rows, data))
 
     def _leaf_values(
         self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data
     ) -> dict[str, FloatArray]:
-        """Fields of ``tree_`` that the family of leaves estimates itself."""
+        """Return the fields of ``tree_`` that the family of leaves estimates itself."""
         family = posterior.model.leaf
         if family.averages:
             return {}
@@ -213,7 +213,7 @@ class BaseTree(Estimator):
             warn_single_leaf(data.y, leaf, self._limits(), reason)
 
     def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
-        """The splits of a point estimate at 1/2, in the units of the data."""
+        """Return the splits of a point estimate at 1/2, in the units of the data."""
         model = posterior.model
         point = with_unused_columns(posterior, self._used, reduced=False).point
         own = self._scaling.units
@@ -230,7 +230,7 @@ class BaseTree(Estimator):
         return model.split.tree(model.topology, point, frame)
 
     def _before_fit(self, X: ArrayLike) -> tuple[SoftTree, FloatArray]:
-        """The model, and the columns in use of X in the units that a fit to X would have."""
+        """Return the model, and the columns in use of X in the units that a fit to X would have."""
         rows: FloatArray = validated(self, X, dtype=np.float64)
         weights = np.ones(len(rows))
         self._choose_columns(rows, weights)
@@ -268,7 +268,7 @@ class BaseTree(Estimator):
         return found
 
     def decision_path(self, X: ArrayLike) -> csr_matrix:
-        """Nodes of ``tree_`` that each row passes, shape (n, nodes + leaves), leaves last."""
+        """Mark the nodes of ``tree_`` that each row passes, shape (n, nodes + leaves)."""
         rows = fitted_rows(self, X)
         return self.tree_.decision_path(rows)
 

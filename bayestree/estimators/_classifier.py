@@ -39,7 +39,7 @@ class Classifier(ClassifierMixin, Estimator):
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
-            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+            Numbers, categories or dates; any may be missing (see ``encoding_``).
         y : array, shape (n,)
             Labels of any kind, two or more of them.
         sample_weight : array, shape (n,), optional
@@ -77,7 +77,7 @@ class Classifier(ClassifierMixin, Estimator):
             )
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """The sorted classes, or those announced, and the number of the class of each label."""
+        """Number the sorted classes, or the announced classes, and the labels."""
         if self._to_come is None:
             return np.unique(labels, return_inverse=True)
         classes = np.unique(self._to_come)
@@ -89,14 +89,14 @@ class Classifier(ClassifierMixin, Estimator):
         return classes, np.searchsorted(classes, labels)
 
     def _leaf_family(self, n_classes: int) -> Leaf:
-        """The distribution of y in a leaf, before its prior is calibrated."""
+        """Return the distribution of y in a leaf, before its prior is calibrated."""
         return CLASSES[self.leaf](n_classes)
 
     def _some_family(self) -> Leaf:
         return self._leaf_family(2)
 
     def _check_same_classes(self, classes: AnyArray) -> None:
-        """Refuse other classes than those of the fit that is continued."""
+        """Refuse classes that the continued fit does not have."""
         if np.array_equal(classes, self.classes_):
             return
         old, new = self.classes_.tolist(), classes.tolist()
@@ -110,7 +110,7 @@ class Classifier(ClassifierMixin, Estimator):
         )
 
     def predict(self, X: ArrayLike) -> AnyArray:
-        """Most probable class, shape (n,)."""
+        """Predict the most probable class, shape (n,)."""
         probability = self.predict_proba(X)
         return self.classes_[probability.argmax(axis=1)]
 
@@ -137,9 +137,9 @@ class Classifier(ClassifierMixin, Estimator):
 
 
 def _in_order(y: Any, classes: AnyArray, encoded: IntArray) -> tuple[AnyArray, IntArray]:
-    """Sorted classes and the numbers of the rows in the order of y, if it is an ordered category.
+    """Order classes and the numbers of the rows as y does, if it is an ordered category.
 
-    Warns if the order of text is that of the alphabet.
+    Warns if text is in alphabetical order.
     """
     dtype = getattr(y.squeeze() if isinstance(y, pd.DataFrame) else y, "dtype", None)
     if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
@@ -167,7 +167,7 @@ class TreeClassifier(Classifier, BaseTree):
     def predict_proba(
         self, X: ArrayLike, *, return_std: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Probability of each class, shape (n, C).
+        """Predict the probability of each class, shape (n, C).
 
         With ``return_std`` also its standard deviation over the posterior draws: zero for a
         point estimate and for ``prediction="tree"``.
@@ -177,7 +177,7 @@ class TreeClassifier(Classifier, BaseTree):
         return self._by_parts(X, lambda rows: self._expectation(rows)[0])
 
     def predict(self, X: ArrayLike) -> AnyArray:
-        """Most probable class, shape (n,)."""
+        """Predict the most probable class, shape (n,)."""
         check_is_fitted(self)
         varies = getattr(self.tree_, "slope", None) is not None
         if not (self._averages() or varies):  # without writing the probabilities of every row

@@ -1,6 +1,6 @@
 """Contents of the file of a fitted estimator: its arrays, and their description in JSON.
 
-The description of a mixture has those of its trees as estimators, under ``modes`` (and
+The description of a mixture has descriptions of its trees as estimators, under ``modes`` (and
 ``distilled``) or, for a forest, under ``trees``.
 """
 
@@ -61,14 +61,14 @@ def _random_state(state: dict[str, Any]) -> np.random.RandomState:
 
 
 def _settings(base: type[Settings] = Settings) -> Iterator[type[Settings]]:
-    """All inference methods and searches of splits that are defined in this process."""
+    """Return all inference methods and searches of splits that are defined in this process."""
     for kind in base.__subclasses__():
         yield kind
         yield from _settings(kind)
 
 
 def _parts() -> dict[str, type]:
-    """Parts by their names; those of the package take precedence."""
+    """Return the parts by their names; parts of the package take precedence."""
     known = sorted(_settings(), key=lambda kind: kind.__module__.startswith("bayestree."))
     return {kind.__name__: kind for kind in known} | PARTS
 
@@ -108,7 +108,7 @@ READERS = {tag: read for tag, _, read in TAGS.values()} | {"part": _part_from_li
 
 
 def plain(value: Any) -> Any:
-    """A parameter or part as JSON: lists and scalars, and other types with a tag.
+    """Write a parameter or part as JSON: lists and scalars, and other types with a tag.
 
     TypeError for unknown types and for parts that are defined outside the package.
     """
@@ -132,7 +132,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, network: models.Network | None = None) -> Any:
-    """The inverse of :func:`plain`; ``network`` replaces a user-defined network.
+    """Invert :func:`plain`; ``network`` replaces a user-defined network.
 
     NetworkNeededError if such a network is missing.
     """
@@ -152,7 +152,7 @@ def from_plain(value: Any, network: models.Network | None = None) -> Any:
 
 
 def plain_model(model: SoftTree) -> dict[str, Any]:
-    """A model without its topology as JSON; TypeError for parts from outside the package."""
+    """Write a model without its topology as JSON; TypeError for parts from outside the package."""
     likelihood = model.likelihood
     if LIKELIHOODS.get(likelihood) != likelihood:
         raise TypeError(
@@ -172,7 +172,7 @@ def plain_model(model: SoftTree) -> dict[str, Any]:
 def model_from_plain(
     spec: dict[str, Any], topology: Topology, network: models.Network | None = None
 ) -> SoftTree:
-    """The inverse of :func:`plain_model`."""
+    """Invert :func:`plain_model`."""
     parts = {name: from_plain(spec[name], network) for name in ("split", "priors", "leaf")}
     return SoftTree(
         topology,
@@ -187,7 +187,7 @@ Arrays = dict[str, AnyArray]
 
 
 def describe(estimator: Any) -> dict[str, Any]:
-    """Everything except the arrays of a fitted estimator, as JSON."""
+    """Describe everything except the arrays of a fitted estimator, as JSON."""
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)
     members = estimator._members()
@@ -210,7 +210,7 @@ def describe(estimator: Any) -> dict[str, Any]:
 
 
 def _describe_tree(fitted: FittedTree) -> dict[str, Any]:
-    """The part of the description that is specific to a tree."""
+    """Describe what is specific to a tree."""
     return {
         "class_names": list(fitted.tree.class_names),
         "model": plain_model(fitted.posterior.model),
@@ -220,7 +220,7 @@ def _describe_tree(fitted: FittedTree) -> dict[str, Any]:
 
 
 def arrays_of(estimator: Any) -> Arrays:
-    """The arrays of a fitted estimator by their names in the file."""
+    """Return the arrays of a fitted estimator by their names in the file."""
     members = estimator._members()
     if not members:
         return _tree_arrays(estimator.fitted_.shown, numbers=not hasattr(estimator, "classes_"))
@@ -232,7 +232,7 @@ def arrays_of(estimator: Any) -> Arrays:
 
 
 def _tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
-    """The arrays of a fitted tree, with the units of y if it predicts numbers."""
+    """Return the arrays of a fitted tree, with the units of y if it predicts numbers."""
     posterior, tree, units = fitted.posterior, fitted.tree, fitted.scaling.units
     standard = {"center": units.center, "scale": units.scale}
     if numbers:
@@ -256,7 +256,7 @@ def _tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
 
 
 def _is_point(posterior: Posterior) -> bool:
-    """Whether the only draw is the point estimate."""
+    """Return whether the only draw is the point estimate."""
     draws, point = posterior.draws, posterior.point
     alone = posterior.n_chains * posterior.n_draws == 1 and draws.keys() == point.keys()
     return alone and all(np.array_equal(draws[name][0, 0], point[name]) for name in draws)
@@ -282,7 +282,7 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 
 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
-    """The fitted estimator of a class from its description and arrays."""
+    """Build the fitted estimator of a class from its description and arrays."""
     estimator = kind(**from_plain(described["params"], network))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
@@ -306,13 +306,13 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
 def _members(
     kind: Any, described: Sequence[dict[str, Any]], name: str, arrays: Arrays
 ) -> list[FittedTree]:
-    """The trees of a mixture from their descriptions and the arrays of the file."""
+    """Build the trees of a mixture from their descriptions and the arrays of the file."""
     each = [build(kind, one, group(arrays, f"{name}/{t}"), None) for t, one in enumerate(described)]
     return [one.fitted_.shown for one in each]
 
 
 def _mixture(kind: Any, described: Mapping[str, Any], arrays: Arrays) -> Mixture:
-    """The modes of a posterior."""
+    """Build the modes of a posterior."""
     modes = _members(kind, described["modes"], "modes", arrays)
     weights = arrays["mode_weights"]
     if not (len(modes) > 1 and weights.shape == (len(modes),) and (weights >= 0).all()):
@@ -332,7 +332,7 @@ def _tree(
     feature_names: tuple[str, ...],
     network: Network | None,
 ) -> FittedTree:
-    """One fitted tree."""
+    """Build a fitted tree."""
     standard = group(arrays, "standard")
     of_y = np.asarray(standard.get("y", (0.0, 1.0)))
     units = Units(standard["center"], standard["scale"]).with_y(*map(np.asarray, of_y))
@@ -365,6 +365,6 @@ def _tree(
 
 
 def group(arrays: Arrays, name: str) -> Arrays:
-    """Arrays whose names start with ``name/``, without this prefix."""
+    """Return arrays whose names start with ``name/``, without this prefix."""
     start = f"{name}/"
     return {key.removeprefix(start): a for key, a in arrays.items() if key.startswith(start)}

@@ -97,19 +97,19 @@ class Estimator(BaseEstimator):
         raise NotImplementedError
 
     def _continues(self) -> bool:
-        """Whether the next fit continues from the fitted tree."""
+        """Return whether the next fit continues from the fitted tree."""
         return self.warm_start and hasattr(self, "fitted_")
 
     def _in_parts(self) -> bool:
-        """Whether the fit processes the rows in chunks, so that they may stay in a file."""
+        """Return whether the fit processes the rows in chunks, so that they may stay in a file."""
         return False
 
     def _in_place(self) -> bool:
-        """Whether every column must keep its position in the fit, like the pixels of an image."""
+        """Return whether every column must keep its position, like the pixels of an image."""
         return False
 
     def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Any:
-        """X and y of a fit (see ``checked``); one that continues needs the same features."""
+        """Check X and y (see ``checked``); a fit that continues needs the same features."""
         continues = self._continues()
         if continues and (names := self.encoding_.by_y):
             raise ValueError(
@@ -157,11 +157,11 @@ class Estimator(BaseEstimator):
         return tuple(self.encoding_.feature_names)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        """y, and the further number of each row (see ``Leaf.extra``) that it comes with."""
+        """Separate y from its auxiliary column (see ``Leaf.extra``), if it has one."""
         return y, None
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
-        """Arguments of scikit-learn's checks of y."""
+        """Return the arguments of scikit-learn's checks of y."""
         return {}
 
     def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
@@ -176,7 +176,7 @@ class Estimator(BaseEstimator):
             )
 
     def _response(self, y: AnyArray, extra: FloatArray | None, rows: AnyArray) -> AnyArray:
-        """y as the fit takes it, with the further numbers, of some of the rows; all are checked."""
+        """Return some rows of y and its auxiliary column as the fit takes them; check all."""
         self._check_response(y, extra)
         found = self._encode(y[rows])
         return found if extra is None else np.column_stack((found, extra[rows]))
@@ -185,11 +185,11 @@ class Estimator(BaseEstimator):
         raise NotImplementedError
 
     def _encode(self, values: AnyArray) -> AnyArray:
-        """y as class numbers, or in the units of the fit."""
+        """Encode y as class numbers, or in the units of the fit."""
         raise NotImplementedError
 
     def _decode(self, values: AnyArray) -> AnyArray:
-        """The inverse of ``_encode``."""
+        """Invert ``_encode``."""
         raise NotImplementedError
 
     # Fitted.
@@ -201,7 +201,7 @@ class Estimator(BaseEstimator):
         return self.fitted_.shown.posterior.model.leaf.n_outputs
 
     def get_depth(self) -> int:
-        """Depth of the deterministic tree, or of the deepest one of a forest."""
+        """Return the depth of the deterministic tree, or of the deepest tree of a forest."""
         check_is_fitted(self)
         return max(tree.depth for _, tree in self._shown_trees())
 
@@ -222,15 +222,15 @@ class Estimator(BaseEstimator):
     _by_parts = by_parts
 
     def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
-        """The deterministic trees whose weighted mean is the prediction without a posterior."""
+        """Return the deterministic trees, whose weighted mean predicts without a posterior."""
         raise NotImplementedError
 
     def _members(self) -> dict[str, list[Any]]:
-        """The estimators of the trees of a mixture, by their role; none for a single tree."""
+        """Return the estimators of the trees of a mixture by role; none for a single tree."""
         return {}
 
     def _view(self, fitted: FittedTree, kind: type["Estimator"] | None = None) -> Any:
-        """An estimator of one of the trees, of the given class or of this one."""
+        """Return an estimator of a tree, of the given class or of this class."""
         found = (kind or type(self))(**fitted.parameters)
         for name in ("classes_", "n_features_in_", "feature_names_in_", "encoding_"):
             if hasattr(self, name):
@@ -239,11 +239,11 @@ class Estimator(BaseEstimator):
         return found
 
     def _averages(self) -> bool:
-        """Whether predictions average over draws."""
+        """Return whether predictions average over draws."""
         return self.fitted_.averages(self.prediction)
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """E(y | x), class probabilities or means, and its standard deviation over the draws."""
+        """Return class probabilities or means, and their standard deviation over the draws."""
         return self.fitted_.expectation(rows, self.prediction)
 
     # Notebooks: the fitted tree below scikit-learn's table of parameters.
@@ -258,7 +258,7 @@ class Estimator(BaseEstimator):
         return bundle
 
     def _tree_html(self) -> str:
-        """The tree as text that can be folded; empty before the fit."""
+        """Write the tree as text that can be folded; nothing before the fit."""
         if not hasattr(self, "fitted_"):
             return ""
         n_leaves = self.get_n_leaves()

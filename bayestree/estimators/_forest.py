@@ -39,7 +39,7 @@ SHARED = ("classes_", "n_features_in_", "feature_names_in_", "encoding_", "_scal
 
 
 def member_of(whole: Any, tree: Member) -> Member:
-    """A tree, not yet fitted, with the classes, features and units that ``whole`` has found."""
+    """Give a tree before its fit the classes, features and units that ``whole`` has found."""
     for name in SHARED:
         if hasattr(whole, name):
             setattr(tree, name, getattr(whole, name))
@@ -70,7 +70,7 @@ def fit_members(
 
 
 class _Grown:
-    """The trees fitted so far; their state is that of their model files."""
+    """The trees fitted so far; their state is the contents of their model files."""
 
     def __init__(self, members: Sequence[BaseTree]) -> None:
         self.members = members
@@ -104,7 +104,7 @@ class Forest(Estimator):
     """Keep the trees of a forest, whose predictions are averaged.
 
     A subclass names the class of the trees, fits them (``_fit``) and adds y. Parameters of the
-    same name are those of the trees.
+    same name set the parameters of the trees.
 
     Attributes
     ----------
@@ -119,13 +119,13 @@ class Forest(Estimator):
     n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
 
     def _shared(self) -> dict[str, Any]:
-        """Parameters of all trees."""
+        """Return the parameters of all trees."""
         own = self.get_params(deep=False)
         known = parameters_of(self._tree).keys() - {*OF_FOREST}
         return {name: value for name, value in own.items() if name in known} | {"verbose": False}
 
     def _trees(self) -> list[Any]:
-        """The trees before their fit, each with its own seed."""
+        """Return the trees before their fit, each with its own seed."""
         seeds = check_random_state(draw_seed(self.random_state)).randint(
             2**31 - 1, size=self.n_estimators
         )
@@ -154,7 +154,7 @@ class Forest(Estimator):
         return {"trees": self.estimators_}
 
     def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
-        """Reason why no tree has a split."""
+        """Return the reason why no tree has a split."""
         return why_not_grown(data, tree._limits())
 
     def apply(self, X: ArrayLike) -> IntArray:
@@ -175,7 +175,7 @@ class Forest(Estimator):
         return False
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean of the predictions of the trees."""
+        """Return the mean of the predictions of the trees."""
         each = (tree._expectation(rows)[0] for tree in self.estimators_)
         mean: FloatArray = sum(each, start=np.zeros(1))
         return mean / len(self.fitted_.trees), np.zeros(mean.shape)
@@ -186,7 +186,7 @@ class Forest(Estimator):
 
 @declare
 class IndependentForest(Forest):
-    """Fit each tree by itself, to all rows."""
+    """Fit each tree on its own, to all rows."""
 
     n_jobs: Annotated[
         int | None,
@@ -207,7 +207,7 @@ class JointForest(Forest):
     """Fit all trees together."""
 
     def _infer(self, model: SoftTree, data: Data, first: Any) -> list[Posterior]:
-        """The posteriors of the trees, for the model and rows of the ``first`` of them."""
+        """Return the posteriors of the trees, for the model and rows of the ``first`` of them."""
         raise NotImplementedError
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
@@ -227,7 +227,7 @@ class ForestClassifier(Classifier, Forest):
     """A forest that predicts the mean of the class probabilities of its trees."""
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probability of each class, shape (n, C): the mean over the trees."""
+        """Predict the probability of each class, shape (n, C): the mean over the trees."""
         return self._expectation(fitted_rows(self, X))[0]
 
 
@@ -238,5 +238,5 @@ class ForestRegressor(RegressorMixin, Regressor, Forest):
     in_interval = predictions.in_interval
 
     def predict(self, X: ArrayLike) -> FloatArray:
-        """Expected value, shape (n,): the mean over the trees."""
+        """Predict the expected value, shape (n,): the mean over the trees."""
         return self._expectation(fitted_rows(self, X))[0]

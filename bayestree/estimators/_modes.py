@@ -97,7 +97,7 @@ def fit_modes(estimator: Any, rows: TrainingRows, leaf: Leaf) -> Mixture:
 
 
 def _new_members(estimator: Any) -> list[Any]:
-    """The modes before their fit; those of a warm start have the trees of the last fit."""
+    """Return the modes before their fit; with a warm start, they have the trees of the last fit."""
     given = estimator.random_state
     first = int(given) if isinstance(given, Integral) else draw_seed(given)
     seeds = check_random_state(draw_seed(first)).randint(2**31 - 1, size=estimator._number())[1:]
@@ -113,7 +113,7 @@ def _new_members(estimator: Any) -> list[Any]:
 
 
 def _single(estimator: Any, **changes: Any) -> Any:
-    """An estimator of one tree, before its fit, with some parameters changed."""
+    """Return an estimator of one tree, before its fit, with some parameters changed."""
     shared = estimator.get_params(deep=False) | {"n_modes": 1, "mode_tree": "medoid"}
     return member_of(estimator, type(estimator)(**shared | changes))
 
@@ -121,7 +121,7 @@ def _single(estimator: Any, **changes: Any) -> Any:
 def _distilled(
     estimator: Any, members: Sequence[Any], found: Mixture, rows: TrainingRows, leaf: Leaf
 ) -> FittedTree | None:
-    """The tree that is distilled from the modes; None for the medoid."""
+    """Distil a tree from the modes; None for the medoid."""
     nearest = found.trees[found.medoid]
     if estimator.mode_tree == "medoid" or nearest.tree.n_leaves == 1:
         return None
@@ -147,12 +147,12 @@ def _distilled(
 
 
 def _stacks(estimator: Any) -> bool:
-    """Whether the modes can be scored on rows that they have not seen."""
+    """Return whether the modes can be scored on rows that they have not seen."""
     return estimator.mode_weights in ("auto", "stacking") and scores_unseen_rows(estimator)
 
 
 def _weigh(estimator: Any, trees: Sequence[FittedTree], scored: Data) -> FloatArray:
-    """The weights of the modes, shape (M,)."""
+    """Return the weights of the modes, shape (M,)."""
     if estimator.mode_weights == "elbo":
         return elbo_weights([_elbo(one.posterior.stats) for one in trees])
     if not _stacks(estimator):
@@ -172,7 +172,7 @@ def _weigh(estimator: Any, trees: Sequence[FittedTree], scored: Data) -> FloatAr
 
 
 def _scored_rows(member: Any, data: Data) -> Data:
-    """The rows that the modes held out, or else those of the fit: at most ``SCORED_ROWS``."""
+    """Return at most ``SCORED_ROWS`` rows: held-out rows, if there are any."""
     seeds = check_random_state(draw_seed(member.random_state))
     _, held_out = member._hold_out(data, seeds)
     found = data if held_out is None else held_out
@@ -183,14 +183,14 @@ def _scored_rows(member: Any, data: Data) -> Data:
 
 
 def _medoid(trees: Sequence[FittedTree], weights: FloatArray, scored: Data) -> int:
-    """The mode whose predictions differ least from the others."""
+    """Return the medoid, the mode whose predictions differ least from the others."""
     means = mean_predictions(trees, scored.X.numpy(force=True))
     distance = np.array([[np.abs(a - b).mean() for b in means] for a in means]) @ weights
     return int(np.where(weights > 0, distance, np.inf).argmin())
 
 
 def _elbo(stats: Any) -> float:
-    """The ELBO of a mode; of a single leaf, whose draws are exact, the log-evidence."""
+    """Return the ELBO of a mode, or the log-evidence of a single leaf, whose draws are exact."""
     if "final_elbo" in stats:
         return float(stats["final_elbo"])
     return float(np.mean(stats["log_p"] - stats["log_q"]))
@@ -208,7 +208,7 @@ BLOCK = 5000  # rows among which neighbours are searched, so that time is linear
 
 
 def mean_predictions(trees: Sequence[FittedTree], rows: FloatArray) -> list[FloatArray]:
-    """E(y | x) of each tree for standardised rows, in the units of its fit."""
+    """Return E(y | x) of each tree for standardised rows, in the units of its fit."""
     return [one.posterior.predictive(rows)[0] for one in trees]
 
 
@@ -221,7 +221,7 @@ def distil(
 ) -> FittedTree:
     """Fit each student to the predictions of the mixture; the one that agrees with them best.
 
-    Its posterior is that of the rows, by the method of ``teacher``, the estimator of the medoid.
+    Its posterior is fitted to the rows by the method of ``teacher``, the estimator of the medoid.
     """
     seeds = check_random_state(students[0].random_state)
     n_simulated = max(0, min(SIMULATED * len(rows.y), MOST_ROWS - len(rows.y)))
@@ -253,7 +253,7 @@ def _labelled(
     class_names: tuple[str, ...],
     sharpness: float = 1.0,
 ) -> TrainingRows:
-    """Rows whose y is the prediction: for classes, one row for each that is probable."""
+    """Make rows whose y is the prediction: a row for each probable class."""
     if mean.ndim == 1:
         return TrainingRows(X, mean, weights)
     prior = np.average(mean, axis=0, weights=weights)
@@ -267,7 +267,7 @@ def _labelled(
 
 
 def _agreement(found: FittedTree, X: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
-    """Accuracy of the tree, or minus its squared error, as the mixture expects it."""
+    """Return the accuracy of the tree, or minus its squared error, as the mixture expects it."""
     own = found.tree.predict(X)
     if mean.ndim == 1:
         score = -((found.scaling.units.encode(own) - mean) ** 2)
@@ -283,7 +283,7 @@ def _returned(
     rows: TrainingRows,
     taught: TrainingRows,
 ) -> FittedTree:
-    """The tree with the posterior, row counts and reach of the training rows.
+    """Return the tree with the posterior, row counts and reach of the training rows.
 
     The leaves keep the mean predictions at the ``taught`` rows, training and simulated ones. Splits
     with fewer than ``min_leaf`` training rows on a side are removed.
@@ -308,7 +308,7 @@ def _returned(
 def _start(
     student: StagedTree, found: FittedTree, rows: TrainingRows, leaf: Leaf
 ) -> tuple[Data, Posterior]:
-    """The training rows with the columns in use, and the tree's splits with leaves from them."""
+    """Return the rows in the columns in use, and the tree's splits with leaves from these rows."""
     used = found.scaling.used
     reduced = not (used.all() or student._in_place())
     data = student._data(rows, 1.0, used if reduced else slice(None))
@@ -324,7 +324,7 @@ def _posterior(
     steepness: float,
     seeds: np.random.RandomState,
 ) -> Posterior:
-    """The posterior of the tree's splits given the training rows, by the model of the modes."""
+    """Fit the posterior of the tree's splits to the training rows, by the model of the modes."""
     last = teacher._stages()[-1]
     if last.draws not in (None, (1, 1)):
         start = replace(start, model=start.model.with_(steepness=steepness))
@@ -344,12 +344,12 @@ def simulated_rows(
     n_rows: int,
     random_state: np.random.RandomState,
 ) -> FloatArray:
-    """Points in the boxes between rows and their neighbours, shape (n_rows, d).
+    """Draw points in the boxes between rows and their neighbours, shape (n_rows, d).
 
     As in MUNGE (Bucila, Caruana and Niculescu-Mizil 2006), each is made of a row, drawn in
-    proportion to its weight, and one of its nearest neighbours: each coordinate is uniform between
-    their two values. Columns of whole numbers are rounded. Columns of two values, such as those of
-    an encoded category, are taken together from one of the two rows, so that their combination
+    proportion to its weight, and a neighbour: each coordinate is uniform between
+    their two values. Columns of whole numbers are rounded. Columns of two values, such as an
+    encoded category, are taken together from either row, so that their combination
     occurs in the data.
     """
     first = random_state.choice(len(X), n_rows, p=weights / weights.sum())
@@ -369,7 +369,7 @@ def simulated_rows(
 
 
 def _neighbours(rows: FloatArray, random_state: np.random.RandomState) -> IntArray:
-    """Numbers of the nearest rows of each one among those of its block, (n, NEIGHBOURS)."""
+    """Return the numbers of the nearest rows in the block of each row, (n, NEIGHBOURS)."""
     from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 - imports model_selection
 
     order = random_state.permutation(len(rows))

@@ -283,7 +283,7 @@ CLASSES: dict[str, Callable[[int], Leaf]] = {
 def check_image(
     image_shape: Sequence[int] | None, n_features: int, setting: str
 ) -> tuple[int, int]:
-    """Height and width of the image of ``n_features`` pixels that a setting needs."""
+    """Return the height and width of the image of ``n_features`` pixels that a setting needs."""
     if image_shape is None:
         raise ValueError(
             f"{setting} needs image_shape, the height and width of the image in each row."
@@ -298,7 +298,7 @@ def check_image(
 
 
 def checked_pair(name: str, value: Sequence[Any]) -> tuple[int, int]:
-    """Height and width as two integers; ValueError for anything else."""
+    """Return height and width as two integers; ValueError for anything else."""
     if len(value) != 2 or not all(isinstance(v, Integral) and int(v) >= 1 for v in value):
         raise ValueError(f"{name} must be two integers of 1 or more, got {value!r}.")
     return int(value[0]), int(value[1])
@@ -308,7 +308,7 @@ Direction = Literal[-1, 0, 1]
 
 
 @declare
-class Monotonicity:
+class MonotoneColumns:
     """The columns in which predictions are monotone."""
 
     monotonic_cst: Annotated[
@@ -324,7 +324,7 @@ class Monotonicity:
 
 
 def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
-    """The direction of predictions in each feature; () if all are free."""
+    """Return the direction of predictions in each feature; () if all are free."""
     if given is None:
         return ()
     if not isinstance(given, Mapping) and len(given) != len(encoding.columns):

@@ -44,7 +44,7 @@ class Regressor(Estimator):
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
-            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+            Numbers, categories or dates; any may be missing (see ``encoding_``).
         y : array, shape (n,)
             Real values.
         sample_weight : array, shape (n,), optional
@@ -93,18 +93,18 @@ class Regressor(Estimator):
         return NO_UNITS.with_y(center, np.where(spread > 0, spread, 1.0))
 
     def _family_of(self, y: FloatArray) -> Leaf:
-        """The distribution of y (n,) or (n, q) in a leaf, before its prior is calibrated."""
+        """Return the distribution of y (n,) or (n, q) in a leaf, before its prior is calibrated."""
         return self._leaf_family()
 
     def _leaf_family(self) -> Leaf:
-        """The distribution of y in a leaf, before its prior is calibrated."""
+        """Return the distribution of y in a leaf, before its prior is calibrated."""
         return self._families[self.leaf]()
 
     def _some_family(self) -> Leaf:
         return self._leaf_family()
 
     def _given(self, y: Any, extra: Any) -> tuple[Any, Any]:
-        """y alone, and the extra number of each row, which is an argument or comes with y."""
+        """Return y alone, and its auxiliary column, which is an argument or comes with y."""
         values, own = self._separate(y)
         if own is not None and extra is not None:
             name = self._leaf_family().extra
@@ -114,7 +114,7 @@ class Regressor(Estimator):
         return values, own if extra is None else extra
 
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
-        """The extra number of each row as an array (n,); None if the family has none.
+        """Return the auxiliary column as an array (n,); None if the family has none.
 
         ValueError if it is given to another family, or has another shape or missing values.
         """
@@ -170,7 +170,7 @@ class TreeRegressor(RegressorMixin, Regressor, BaseTree):
     def predict(
         self, X: ArrayLike, *, return_std: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Expected value, shape (n,).
+        """Predict the expected value, shape (n,).
 
         With ``return_std`` also its standard deviation over the posterior draws (of the
         expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
@@ -187,7 +187,7 @@ class NumericRegressor(TreeRegressor):
     """A regressor that takes an ``exposure`` of counts, and y of shape (n, q).
 
     Methods that take y without an exposure, such as ``score`` and ``loo``, also accept it as
-    the second column of y (n, 2). Methods for one output are those of ``output``.
+    the second column of y (n, 2). ``output`` has the methods for a single output.
     """
 
     inference: Any
@@ -208,7 +208,7 @@ class NumericRegressor(TreeRegressor):
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
-            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+            Numbers, categories or dates; any may be missing (see ``encoding_``).
         y : array, shape (n,)
             Real values; counts for ``leaf="poisson"``.
         sample_weight : array, shape (n,), optional
@@ -250,7 +250,7 @@ class NumericRegressor(TreeRegressor):
     def predict(
         self, X: ArrayLike, *, return_std: bool = False, exposure: ArrayLike | None = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Expected value, shape (n,); of counts for an ``exposure`` (n,), by default 1.
+        """Predict the expected value, shape (n,); of counts for an ``exposure`` (n,), by default 1.
 
         With ``return_std`` also its standard deviation over the posterior draws (of the
         expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
@@ -264,7 +264,7 @@ class NumericRegressor(TreeRegressor):
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Central interval of y with posterior probability ``level``, at least for counts.
+        """Compute the central interval of y with probability ``level``, at least for counts.
 
         Its ends are quantiles of the mixture of all modes, draws and leaves; of counts for an
         ``exposure`` (n,), by default 1.
@@ -288,7 +288,7 @@ class NumericRegressor(TreeRegressor):
         random_state: RandomState = None,
         exposure: ArrayLike | None = None,
     ) -> AnyArray:
-        """Draws of y from the posterior predictive distribution, for any ``prediction``.
+        """Draw y from the posterior predictive distribution, for any ``prediction``.
 
         Parameters
         ----------
@@ -315,11 +315,11 @@ class NumericRegressor(TreeRegressor):
         return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """R^2 or, for counts, the share of the deviance that is explained.
+        """Return R^2 or, for counts, the share of the deviance that is explained.
 
-        That is 1 minus the Poisson deviance of the predictions over that of a constant rate. Where
-        all rows have the same rate, it is 1 for perfect predictions and 0 for others, as R^2 is
-        where y is constant; of a single row, neither is defined (NaN).
+        The share is 1 - D / D_0, with the Poisson deviances D of the predictions and D_0 of a
+        constant rate. Where all rows have the same rate, it is 1 for perfect predictions and 0 for
+        others, as R^2 is where y is constant; of a single row, neither is defined (NaN).
         """
         if self._leaf_family().extra is None:
             return float(super().score(X, y, sample_weight))
@@ -329,7 +329,7 @@ class NumericRegressor(TreeRegressor):
         return scores.get("explained_deviance", constant)
 
     def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
-        """Scores of predictions (n,), of counts for an exposure of 1, by name.
+        """Score predictions (n,), of counts for an exposure of 1; return scores by name.
 
         They are ``rmse`` and ``r2``; of counts also ``mean_deviance``, and the
         ``explained_deviance`` of ``score``.
@@ -349,9 +349,9 @@ class NumericRegressor(TreeRegressor):
         return found
 
     def output(self, number: int) -> Self:
-        """The fitted regressor of one of several outputs, from 0, which has all methods.
+        """Return the fitted regressor of a single output, from 0, which has all methods.
 
-        Its tree and its draws are those of this regressor, without the other outputs.
+        It has the tree and the draws of this regressor, without the other outputs.
 
         Raises
         ------

@@ -62,7 +62,7 @@ class StagedTree(BaseTree):
     loo = checks.loo
 
     def _stages(self) -> list[Stage]:
-        """The stages of the fit with their settings.
+        """Return the stages of the fit with their settings.
 
         A settings object is used as it is, in the place of the stage of its class, or of the last
         stage of ``inference="svi"``.
@@ -94,7 +94,7 @@ class StagedTree(BaseTree):
         return self._pipelines["svi"]
 
     def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
-        """The settings of a stage that the parameters of the estimator set."""
+        """Return the settings of a stage that the parameters of the estimator set."""
         return {name: getattr(self, source) for name, source in self._passed_on[kind].items()}
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
@@ -122,7 +122,7 @@ class StagedTree(BaseTree):
         return True
 
     def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
-        """The grown tree, from which the next stage starts."""
+        """Grow the tree from which the next stage starts."""
         return growth.fit(model, data, limits=self._limits(), **common)
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
@@ -140,7 +140,7 @@ class StagedTree(BaseTree):
         return super()._complete(found, prepared)
 
     def _first_steepness(self, new: float) -> float:
-        """Steepness at which the refinement starts: ``new``, or that of the tree it continues."""
+        """Return ``new``, or the steepness of the tree that is continued."""
         return self.posterior_.model.steepness if self._continues() else new
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
@@ -180,11 +180,11 @@ class StagedTree(BaseTree):
         return self._sharpened(found, training, common)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
-        """The posterior, or one with steeper splits where these suit the rows better."""
+        """Refit the posterior with steeper splits where these suit the rows better."""
         return found
 
     def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
-        """Training and validation rows; the split is stratified by class."""
+        """Split training from validation rows, stratified by class."""
         if self.validation_fraction == 0:
             return data, None
         if self._split_seed is not None:
@@ -227,7 +227,7 @@ class StagedTree(BaseTree):
         return tree, diagnostics.measure_nodes(posterior, tree, rows.X, standardised, nodes, levels)
 
     def _refined(self, hard: Hardened, data: Data) -> Hardened:
-        """The deterministic form with its splits and leaves optimised for its own loss."""
+        """Refine the splits and leaves of the deterministic form for its own loss."""
         model = hard.posterior.model
         loss = named.alternating(model.leaf, split=model.split).with_(topology=model.topology)
         found = inference.tao(loss, data, init=hard.posterior)
@@ -238,7 +238,7 @@ class StagedTree(BaseTree):
 
 
 def fitted_start(posterior: Posterior, model: SoftTree, data: Data, used: BoolArray) -> Posterior:
-    """The splits of a fit as the start of another, with leaves estimated from its rows.
+    """Return the splits of a fit as the start of another, with leaves estimated from its rows.
 
     The result is what growth would give. ``used`` marks the columns of the posterior that ``data``
     has, if it does not have all of them.

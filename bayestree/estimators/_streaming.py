@@ -129,7 +129,7 @@ def partial_fit_classes(
 
 
 def _stream(estimator: Any) -> Stream:
-    """What is known of the rows so far; empty before the first batch, and after ``fit``."""
+    """Return what is known of the rows so far; empty before the first batch, and after ``fit``."""
     return estimator.fitted_.shown.stream if hasattr(estimator, "fitted_") else {}
 
 
@@ -174,13 +174,13 @@ def _start(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike 
 
 
 def _seed(estimator: Any, stream: Stream) -> int:
-    """A seed that depends on the number of rows so far, for an integer ``random_state``."""
+    """Draw a seed that depends on the number of rows so far, for an integer ``random_state``."""
     seen = int(stream["n_rows"]) if stream else 0
     return int(np.random.default_rng([draw_seed(estimator.random_state), seen]).integers(2**31))
 
 
 def _last_stage(estimator: Any, reached: float) -> Any:
-    """The stage that is repeated, at the steepness that the first batch reached."""
+    """Return the stage that is repeated, at the steepness that the first batch reached."""
     stage: Any = estimator._stages()[-1]
     return replace(stage, steepness=(reached, reached) if isinstance(stage, Map) else None)
 
@@ -190,7 +190,7 @@ def _memory(stream: Stream) -> Memory:
 
 
 def _remembered(stream: Stream, posterior: Posterior, data: Data, seed: int) -> Stream:
-    """What is known of all rows, with those of a batch; a sample of the rows included."""
+    """Add a batch to what is known of the rows so far, a sample of them included."""
     new = Memory.of(posterior.model, posterior.point_sites(data.X), data, seed=seed)
     # the rows of the smallest random numbers are a sample of all rows
     X, key = data.X.numpy(), np.random.default_rng(seed).random(len(data.X))
@@ -206,7 +206,7 @@ def _remembered(stream: Stream, posterior: Posterior, data: Data, seed: int) -> 
 
 
 def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
-    """The tree from the sums of all rows, and its diagnostics from the sample."""
+    """Derive the tree from the sums of all rows, and its diagnostics from the sample."""
     standardised, units = fitted.stream["sample"], fitted.scaling.units
     X = units.center + standardised * np.where(fitted.scaling.used, units.scale, 1.0)
     memory = _memory(fitted.stream)
@@ -229,7 +229,7 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
 def _leaves(
     fitted: FittedTree, sums: torch.Tensor, mass: FloatArray, smoothing: float
 ) -> dict[str, AnyArray]:
-    """Leaves of the deterministic tree from the sums of the statistics of their rows."""
+    """Compute the leaves of the deterministic tree from sums of statistics."""
     family, each = fitted.posterior.model.leaf, sums.numpy()
     found: dict[str, AnyArray] = family.tree_values(sums)
     if family.averages and family.n_classes:

@@ -33,7 +33,7 @@ from bayestree.estimators._parameters import (
     HyperplanePriors,
     Limits,
     MethodDepth,
-    Monotonicity,
+    MonotoneColumns,
     NumericFamily,
     Prediction,
     RandomRun,
@@ -87,7 +87,7 @@ METHODS: Mapping[str, type[Stage]] = {
 
 
 def _same(*settings: type) -> dict[str, str]:
-    """Settings whose parameters have the same names."""
+    """Return the settings whose parameters have the same names."""
     return {name: name for kind in settings for name in parameters_of(kind)}
 
 
@@ -110,7 +110,7 @@ class BasePolytopeTree(StagedTree):
     Attributes
     ----------
     tree_ : Tree
-        The deterministic tree, in the units of the data; of several modes, that of the medoid.
+        The deterministic tree, in the units of the data; of several modes, the tree of the medoid.
     posterior_ : Posterior
         Named draws of the same mode, on the standardised features.
     modes_ : sequence of M estimators
@@ -243,7 +243,7 @@ class BasePolytopeTree(StagedTree):
         return min(stage.default_steepness for stage in stages)
 
     def learned_prior(self) -> dict[str, list[float]]:
-        """Hyperparameters that the fit learned, by parameter: a value for each of ``modes_``.
+        """Return the hyperparameters that the fit learned: a value for each of ``modes_``.
 
         Empty without ``learn_prior=True``, and for trees without a split. The parameters
         themselves are the given values, from which the fit started.
@@ -283,7 +283,7 @@ class BasePolytopeTree(StagedTree):
         return {"modes": [*self.modes_]} | ({"distilled": own} if own else {})
 
     def _number(self) -> int:
-        """The number of modes: as given, as in the fit that is continued, or by the method."""
+        """Return the number of modes: as given, as in the continued fit, or by the method."""
         if self.n_modes is not None:
             return int(self.n_modes)
         if self._continues():
@@ -296,7 +296,7 @@ class BasePolytopeTree(StagedTree):
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         plain = copy(self)
         if self._number() > 1:
-            plain.n_jobs = None  # it is that of the modes
+            plain.n_jobs = None  # which is for the modes
         super(BasePolytopeTree, plain)._check_ignored(kinds, given)
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
@@ -372,7 +372,7 @@ class BasePolytopeTree(StagedTree):
 
 
 @declare
-@takes(Monotonicity)
+@takes(MonotoneColumns)
 class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
@@ -415,7 +415,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
 
 @declare
-@takes(Monotonicity)
+@takes(MonotoneColumns)
 class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
@@ -453,7 +453,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
 
 def _with_ordered_leaves(tree: Tree, directions: tuple[int, ...]) -> Tree:
-    """The deterministic tree with its leaves in the order that its splits demand."""
+    """Order the leaves of the deterministic tree as its splits demand."""
     if not (directions and tree.n_nodes):
         return tree
     risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
@@ -463,7 +463,7 @@ def _with_ordered_leaves(tree: Tree, directions: tuple[int, ...]) -> Tree:
 
 
 def _ordered(found: Posterior, data: Data) -> Posterior:
-    """A posterior whose leaves have the order that its splits demand, in every draw."""
+    """Order the leaves of a posterior as its splits demand, in every draw."""
     model, point = found.model, found.point
     if model.topology.n_nodes == 0:
         return found
@@ -482,7 +482,7 @@ def _ordered(found: Posterior, data: Data) -> Posterior:
 def _in_order(
     values: NDArray[Any], mass: FloatArray, order: NDArray[np.int64], classes: bool
 ) -> NDArray[Any]:
-    """Predictions (..., L), or probabilities of two classes (..., L, 2), in the given order."""
+    """Order predictions (..., L), or probabilities of two classes (..., L, 2)."""
     if not classes:
         return isotonic(values, mass, order)
     second = isotonic(values[..., 1], mass, order)

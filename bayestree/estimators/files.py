@@ -173,7 +173,7 @@ def _to_bytes(described: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def _from_bytes(content: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Description and arrays of a file, after its version and checksum are verified."""
+    """Read description and arrays of a file, and verify its version and checksum."""
     described = json.loads(_metadata(content))
     version, checksum = int(described["version"]), str(described["checksum"]).encode()
     if version > VERSION:
@@ -190,7 +190,7 @@ def _from_bytes(content: bytes) -> tuple[dict[str, Any], Arrays]:
 
 
 def _metadata(content: bytes) -> str:
-    """The package's entry of a safetensors header: 8 bytes of length, then JSON."""
+    """Read the package's entry of a safetensors header: 8 bytes of length, then JSON."""
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 + length:
         raise ModelFileError("is not a safetensors file, or was truncated.")

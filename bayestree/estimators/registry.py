@@ -97,13 +97,13 @@ METHODS = dict.fromkeys(("Tao", "tao"), "bayestree.literature.tao") | dict.fromk
 
 
 def estimator_class(name: str) -> Any:
-    """The class of an estimator by its name."""
+    """Return the class of an estimator by its name."""
     known = ESTIMATORS[name]
     return getattr(importlib.import_module(known), name) if isinstance(known, str) else known
 
 
 def method(name: str) -> Any:
-    """A public inference method or search of a tree by its name."""
+    """Return a public inference method or search of a tree by its name."""
     return getattr(importlib.import_module(METHODS[name]), name)
 
 
@@ -120,5 +120,5 @@ def register(kind: type) -> None:
 
 
 def tasks_of(tree: str) -> list[str]:
-    """The tasks that a tree supports."""
+    """Return the tasks that a tree supports."""
     return [task for task in TASKS if TREES[tree].of(task) is not None]

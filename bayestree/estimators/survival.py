@@ -36,7 +36,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     {attributes}
     tree_ : Tree
         The deterministic tree; its values are the rates of the leaves, in events per unit of time.
-        Of several modes, that of the medoid.
+        Of several modes, the tree of the medoid.
     posterior_ : Posterior
         Named draws of the same mode, on the standardised features. ``posterior_.model.leaf`` has
         the ``power`` and the time ``unit``.
@@ -84,9 +84,9 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
-            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+            Numbers, categories or dates; any may be missing (see ``encoding_``).
         y : array, shape (n,) or (n, 2)
-            Times above 0 of events or censoring; with their events in one of the forms above.
+            Times above 0 of events or censoring; with their events in a form above.
         sample_weight : array, shape (n,), optional
             Weight of each row, as a number of equal rows.
         event : array of bool, shape (n,), optional
@@ -126,7 +126,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     def predict(
         self, X: ArrayLike, *, return_std: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Risk score, shape (n,): the expected rate of events, larger for shorter survival.
+        """Predict risk scores, shape (n,): expected rates of events, larger for shorter survival.
 
         With ``return_std`` also its standard deviation over the posterior draws.
         """
@@ -144,7 +144,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     def predict_survival_function(
         self, X: ArrayLike, times: ArrayLike, *, level: float | None = None
     ) -> FloatArray | tuple[FloatArray, FloatArray, FloatArray]:
-        """Probability of survival beyond given times.
+        """Predict the probability of survival beyond given times.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     def _survival(
         self, rows: FloatArray, times: FloatArray, ends: list[float] | None
     ) -> tuple[FloatArray, ...]:
-        """Mean survival probabilities (n, T), and their quantiles ``ends``."""
+        """Return the mean survival probabilities (n, T), and their quantiles ``ends``."""
         found = []
         for start in range(0, max(len(rows), 1), PART):
             X = self._scaling.standardise(rows[start : start + PART])
@@ -190,7 +190,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
     def predict_median(self, X: ArrayLike) -> FloatArray:
-        """Median survival time, shape (n,): by then half of such rows have had the event."""
+        """Predict the time, shape (n,), by which half of such rows have had the event."""
         median = np.array([0.5])
         return self._by_parts(X, lambda rows: quantiles(self, rows, None, median)[0])
 
@@ -210,7 +210,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     in_interval.__doc__ = predictions.in_interval.__doc__
 
     def _below(self, rows: FloatArray, time: FloatArray) -> FloatArray:
-        """Probability of an event until the ``time`` of each row, shape (n,)."""
+        """Return the probability of an event until the ``time`` of each row, shape (n,)."""
         X, found = self._scaling.standardise(rows), np.zeros(len(rows))
         for one, weight in self.fitted_:
             for start in range(0, len(rows), PART):
@@ -226,7 +226,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         *,
         event: ArrayLike | None = None,
     ) -> float:
-        """Harrell's concordance of risk scores and times (see ``diagnostics.concordance``)."""
+        """Return the concordance of risk scores and times (see ``diagnostics.concordance``)."""
         time, found = self._given(y, event)
         known = self._checked_extra(found, len(time))
         weights = checked_weights(sample_weight, len(time))
@@ -234,7 +234,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         return self.scores(both, self.predict(X), weights)["concordance"]
 
     def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
-        """``concordance`` of risk scores (n,), by its name."""
+        """Return the ``concordance`` of risk scores (n,), by its name."""
         time, event = self._separate(y)
         known = np.ones(len(time)) if event is None else event
         return {"concordance": concordance(time, known, predicted, weights)}
