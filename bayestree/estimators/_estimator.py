@@ -231,10 +231,7 @@ class Estimator(BaseEstimator):
 
     def _view(self, fitted: FittedTree, kind: type["Estimator"] | None = None) -> Any:
         """Return an estimator of a tree, of the given class or of this class."""
-        found = (kind or type(self))(**fitted.parameters)
-        for name in ("classes_", "n_features_in_", "feature_names_in_", "encoding_"):
-            if hasattr(self, name):
-                setattr(found, name, getattr(self, name))
+        found = member_of(self, (kind or type(self))(**fitted.parameters))
         found.fitted_, found._scaling = Mixture.of(fitted), fitted.scaling
         return found
 
@@ -267,3 +264,11 @@ class Estimator(BaseEstimator):
         if n_leaves <= MAX_LEAVES:
             text = export_text(self, max_facets=3, max_features=3)
         return f"<details open><summary>{title}</summary><pre>{escape(text)}</pre></details>"
+
+
+def member_of(whole: Estimator, tree: Any) -> Any:
+    """Give a tree before its fit the classes, features and units that ``whole`` has found."""
+    for name in ("classes_", "n_features_in_", "feature_names_in_", "encoding_", "_scaling"):
+        if hasattr(whole, name):
+            setattr(tree, name, getattr(whole, name))
+    return tree

@@ -20,7 +20,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
 from bayestree.estimators._contents import arrays_of, build, describe
-from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._estimator import Estimator, member_of
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor
 from bayestree.fitted import predictions
@@ -35,15 +35,6 @@ from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
 
 Member = TypeVar("Member", bound=BaseTree)
-SHARED = ("classes_", "n_features_in_", "feature_names_in_", "encoding_", "_scaling")
-
-
-def member_of(whole: Any, tree: Member) -> Member:
-    """Give a tree before its fit the classes, features and units that ``whole`` has found."""
-    for name in SHARED:
-        if hasattr(whole, name):
-            setattr(tree, name, getattr(whole, name))
-    return tree
 
 
 def fit_members(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from bayestree import models
 from bayestree._utils.parameters import (
     ClassWeights,
     Count,
@@ -22,15 +23,6 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
-from bayestree.models import (
-    Categorical,
-    Gaussian,
-    LinearGaussian,
-    Logistic,
-    Ordinal,
-    Poisson,
-    Student,
-)
 from bayestree.models.leaves import Leaf
 from bayestree.tables import Encoding
 from bayestree.tables.kinds import Numbers, Ordered
@@ -257,10 +249,10 @@ MeanFamily = Annotated[
     ),
 ]
 NUMERIC: Mapping[str, Callable[[], Leaf]] = {
-    "constant": Gaussian,
-    "linear": LinearGaussian,
-    "poisson": Poisson,
-    "student": Student,
+    "constant": models.Gaussian,
+    "linear": models.LinearGaussian,
+    "poisson": models.Poisson,
+    "student": models.Student,
 }
 
 ShareFamily = Annotated[
@@ -274,9 +266,9 @@ ShareFamily = Annotated[
 #: The same for classifiers, with families of a number of classes.
 ClassName = Literal["constant", "logistic", "ordinal"]
 CLASSES: dict[str, Callable[[int], Leaf]] = {
-    "constant": Categorical,
-    "logistic": Logistic,
-    "ordinal": Ordinal,
+    "constant": models.Categorical,
+    "logistic": models.Logistic,
+    "ordinal": models.Ordinal,
 }
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from inspect import cleandoc
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -17,10 +18,10 @@ from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._combinations import OUTPUTS
-from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
+from bayestree.estimators._estimator import NO_UNITS, Estimator, Fit, at_once
 from bayestree.estimators._parameters import NUMERIC
 from bayestree.fitted import explanations, predictions
-from bayestree.fitted.draws import sampled
+from bayestree.fitted.draws import sample_posterior_predictive, sampled
 from bayestree.fitted.predictions import interval
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.scaling import TOO_LARGE, drawn_in
@@ -183,6 +184,18 @@ class TreeRegressor(RegressorMixin, Regressor, BaseTree):
 ALONE = "constant"  # the family of leaves that may have several outputs
 
 
+def _with_exposure(plain: Callable[..., Any]) -> Callable[[Fit], Fit]:
+    """Document a method with an exposure by the docstring of the method without it."""
+    first, _, rest = cleandoc(str(plain.__doc__)).partition("\n\n")
+    about = "For counts, the ``exposure`` (n,) of the rows is 1 by default."
+
+    def documented(method: Fit) -> Fit:
+        method.__doc__ = f"{first}\n\n{about}\n\n{rest}"
+        return method
+
+    return documented
+
+
 class NumericRegressor(TreeRegressor):
     """A regressor that takes an ``exposure`` of counts, and y of shape (n, q).
 
@@ -261,25 +274,13 @@ class NumericRegressor(TreeRegressor):
             mean, sd = mean * known, sd * known
         return (mean, sd) if return_std else mean
 
+    @_with_exposure(predictions.predict_interval)
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Compute the central interval of y with probability ``level``, at least for counts.
-
-        Its ends are quantiles of the mixture of all modes, draws and leaves; of counts for an
-        ``exposure`` (n,), by default 1.
-
-        Returns
-        -------
-        low, high : arrays, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1.
-        """
         return interval(self, X, level, self._known(exposure, _n_rows(X)))
 
+    @_with_exposure(sample_posterior_predictive)
     def sample_posterior_predictive(
         self,
         X: ArrayLike,
@@ -288,30 +289,6 @@ class NumericRegressor(TreeRegressor):
         random_state: RandomState = None,
         exposure: ArrayLike | None = None,
     ) -> AnyArray:
-        """Draw y from the posterior predictive distribution, for any ``prediction``.
-
-        Parameters
-        ----------
-        X : array or DataFrame, shape (n, d)
-        draws : int, optional
-            Number of draws; by default one for each draw of the posterior, chain after chain.
-            Fewer are spread evenly over these; more repeat them in order. Several modes follow one
-            another, each with draws in proportion to its weight.
-        random_state : int, RandomState or Generator, optional
-        exposure : array, shape (n,), optional
-            Exposure of each row for counts, by default 1.
-
-        Returns
-        -------
-        array, shape (draws, n)
-            Values in the units of y. Rows are processed in chunks, so that this array determines
-            the memory needed.
-
-        Raises
-        ------
-        ValueError
-            If ``draws`` is below 1.
-        """
         return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:

@@ -7,6 +7,7 @@ known of the rows so far is the ``stream`` of the fitted tree.
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from inspect import cleandoc
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._combinations import STREAMING, first_broken
-from bayestree.estimators._estimator import at_once
+from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.scaling import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
@@ -44,19 +45,30 @@ def _can_go_on(estimator: Any) -> bool:
     return True
 
 
+ABOUT = """
+The first batch is fitted as by ``fit``: it decides about the units, the columns in use, and the
+topology, which stays. Each further one moves the splits and the leaves, with the posterior given
+the rows so far as the prior (Broderick et al., "Streaming variational Bayes", 2013). The estimator
+keeps sums over the rows, whose size does not depend on their number, and 2,000 rows for the
+diagnostics. Until a batch gives a split, each starts a new tree.
+"""
+
+
+def _documented(fit: Fit) -> Fit:
+    """Complete the docstring by what both kinds of ``partial_fit`` do."""
+    fit.__doc__ = cleandoc(str(fit.__doc__)).replace("{about}", ABOUT.strip())
+    return fit
+
+
 @available_if(_can_go_on)
 @at_once
+@_documented
 def partial_fit_numbers(
     estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> Any:
     """Fit the first batch of rows, or update the tree with another one.
 
-    The first batch is fitted as by ``fit``: it decides about the units, the columns in use, and
-    the topology, which stays. Each further one moves the splits and the leaves, with the
-    posterior given the rows so far as the prior (Broderick et al., "Streaming variational
-    Bayes", 2013). The estimator keeps sums over the rows, whose size does not depend on their
-    number, and 2,000 rows for the diagnostics. Until a batch gives a split, each starts a new
-    tree.
+    {about}
 
     Parameters
     ----------
@@ -83,6 +95,7 @@ def partial_fit_numbers(
 
 @available_if(_can_go_on)
 @at_once
+@_documented
 def partial_fit_classes(
     estimator: Any,
     X: ArrayLike,
@@ -92,12 +105,7 @@ def partial_fit_classes(
 ) -> Any:
     """Fit the first batch of rows, or update the tree with another one.
 
-    The first batch is fitted as by ``fit``: it decides about the units, the columns in use, and
-    the topology, which stays. Each further one moves the splits and the leaves, with the
-    posterior given the rows so far as the prior (Broderick et al., "Streaming variational
-    Bayes", 2013). The estimator keeps sums over the rows, whose size does not depend on their
-    number, and 2,000 rows for the diagnostics. Until a batch gives a split, each starts a new
-    tree.
+    {about}
 
     Parameters
     ----------

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree import models
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import (
     ByName,
@@ -62,16 +63,6 @@ from bayestree.inference.nuts.method import Chains
 from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.inference.training import leaf_sums
-from bayestree.models import (
-    Flat,
-    GammaProcess,
-    InverseGammaScale,
-    Laplace,
-    Priors,
-    SoftTree,
-    Spatial,
-    named,
-)
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, width_scale
 from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
@@ -308,7 +299,7 @@ class BasePolytopeTree(StagedTree):
         checks.warn_if_unconverged(self)
         return self
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+    def _infer(self, model: models.SoftTree, data: Data) -> Posterior:
         every = model.monotone
         if not every:
             return super()._infer(model, data)
@@ -323,22 +314,24 @@ class BasePolytopeTree(StagedTree):
         tree, reach = super()._hardened(posterior, rows, data)
         return _with_ordered_leaves(tree, posterior.model.monotone), reach
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        found = named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
+    def _model(self, leaf: Leaf) -> models.SoftTree:
+        found = models.named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
         return found.with_(monotone=directions(self.monotonic_cst, self.encoding_))
 
-    def _priors(self) -> Priors:
-        return Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
+    def _priors(self) -> models.Priors:
+        return models.Priors(
+            models.GammaProcess(self.concentration, self.rate), self._hyperplane_prior()
+        )
 
     def _hyperplane_prior(self) -> HyperplanePrior:
         if self.prior == "laplace":
-            return Laplace(self.l1, INTERCEPT_SCALE)
+            return models.Laplace(self.l1, INTERCEPT_SCALE)
         if self.prior == "spatial":
             image = check_image(self.image_shape, self.n_features_in_, "prior='spatial'")
-            return Spatial(self.spatial, image)
+            return models.Spatial(self.spatial, image)
         if self.prior == "flat":
-            return Flat()
-        own = InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
+            return models.Flat()
+        own = models.InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
         if self.prior_width == "none":
             return own
         scale = width_scale(int(self._used.sum()), self.prior_width, self.scale_shape)
