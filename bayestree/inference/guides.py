@@ -31,7 +31,7 @@ from bayestree.models.priors import (
     ShrinkageFactors,
 )
 from bayestree.models.priors.base import Sites
-from bayestree.models.soft_tree import Monotonicity, SoftTree
+from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree
 from bayestree.models.splits import joined
 
 LOG_2PI = math.log(2 * math.pi)
@@ -110,7 +110,7 @@ class PolytopeGuide(RoutedModule):
         self.full = covariance == "expert"
         self.tolerance = 0.0 if self.full else tolerance
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
-        self.monotone = Monotonicity.of(model, sites["hyperplane"])
+        self.monotone = MonotonicityConstraints.of(model, sites["hyperplane"])
         coefficient = joined(sites)
         # Means are in units of ``size``, so that one step suits every node.
         self.unit_mean = nn.Parameter(coefficient / self.size)

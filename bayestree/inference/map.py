@@ -34,7 +34,7 @@ from bayestree.inference.training import (
 )
 from bayestree.inference.warm_start import Memory
 from bayestree.models import splits
-from bayestree.models.soft_tree import Monotonicity, SoftTree
+from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree
 from bayestree.models.splits import joined
 
 START_SHARE = 0.3  # of the epochs, where another method continues
@@ -167,7 +167,7 @@ class Point(RoutedModule):
         self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
             self.log_weight = nn.Parameter(sites["log_weight"].clone())
-        self.monotone = Monotonicity.of(model, sites["hyperplane"])
+        self.monotone = MonotonicityConstraints.of(model, sites["hyperplane"])
         self.register_buffer("sums", leaf_sums(init.model, sites, data))
 
     @property

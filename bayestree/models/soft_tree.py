@@ -50,7 +50,7 @@ class SoftTree:
     monotone : tuple of int
         For each feature 1 if predictions must rise with it, -1 if they must fall, and 0 if they are
         free; () without constraints. Growth, MAP and the package's own guides give the coefficients
-        the signs that this needs (see :class:`Monotonicity`). The density of such
+        the signs that this needs (see :class:`MonotonicityConstraints`). The density of such
         coefficients equals the density without constraints, up to a constant; Pyro, which
         samples the latter, ignores them.
 
@@ -272,7 +272,7 @@ def _drawn_sites(
 
 
 @dataclass(frozen=True)
-class Monotonicity:
+class MonotonicityConstraints:
     """What the constraints of a model demand of the coefficients and leaves of a tree.
 
     A split with q = P(right), and predictions L and R on its sides, predicts
@@ -301,7 +301,7 @@ class Monotonicity:
     order: IntArray
 
     @classmethod
-    def of(cls, model: SoftTree, hyperplane: Tensor) -> "Monotonicity | None":
+    def of(cls, model: SoftTree, hyperplane: Tensor) -> "MonotonicityConstraints | None":
         """Derive what a tree with coefficients (V, K, d) must satisfy; None without constraints."""
         if not any(model.monotone):
             return None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
-from bayestree.models.soft_tree import Monotonicity, isotonic
+from bayestree.models.soft_tree import MonotonicityConstraints, isotonic
 from bayestree.topology import Topology
 from tests.strategies import seeds, topologies
 
@@ -25,9 +25,9 @@ def test_folded_coefficients_and_ordered_leaves_give_monotone_predictions(topolo
     model = constrained(topology, steepness=steep)
     size = topology.n_nodes, 3
     free = torch.as_tensor(rng.normal(size=(*size, 4)))
-    monotone = Monotonicity.of(model, free[..., :-1])
+    monotone = MonotonicityConstraints.of(model, free[..., :-1])
     coefficient = monotone.fold(free)
-    again = Monotonicity.of(model, coefficient[..., :-1])
+    again = MonotonicityConstraints.of(model, coefficient[..., :-1])
     assert torch.equal(again.fold(coefficient), coefficient)
     assert (again.order == monotone.order).all()
 
@@ -47,20 +47,20 @@ def test_folded_coefficients_and_ordered_leaves_give_monotone_predictions(topolo
 def test_the_side_of_larger_predictions_is_that_of_most_coefficients():
     model = constrained(Topology.complete(2), monotone=(1, 0))
     plane = torch.tensor([[[1.0, 0.0]], [[-2.0, 5.0]], [[0.0, 1.0]]]).repeat(1, 3, 1)
-    found = Monotonicity.of(model, plane)
+    found = MonotonicityConstraints.of(model, plane)
     assert found.signs[:, 0].tolist() == [[1, 0, 0], [-1, 0, 0], [1, 0, 0]]
     first, second, third, fourth = model.topology.left_to_right[0].argsort()
     assert found.order.tolist() == [second, first, third, fourth]
-    assert Monotonicity.of(model.with_(monotone=(0, 0)), plane) is None
+    assert MonotonicityConstraints.of(model.with_(monotone=(0, 0)), plane) is None
 
 
 def test_leaves_out_of_order_share_their_rows():
     model = constrained(Topology.complete(2), leaf=Categorical(2))
-    order = Monotonicity.of(model, torch.ones(3, 3, 3)).order
+    order = MonotonicityConstraints.of(model, torch.ones(3, 3, 3)).order
     sums = torch.tensor([[8.0, 2.0], [1.0, 9.0], [15.0, 5.0], [0.0, 10.0]])
     given = torch.empty_like(sums)
     given[torch.as_tensor(order)] = sums
-    found = Monotonicity.of(model, torch.ones(3, 3, 3)).pooled(model.leaf, given)[order]
+    found = MonotonicityConstraints.of(model, torch.ones(3, 3, 3)).pooled(model.leaf, given)[order]
     # 0.9 above 0.25: 14 of 30
     pooled = torch.tensor([16.0, 14.0]) / 30
     torch.testing.assert_close(found, torch.stack((sums[0], 10 * pooled, 20 * pooled, sums[3])))
@@ -68,7 +68,7 @@ def test_leaves_out_of_order_share_their_rows():
 
 def test_an_empty_leaf_follows_its_neighbours():
     model = constrained(Topology.complete(2), leaf=Categorical(2))
-    monotone = Monotonicity.of(model, torch.ones(3, 3, 3))
+    monotone = MonotonicityConstraints.of(model, torch.ones(3, 3, 3))
     sums = torch.zeros(4, 2)
     sums[torch.as_tensor(monotone.order)[[0, 2]]] = torch.tensor([[3.0, 1.0], [1.0, 3.0]])
     assert torch.equal(monotone.pooled(model.leaf, sums), sums)
@@ -80,7 +80,7 @@ def test_an_empty_leaf_follows_its_neighbours():
 @pytest.mark.parametrize("mean", [-1.5, 0.0, 0.3])
 def test_the_mean_of_a_folded_normal(mean):
     model = constrained(Topology.stump(), monotone=(-1,))
-    monotone = Monotonicity.of(model, -torch.ones(1, 3, 1))
+    monotone = MonotonicityConstraints.of(model, -torch.ones(1, 3, 1))
     full = torch.full((1, 3, 2), mean, dtype=torch.float64)
     found = monotone.folded_mean(full, torch.full_like(full, 0.7))
     x = np.linspace(-12, 12, 20_001)
