@@ -107,8 +107,8 @@ WITHOUT_PICTURES = [
 ]
 
 
-#: This one shows the defaults at work. In others few epochs will do, few particles and, where the
-#: number of epochs is open, one tree.
+#: This one shows the defaults at work. In others few epochs will do, few draws and, where the number
+#: of epochs is open, one tree.
 IN_FULL = ("convergence",)
 TREES = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, ConvexPolytopeTreeSurvival)
 
@@ -120,7 +120,8 @@ def short(fit):
             few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
             return fit(few, *rows, **more)
         modes = {} if self.epochs else {"n_modes": self.n_modes or 1}
-        self.set_params(epochs=min(self.epochs or 5, 5), **modes)
+        draws = {"n_draws": min(self.n_draws, 100)} if self.n_draws else {}
+        self.set_params(epochs=min(self.epochs or 5, 5), **modes, **draws)
         return fit(self, *rows, **more)
 
     return fitted

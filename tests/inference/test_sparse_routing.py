@@ -154,6 +154,9 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(value, inputs)
 
 
+N_DRAWS = 150
+
+
 @pytest.mark.parametrize("centred", quickly([False, True], quick=(0,)))
 def test_the_bound_of_the_guide_is_that_of_the_dense_step(centred):
     model, sites, data = problem(n_rows=300, size=1.0)
@@ -168,9 +171,9 @@ def test_the_bound_of_the_guide_is_that_of_the_dense_step(centred):
             lambda guide=guide: guide.expected_log_likelihood(data),
         ):
             with torch.no_grad():
-                values = torch.stack([estimate() for _ in range(300)])
+                values = torch.stack([estimate() for _ in range(N_DRAWS)])
             means.append(float(values.mean()))
-            errors.append(float(values.std()) / math.sqrt(300))
+            errors.append(float(values.std()) / math.sqrt(N_DRAWS))
     for dense, routed in ((0, 2), (1, 3)):
         # Four standard errors of the difference are exceeded in 6 of 100,000 runs.
         assert abs(means[dense] - means[routed]) < 4 * math.hypot(errors[dense], errors[routed])

@@ -22,7 +22,6 @@ from tests.runs.sweep_cases import SWEEP, Heard, numbers, table, written
 
 distributed = pytest.importorskip("distributed")
 
-MORE = SWEEP.replace("folds = 2", "folds = 3")
 RUN = """
 [data]
 path = "data.csv"
@@ -174,19 +173,19 @@ def test_a_cluster_that_goes_away(dask_cluster):
 
 
 def test_a_killed_worker_loses_no_point_and_doubles_none(dask_cluster, tmp_path):
-    file = written(tmp_path, sweep=MORE, run=RUN)
+    file = written(tmp_path, sweep=SWEEP, run=RUN)
     heard = Heard(2, lambda: dask_cluster.kill(dask_cluster.workers[0]))
     found = sweep(file, scheduler=dask_cluster.address, display=heard)
     assert heard.act is None
     assert dask_cluster.workers[0].returncode == -signal.SIGKILL
-    assert len(found.table) == len(heard.done) == 12
+    assert len(found.table) == len(heard.done) == 8
     assert found.table["key"].is_unique
     assert (found.table["status"] == "done").all()
-    assert len(list((tmp_path / "out" / "points").iterdir())) == 12
+    assert len(list((tmp_path / "out" / "points").iterdir())) == 8
 
     other = tmp_path / "other"
     other.mkdir()
-    alone = sweep(written(other, sweep=MORE, run=RUN))
+    alone = sweep(written(other, sweep=SWEEP, run=RUN))
     assert numbers(found.table).equals(numbers(alone.table))
 
 

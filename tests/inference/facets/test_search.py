@@ -297,12 +297,18 @@ def test_factors_of_the_tree_are_those_of_its_nodes():
     assert polytope_guide(stump(), facets, single).mean.dtype == torch.float32
 
 
-def test_svi_searches_first(monkeypatch):
+@pytest.fixture
+def short_search(monkeypatch):
+    """A search by few moves, as the first part of a fit by SVI."""
     monkeypatch.setattr(
         improve_facets,
         "__kwdefaults__",
         improve_facets.__kwdefaults__ | {"options": SMALL, "sweeps": 1},
     )
+
+
+@pytest.mark.usefixtures("short_search")
+def test_svi_searches_first():
     init, data = grown()
     shared = {"init": init, "covariance": "expert", "random_state": 0, "n_draws": 5, "epochs": 100}
     plain = svi(init.model, data, **shared)
@@ -341,6 +347,7 @@ def test_a_model_in_which_facets_have_no_price_is_rejected(changes):
         FacetPrior.of(stump().with_(**changes))
 
 
+@pytest.mark.usefixtures("short_search")
 def test_a_node_that_is_not_needed_leaves_the_posterior():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
