@@ -107,8 +107,8 @@ WITHOUT_PICTURES = [
 ]
 
 
-#: This one shows the defaults at work. In others few epochs will do, few draws and, where the number
-#: of epochs is open, one tree.
+#: This one shows the defaults at work. In others few epochs and draws will do, few particles and,
+#: where the number of epochs is open, one tree.
 IN_FULL = ("convergence",)
 TREES = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, ConvexPolytopeTreeSurvival)
 
