@@ -1,38 +1,39 @@
 """Posterior diagnostics: polytope sizes, uncertainty and convergence, from arrays of draws."""
 
-from bayestree.diagnostics.calibration import (
-    Calibration,
-    HeldOut,
-    Score,
-    calibration,
-    held_out_classes,
-    held_out_intervals,
-    held_out_values,
-    ranked_probability,
-)
-from bayestree.diagnostics.containers import convergence_of, label_free_of, loo_of
-from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
+from bayestree.diagnostics.convergence import check_convergence, convergence_of, mixed_convergence
 from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
-from bayestree.diagnostics.label_free import label_free
+from bayestree.diagnostics.label_free import label_free, label_free_of
 from bayestree.diagnostics.loo import (
     Loo,
     LooDifference,
     elbo_weights,
     loo,
+    loo_of,
     mixed_loo,
     stacking_weights,
 )
 from bayestree.diagnostics.scores import (
+    Calibration,
+    Score,
     brier_scores,
+    calibration,
     concordance,
     integrated_brier_score,
     kaplan_meier,
+    ranked_probability,
 )
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, polytope_size
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
-from bayestree.diagnostics.verdict import Check, Convergence
+from bayestree.diagnostics.verdict import (
+    Check,
+    Convergence,
+    HeldOut,
+    held_out_classes,
+    held_out_intervals,
+    held_out_values,
+)
 
 __all__ = [
     "Calibration",

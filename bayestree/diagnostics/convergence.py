@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.arviz_compat import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.arviz_compat import bfmi, ess, good_k, pareto_k, r_hat
-from bayestree.diagnostics.calibration import HeldOut
 from bayestree.diagnostics.evidence import Evidence, evidence
-from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
+from bayestree.diagnostics.label_free import label_free_of, recorded
+from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, HeldOut, Kind, Verdict
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -446,3 +448,19 @@ def _grade(value: float, grade: Grade) -> Verdict:
     if value <= grade[0]:
         return "ok"
     return "doubtful" if value <= grade[1] else "failed"
+
+
+def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
+    """Check whether the inference behind a stored posterior has converged.
+
+    Parameters
+    ----------
+    container, X, n_rows
+        As for :func:`label_free_of`. With more than one draw, ``sample_stats`` is required: it
+        distinguishes the draws of a sampler from those of a variational fit.
+    """
+    quantities = label_free_of(container, X, n_rows=n_rows)
+    point = quantities.sizes["chain"] * quantities.sizes["draw"] == 1
+    # Without recorded statistics, a variational fit would be mistaken for a sampler.
+    stats = recorded(container) if point else arviz_compat.group(container, "sample_stats")
+    return check_convergence(quantities, {str(name): value for name, value in stats.items()})

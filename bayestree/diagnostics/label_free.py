@@ -7,6 +7,7 @@ predictions, sorted weights and the effective number of weights.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
+from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics.draws import (
     Draws,
@@ -186,3 +188,70 @@ def _labelled(
     if "row" in coordinates and row_labels is not None:
         coordinates["row"] = np.asarray(row_labels)
     return dataset.assign_coords(coordinates)
+
+
+def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
+    """Quantities of a stored posterior that do not depend on the order of the experts.
+
+    They are those of :func:`label_free`.
+
+    Parameters
+    ----------
+    container : arviz.InferenceData or xarray.DataTree
+        As returned by ``to_arviz``, with the groups ``posterior`` and ``constant_data``, and
+        ``sample_stats`` where the inference recorded something.
+    X : array, shape (n, d), optional
+        Rows in the units of the data, from which the rows to compare are chosen. By default the
+        rows of ``constant_data``, or simulated ones if it has none.
+    n_rows : int
+        Number of rows to compare.
+
+    Raises
+    ------
+    ValueError
+        If a group is missing, X has a different number of features, or the container is that of a
+        mixture of several modes.
+    """
+    if "mode_weights" in container.attrs:
+        raise ValueError(
+            "the container is that of a mixture of several modes. Its posterior has such "
+            "quantities, which check_convergence() of the estimator judges; for the parameters of "
+            "one mode, pass modes_[m].to_arviz(X, y)."
+        )
+    posterior, constant = (
+        arviz_compat.group(container, name) for name in ("posterior", "constant_data")
+    )
+    center, scale = constant["center"].to_numpy(), constant["scale"].to_numpy()
+    if X is None and "X" in constant:
+        X = constant["X"].to_numpy()
+    if X is None:
+        rows, numbers = typical_rows(len(center), n_rows), None
+    else:
+        given = np.asarray(X, dtype=np.float64)
+        if given.ndim != 2 or given.shape[1] != len(center):
+            raise ValueError(f"X must have shape (n, {len(center)}), got {given.shape}.")
+        standard = (given - center) / scale
+        numbers = spread_rows(standard, n_rows)
+        rows = standard[numbers]
+    settings = json.loads(container.attrs.get("settings", "{}"))
+    return label_free(
+        {str(name): values.to_numpy() for name, values in posterior.items()},
+        Topology(constant["children"].to_numpy()),
+        rows,
+        row_labels=numbers,
+        steepness=float(container.attrs["steepness"]),
+        lp=recorded(container).get("lp"),
+        class_names=[str(name) for name in posterior["class"].to_numpy()]
+        if "class" in posterior.coords
+        else (),
+        fixed_sides=not settings.get("mirror", False),
+    )
+
+
+def recorded(container: Any) -> xr.Dataset:
+    """``sample_stats``; empty where nothing was recorded."""
+    if "sample_stats" not in arviz_compat.names(container):
+        import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
+
+        return xr.Dataset()
+    return arviz_compat.group(container, "sample_stats")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 from scipy.special import logsumexp, softmax
 
+from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.arviz_compat import good_k, psis
+from bayestree._utils.arviz_compat import ess, good_k, psis
 
 WIDTH = 88  # line width of printed text
 MAX_BAD_SHARE = 0.1  # share of rows of too large a k, above which a sum of all is not trusted
@@ -413,3 +414,48 @@ def mixed_loo(
         n_draws=sum(one.n_draws for one, _ in kept),
         corrected=any(one.corrected for one, _ in kept),
     )
+
+
+def loo_of(container: Any, name: str = "obs") -> Loo:
+    """PSIS-LOO of a posterior in an ArviZ container.
+
+    The result is that of ``arviz.loo`` (except that ArviZ 0.x divides the variance of the terms by
+    n, while ArviZ 1.x and this function divide it by n - 1), but one that cannot be trusted is
+    refused. That of a mixture is the score of the mixture (see ``to_arviz``).
+
+    Parameters
+    ----------
+    container : arviz.InferenceData or xarray.DataTree
+        With the groups ``posterior`` and ``log_likelihood``.
+    name : str
+        Name of the variable in ``log_likelihood``.
+
+    Raises
+    ------
+    ValueError
+        If a group or the variable is missing, k is too large for more than a tenth of the rows, or
+        the container of a mixture was made by an earlier version.
+    """
+    likelihood = arviz_compat.group(container, "log_likelihood")
+    if name not in likelihood:
+        raise ValueError(f"log_likelihood has no variable {name!r}, only {[*likelihood]}.")
+    if "mode" in likelihood.coords and "chain" in likelihood["mode"].dims:
+        raise ValueError(
+            "the container is that of a mixture from an earlier version, whose chains are modes "
+            "without their weights; make it again by to_arviz(X, y)."
+        )
+    terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
+    draws = arviz_compat.group(container, "posterior")
+    found = loo(terms.reshape(*terms.shape[:2], -1), reff=_relative_ess(draws))
+    if not found.trusted:
+        raise ValueError(f"leave-one-out by importance sampling fails: {found.warning}")
+    return found
+
+
+def _relative_ess(posterior: Any) -> float:
+    """Mean effective draws per draw over all parameters, as in ArviZ; 1 for one chain."""
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if n_chains == 1:
+        return 1.0
+    each = [ess(values.transpose("chain", "draw", ...), "mean") for values in posterior.values()]
+    return float(np.mean(np.concatenate([one.ravel() for one in each])) / (n_chains * n_draws))

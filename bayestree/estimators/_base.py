@@ -17,12 +17,7 @@ from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._combinations import BASE, Rules, check_combinations
 from bayestree.estimators._estimator import REMEDY, Estimator
 from bayestree.fitted import explanations
-from bayestree.fitted.rows import FileRows, TrainingRows
-from bayestree.fitted.scaling import (
-    UnitRule,
-    units,
-    with_unused_columns,
-)
+from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule, units, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.inference import Data, GrowthLimits, Posterior

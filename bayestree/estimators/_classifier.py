@@ -16,8 +16,7 @@ from bayestree._utils.wording import warn
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._estimator import REMEDY, Estimator, at_once
 from bayestree.estimators._parameters import CLASSES, Classes
-from bayestree.fitted.rows import TrainingRows
-from bayestree.fitted.scaling import drawn_in
+from bayestree.fitted.rows import TrainingRows, drawn_in
 from bayestree.fitted.validation import check_labels, checked_weights
 from bayestree.models.leaves import Leaf
 

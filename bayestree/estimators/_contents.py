@@ -13,7 +13,7 @@ import numpy as np
 from bayestree import models
 from bayestree._utils.arrays import AnyArray
 from bayestree.diagnostics.polytopes import Reach
-from bayestree.fitted.scaling import Scaling
+from bayestree.fitted.rows import Scaling
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import GrowthLimits, Posterior, Units
 from bayestree.inference.data import UNUSED

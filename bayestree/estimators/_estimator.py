@@ -21,11 +21,7 @@ from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
 from bayestree.fitted.predictions import by_parts
-from bayestree.fitted.rows import FileRows, TrainingRows
-from bayestree.fitted.scaling import (
-    Scaling,
-    columns_in_use,
-)
+from bayestree.fitted.rows import FileRows, Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
 from bayestree.fitted.validation import checked
 from bayestree.inference import Units

@@ -27,8 +27,7 @@ from bayestree.estimators._estimator import member_of
 from bayestree.estimators._forest import fit_members
 from bayestree.estimators._stages import StagedTree, fitted_start
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.rows import TrainingRows
-from bayestree.fitted.scaling import with_unused_columns
+from bayestree.fitted.rows import TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Data, Posterior, Svi, pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning

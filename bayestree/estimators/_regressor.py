@@ -21,10 +21,8 @@ from bayestree.estimators._combinations import OUTPUTS
 from bayestree.estimators._estimator import NO_UNITS, Estimator, Fit, at_once
 from bayestree.estimators._parameters import NUMERIC
 from bayestree.fitted import explanations, predictions
-from bayestree.fitted.draws import sample_posterior_predictive, sampled
-from bayestree.fitted.predictions import interval
-from bayestree.fitted.rows import TrainingRows
-from bayestree.fitted.scaling import TOO_LARGE, drawn_in
+from bayestree.fitted.predictions import interval, sample_posterior_predictive, sampled
+from bayestree.fitted.rows import TOO_LARGE, TrainingRows, drawn_in
 from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
 from bayestree.inference import Units
 from bayestree.models import Gaussian, Outputs

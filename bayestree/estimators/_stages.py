@@ -16,7 +16,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
 from bayestree.estimators._combinations import STAGED
-from bayestree.fitted import checks, diagnostics, draws
+from bayestree.fitted import arviz, checks, diagnostics, predictions, validation
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.inference import Data, Posterior, Stage
@@ -48,9 +48,9 @@ class StagedTree(BaseTree):
     _rules = STAGED
     _split_seed: int | None = None  # of the held-out rows, which all modes share
 
-    to_arviz = draws.to_arviz
-    sample_posterior_predictive = draws.sample_posterior_predictive
-    training_data = draws.training_data
+    to_arviz = arviz.to_arviz
+    sample_posterior_predictive = predictions.sample_posterior_predictive
+    training_data = validation.training_data
     polytope_size = diagnostics.polytope_size
     facets = diagnostics.facets
     shrinkage = diagnostics.shrinkage

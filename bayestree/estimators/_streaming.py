@@ -23,7 +23,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators._combinations import STREAMING, first_broken
 from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.scaling import with_unused_columns
+from bayestree.fitted.rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.harden import harden_sums

@@ -46,8 +46,7 @@ from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
-from bayestree.fitted.rows import TrainingRows
-from bayestree.fitted.scaling import UnitRule
+from bayestree.fitted.rows import TrainingRows, UnitRule
 from bayestree.inference import (
     Data,
     Growth,

@@ -15,14 +15,13 @@ all of the above is linear as well, and the programs are mixed-integer ones.
 
 import heapq
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.special import expit
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
-from bayestree.explain.moves import Moves
 from bayestree.tree import LOG2, Tree, facet_threshold
 
 BEYOND = 1e-6  # distance past a border, in units of ``scale``: ten times HiGHS's tolerance
@@ -32,6 +31,30 @@ TAKEN = 0.5  # an option is a variable that is 0 or 1
 CLOSER = 1e-4  # relative gain below which moving the half-spaces again is not worth a program
 
 Chosen = tuple[tuple[int, int], ...]  # right turns with the expert that has the largest vote
+
+
+class Moves(NamedTuple):
+    """Changes of a row (d,) as variables of a program: numbers, and options of other columns.
+
+    ``low`` and ``high`` (d,) bound the features of numbers; equal bounds leave one as it is. Option
+    m, of the column ``group[m]``, replaces the row by ``rows[m]`` at the cost ``cost[m]``, in units
+    of ``scale``, and shows the column as ``labels[m]``. If ``gate[m]`` is 0 or more, this number
+    was missing, and may change only with the option.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    rows: FloatArray
+    cost: FloatArray
+    group: IntArray
+    gate: IntArray
+    labels: tuple[Any, ...] = ()
+
+    @classmethod
+    def of_numbers(cls, low: FloatArray, high: FloatArray) -> Self:
+        """Changes of numbers alone."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(low, high, np.zeros((0, len(low))), np.zeros(0), none, none)
 
 
 class NearestRow(NamedTuple):

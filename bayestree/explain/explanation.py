@@ -14,7 +14,13 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, in_words, one_line, plain
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
-from bayestree.explain.counterfactual import Counterfactual, Expect, counterfactual, label_of
+from bayestree.explain.counterfactual import (
+    Counterfactual,
+    Expect,
+    Features,
+    counterfactual,
+    label_of,
+)
 from bayestree.explain.decision_path import (
     DIGITS,
     TERMS,
@@ -23,7 +29,6 @@ from bayestree.explain.decision_path import (
     decision_path,
     regression_of,
 )
-from bayestree.explain.moves import Features
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 from bayestree.tree import Tree

@@ -25,11 +25,11 @@ from bayestree._utils.progress import Track, fitting
 from bayestree._utils.wording import warn
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
-from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.label_free import spread_rows
-from bayestree.fitted.draws import generated_rows, to_arviz, training_rows
+from bayestree.diagnostics.verdict import residuals
+from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_output
-from bayestree.fitted.validation import fitted_rows
+from bayestree.fitted.validation import fitted_rows, training_rows
 from bayestree.inference import pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.tables.files import as_pandas
@@ -157,7 +157,7 @@ def _label_free(fitted: FittedTree, X: FloatArray | None, n_rows: int) -> xr.Dat
     n_points = min(n_rows, max(MIN_POINTS, MAX_POINTS // max(1, topology.n_nodes)))
     numbers = None
     if X is None:
-        rows, own = generated_rows(fitted, n_rows, n_points)
+        rows, own = fitted.generated_rows(n_rows, n_points)
     else:
         own = _rows_of_nodes(fitted, X, n_points)
         rows, numbers = _representative(fitted, X, n_rows)
@@ -182,7 +182,7 @@ def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> 
     _check_number(n_rows)
     shown = mixture.shown
     if X is None:
-        (rows, _), numbers = generated_rows(shown, n_rows, n_rows), None
+        (rows, _), numbers = shown.generated_rows(n_rows, n_rows), None
     else:
         rows, numbers = _representative(shown, X, n_rows)
     found = [_compared(tree, rows, numbers) for tree in mixture.trees]

@@ -24,11 +24,10 @@ from bayestree.inference import Data
 from bayestree.routed_tree import RoutedTree
 
 if TYPE_CHECKING:
-    from bayestree.explain.dependence import Interactions, PartialDependence
+    from bayestree.explain.counterfactual import Features
+    from bayestree.explain.dependence import Interactions, PartialDependence, ShapleyValues
     from bayestree.explain.explanation import Explanation
     from bayestree.explain.importance import Importance, Part
-    from bayestree.explain.moves import Features
-    from bayestree.explain.shapley import ShapleyValues
 
 PAIRED = 8  # features whose interactions are measured by default
 
@@ -239,7 +238,7 @@ def shapley_values(
     ValueError
         If ``tree_`` has more than 12 columns.
     """
-    from bayestree.explain import shapley  # noqa: PLC0415 - lazy room
+    from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
 
     one_output(estimator, "shapley_values")
     rows = fitted_rows(estimator, X)
@@ -247,7 +246,7 @@ def shapley_values(
         rows[spread(len(rows), 100)] if background is None else fitted_rows(estimator, background)
     )
     classes = tuple(str(label) for label in getattr(estimator, "classes_", ()))
-    return shapley.shapley_values(
+    return dependence.shapley_values(
         estimator._shown_trees(), rows, around, classes, estimator.encoding_
     )
 

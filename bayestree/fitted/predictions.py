@@ -7,14 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import tails
 from bayestree.fitted.rows import FileRows
-from bayestree.fitted.tree import FittedEstimator
-from bayestree.fitted.validation import checked
+from bayestree.fitted.tree import FittedEstimator, FittedTree
+from bayestree.fitted.validation import checked, fitted_rows
+from bayestree.inference import pointwise
 from bayestree.inference.posterior import mixture_quantiles
 
 
@@ -105,3 +109,88 @@ def quantiles(
         for number in range(n_outputs)
     ]
     return scaling.units.decode(np.stack(each, axis=-1))
+
+
+def sample_posterior_predictive(
+    estimator: FittedEstimator,
+    X: ArrayLike,
+    draws: int | None = None,
+    *,
+    random_state: RandomState = None,
+) -> AnyArray:
+    """Draws of y from the posterior predictive distribution, for any ``prediction``.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+    draws : int, optional
+        Number of draws; by default one for each draw of the posterior, chain after chain.
+        Fewer are spread evenly over these; more repeat them in order. Several modes follow one
+        another, each with draws in proportion to its weight.
+    random_state : int, RandomState or Generator, optional
+
+    Returns
+    -------
+    array, shape (draws, n)
+        Classes, or values in the units of y. Rows are processed in chunks, so that this
+        array determines the memory needed.
+
+    Raises
+    ------
+    ValueError
+        If ``draws`` is below 1.
+    """
+    return sampled(estimator, X, draws, random_state)
+
+
+def sampled(
+    estimator: Any,
+    X: ArrayLike,
+    draws: int | None,
+    random_state: RandomState,
+    known: FloatArray | None = None,
+) -> AnyArray:
+    """Draws of y; ``known`` (n,) is what they need beside the features (see ``Leaf.known``)."""
+    rows, mixture = fitted_rows(estimator, X), estimator.fitted_
+    total = sum(tree.n_draws for tree in mixture.trees) if draws is None else draws
+    if total < 1:
+        raise ValueError(f"draws must be 1 or more, got {draws}.")
+    if not mixture.several:
+        return estimator._decode(_sampled(mixture.shown, rows, total, random_state, known))
+    seeds = check_random_state(draw_seed(random_state))
+    counts = mode_counts(mixture.weights, total, seeds)
+    each = [
+        _sampled(tree, rows, int(count), seeds, known)
+        for tree, count in zip(mixture.trees, counts, strict=True)
+        if count
+    ]
+    return np.concatenate([estimator._decode(values) for values in each])
+
+
+def _sampled(
+    fitted: FittedTree,
+    rows: FloatArray,
+    count: int,
+    random_state: RandomState,
+    known: FloatArray | None,
+) -> AnyArray:
+    """Draws of encoded y from the posterior predictive distribution of one tree."""
+    posterior = fitted.posterior
+    picked = spread_draws(count, fitted.n_draws).tolist()
+    each = (posterior.sites(*divmod(pick, posterior.n_draws)) for pick in picked)
+    also = None if known is None else torch.as_tensor(known)
+    standard = fitted.scaling.standardise(rows)
+    return pointwise.sample_y(posterior.model, each, standard, random_state, also)
+
+
+def mode_counts(weights: FloatArray, total: int, seeds: np.random.RandomState) -> IntArray:
+    """Numbers of draws of each mode: of weight w, w * ``total`` on average, less than one off."""
+    ends = np.floor(np.cumsum(weights) * total + seeds.uniform()).astype(int)
+    ends[-1] = total
+    return np.diff(ends, prepend=0)
+
+
+def spread_draws(count: int, length: int) -> IntArray:
+    """``count`` of the draws 0 to length - 1: spread evenly, or repeated in order."""
+    numbers = np.arange(count)
+    return numbers * length // count if count < length else numbers % length

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.diagnostics.label_free import box_rows, typical_rows
 from bayestree.diagnostics.polytopes import Reach
-from bayestree.fitted.scaling import Scaling
+from bayestree.fitted.rows import Scaling
 from bayestree.inference import Posterior
 from bayestree.tables import Encoding
 
@@ -83,6 +84,20 @@ class FittedTree:
             return mean / mean.sum(axis=-1, keepdims=True), sd
         units = self.scaling.units
         return units.decode(mean), sd * units.y_scale
+
+    def generated_rows(
+        self, n_rows: int, n_points: int
+    ) -> tuple[FloatArray, dict[int, FloatArray]]:
+        """Generate rows in the boxes of all nodes and of each node, on the scale of the draws."""
+        reach = self.polytopes
+        own: dict[int, FloatArray] = {}
+        for place, node in enumerate(reach.nodes.tolist()):
+            # Two nodes of tree_ may share a node of the posterior; the upper one has more rows.
+            if node not in own:
+                own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
+        if len(reach.nodes):
+            return box_rows(reach.low[0], reach.high[0], n_rows), own
+        return typical_rows(len(self.scaling.source), n_rows), own
 
     def output(self, number: int) -> Self:
         """Return the tree of one of several outputs."""

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.fitted.rows import FileRows, large_file
+from bayestree.fitted.tree import FittedEstimator
+from bayestree.inference import Data
 from bayestree.routed_tree import chunks
 from bayestree.tables import (
     Booleans,
@@ -350,3 +352,55 @@ def checked(
     if array is None:
         return found
     return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)
+
+
+def training_data(
+    estimator: FittedEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> Data:
+    """Rows as used by the model of ``posterior_``, for functions of ``bayestree.inference``.
+
+    For example ``bayestree.inference.nuts(clf.posterior_.model, clf.training_data(X, y),
+    init=clf.posterior_, mirror=True)``, with settings that estimators do not have.
+
+    Parameters
+    ----------
+    X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
+        The rows of the fit, which the estimator does not keep. With
+        ``validation_fraction``, the posterior is based on only a part of them.
+
+    Returns
+    -------
+    Data
+        Scaled X, y as class numbers in the order of ``classes_`` or standardised, and weights
+        that include those of the classes; without rows of weight 0.
+
+    Raises
+    ------
+    ValueError
+        For rows that ``fit`` would refuse, or unknown classes.
+    """
+    check_is_fitted(estimator)
+    data, _ = training_rows(estimator, X, y, sample_weight)
+    return data
+
+
+def training_rows(
+    estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+) -> tuple[Data, IntArray]:
+    """Rows of positive weight, on the scale of the draws, and their numbers."""
+    if X is None or y is None:
+        raise ValueError("X and y belong together; give both, or neither.")
+    y, extra = estimator._separate(y)
+    checks = estimator._y_checks(y)
+    rows, values = validated(estimator, X, y, reset=False, dtype=np.float64, **checks)
+    estimator._check_outputs(values)
+    weights = estimator._row_weights(sample_weight, values)
+    numbers = np.flatnonzero(weights > 0)
+    if len(numbers) == 0:
+        raise ValueError("class_weight is zero for all classes of y.")
+    standard = estimator._scaling.standardise(rows[numbers])
+    response = estimator._response(values, extra, numbers)
+    return Data.of(standard, response, weights[numbers]), numbers

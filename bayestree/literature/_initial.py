@@ -13,7 +13,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import KEPT_LEAF, BaseTree
 from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, RandomRun
-from bayestree.fitted.scaling import UnitRule
+from bayestree.fitted.rows import UnitRule
 from bayestree.inference import Data, Posterior, grow
 from bayestree.inference.single_leaf import why_not_grown
 from bayestree.literature.bivariate import BivariateSplitter, LineSearch

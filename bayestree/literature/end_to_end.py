@@ -43,8 +43,7 @@ from bayestree.estimators._parameters import (
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
-from bayestree.fitted.rows import TrainingRows
-from bayestree.fitted.scaling import UnitRule
+from bayestree.fitted.rows import TrainingRows, UnitRule
 from bayestree.inference import Data, Em, Growth, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
     EndToEndSplitter,

@@ -35,7 +35,7 @@ from bayestree.estimators._parameters import (
     ShareFamily,
 )
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitted.scaling import UnitRule
+from bayestree.fitted.rows import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models import SoftTree, named

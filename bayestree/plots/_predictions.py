@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree.diagnostics.calibration import Calibration
+from bayestree.diagnostics.scores import Calibration
 from bayestree.plots import _style
 
 MARKERS = "osD^vP*X"

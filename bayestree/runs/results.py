@@ -24,10 +24,9 @@ from bayestree.diagnostics import (
     held_out_classes,
     held_out_intervals,
 )
-from bayestree.diagnostics.calibration import residuals
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.size import MEANINGS
-from bayestree.diagnostics.verdict import Settled
+from bayestree.diagnostics.verdict import Settled, residuals
 from bayestree.export.dot import export_dot
 from bayestree.export.json import export_json
 from bayestree.export.onnx import check_onnx, export_onnx

@@ -13,7 +13,7 @@ from bayestree.diagnostics import (
     held_out_intervals,
     held_out_values,
 )
-from bayestree.diagnostics.calibration import residuals
+from bayestree.diagnostics.verdict import residuals
 
 N = 4000
 

@@ -10,7 +10,7 @@ from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators import _modes
 from bayestree.estimators._contents import arrays_of, build, describe
-from bayestree.fitted import draws
+from bayestree.fitted import predictions
 from bayestree.inference import Map, Nuts, Svi, pointwise
 from tests.estimators.modes import QUICK, weighted
 
@@ -369,7 +369,7 @@ def test_few_draws_may_come_from_every_mode(several, monkeypatch):
         (number,) = (m for m, one in enumerate(several.fitted_.trees) if one is fitted)
         return np.full((count, len(rows)), number)
 
-    monkeypatch.setattr(draws, "_sampled", numbered)
+    monkeypatch.setattr(predictions, "_sampled", numbered)
     found, row = weighted(several, [0.1, 0.3, 0.6]), np.zeros((1, several.n_features_in_))
     drawn = [found.sample_posterior_predictive(row, 1, random_state=s)[0, 0] for s in range(400)]
     shares = np.bincount(np.ravel(drawn), minlength=3) / 400

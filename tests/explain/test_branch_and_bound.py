@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.explain.branch_and_bound import Outcome, nearest_row
-from bayestree.explain.moves import Moves
+from bayestree.explain.branch_and_bound import Moves, Outcome, nearest_row
 from bayestree.topology import Topology
 from tests.plots.cases import make_tree
 from tests.strategies import seeds, topologies

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.explain.moves import Number
+from bayestree.explain.counterfactual import Number
 from bayestree.tables import Encoding
 from tests.explain.test_moves import table
 

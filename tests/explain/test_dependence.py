@@ -16,8 +16,7 @@ from sklearn.inspection import (
 )
 
 import bayestree
-from bayestree.explain.dependence import interactions
-from bayestree.explain.shapley import shapley_values
+from bayestree.explain.dependence import interactions, shapley_values
 from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 from tests.explain.test_moves import table as moves_table

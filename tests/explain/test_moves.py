@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.explain.branch_and_bound import Outcome, nearest_row
-from bayestree.explain.counterfactual import Wanted
-from bayestree.explain.moves import Moves, movable_columns
+from bayestree.explain.branch_and_bound import Moves, Outcome, nearest_row
+from bayestree.explain.counterfactual import Wanted, movable_columns, moves_of
 from bayestree.topology import Topology
 from bayestree.tree import facet_threshold
 from tests.plots.cases import make_tree
@@ -70,7 +69,7 @@ def nearest_by_brute_force(clf, x):
             cost += abs(ends[0] - ends[1]) if column.name == "size" else 1
         if cost >= best:
             continue
-        moves = Moves.of(row, movable_columns(encoding, values, row, tree, numbers))
+        moves = moves_of(row, movable_columns(encoding, values, row, tree, numbers))
         found = nearest_row(tree, row, outcome, moves, max_programs=10_000)
         assert found.complete
         best = min(best, cost + found.distance)

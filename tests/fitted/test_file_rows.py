@@ -16,8 +16,7 @@ from bayestree import (
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
 )
-from bayestree.fitted.rows import FileRows
-from bayestree.fitted.scaling import units
+from bayestree.fitted.rows import FileRows, units
 from bayestree.inference import Data, memory_mapped
 
 N, WIDTH = 12_000, 4

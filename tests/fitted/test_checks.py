@@ -13,7 +13,6 @@ from bayestree import inference
 from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
 from bayestree.fitted import checks
-from bayestree.fitted.draws import generated_rows
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +233,7 @@ class TestLabelFree:
         n = len(fitted.reach.nodes)
         other = replace(fitted, reach=fitted.reach._replace(nodes=np.arange(1, n + 1)))
         for own, usual in (
-            (generated_rows(other, 5, 5)[1], generated_rows(fitted, 5, 5)[1]),
+            (other.generated_rows(5, 5)[1], fitted.generated_rows(5, 5)[1]),
             (checks._rows_of_nodes(other, X, 5), checks._rows_of_nodes(fitted, X, 5)),
         ):
             assert list(own) == list(range(1, n + 1))

@@ -7,8 +7,7 @@ import pytest
 
 import bayestree
 from bayestree.estimators.registry import ESTIMATORS
-from bayestree.fitted.rows import FileRows
-from bayestree.fitted.scaling import GAP, KEPT, drawn_in
+from bayestree.fitted.rows import GAP, KEPT, FileRows, drawn_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* far from all other values")
 

@@ -13,7 +13,7 @@ from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
-from bayestree.fitted import mixed_draws
+from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -62,7 +62,7 @@ def test_the_container_holds_draws_of_the_mixture(iris, several):
 def test_the_groups_of_a_mixture(iris, several):
     X, y = iris
     found = several.to_arviz(X, y, n_prior=30)
-    assert set(arviz_compat.names(found)) == set(mixed_draws.MIXED_GROUPS)
+    assert set(arviz_compat.names(found)) == set(MIXED_GROUPS)
     for name in ("log_likelihood", "posterior_predictive"):
         assert group(found, name)["obs"].shape == (1, 120, 150)
     assert group(found, "prior_predictive")["obs"].shape == (1, 30, 150)
@@ -160,9 +160,9 @@ def test_leave_one_out_of_the_draws_is_that_of_the_mixture(weight):
     weights = np.array([0.5, 0.3, 0.2])
     coins = [coin(*prior, seed=n) for n, prior in enumerate([(1, 1), (30, 3), (3, 30)])]
     each, exact = zip(*coins, strict=True)
-    made = mixed_draws.MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
+    made = MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
     shifted = made._mixed_likelihood([weight * one for one in each])
-    drawn = mixed_draws.MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
+    drawn = MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
     posterior = xr.Dataset({"p": (("chain", "draw"), np.zeros((1, 12_000)))})
     groups = {"posterior": posterior, "log_likelihood": drawn.dataset(shifted)}
     found = arviz_compat.arviz().loo(arviz_compat.container(groups, {}), pointwise=True)
