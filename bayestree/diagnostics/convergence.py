@@ -132,7 +132,7 @@ def mixed_convergence(
     held_out : HeldOut, optional
         Calibration of the predictions of the mixture on held-out rows.
     distilled : Convergence, optional
-        Verdict on the tree that is shown instead of that of a mode. Its checks are added, with
+        Verdict on the tree that is shown instead of a mode's tree. Its checks are added, with
         ``distilled tree:`` before their names.
 
     Returns
@@ -173,12 +173,12 @@ def mixed_convergence(
 
 
 def _severity(check: Check) -> tuple[int, float]:
-    """The verdict, and among equal ones the value, in the order of increasing concern."""
+    """Return verdict and value, in the order of increasing concern."""
     return SEVERITY.index(check.verdict), -check.value if check.at_least else check.value
 
 
 def _differences(quantities: xr.Dataset, table: pd.DataFrame, kept: Sequence[int]) -> Check:
-    """How far the predictions of the modes differ."""
+    """Measure how far the predictions of the modes differ."""
     means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
     apart = np.ptp(means, axis=0)
     unit = "" if "class" in quantities.dims else "standard deviations of y"
@@ -196,7 +196,7 @@ def _differences(quantities: xr.Dataset, table: pd.DataFrame, kept: Sequence[int
 
 
 def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
-    """Origin of the draws, inferred from the recorded statistics."""
+    """Infer the origin of the draws from the recorded statistics."""
     if "elbo" in stats:
         return "variational"
     if quantities is not None and _size(quantities) == (1, 1):
@@ -219,7 +219,7 @@ def _check_finite(quantities: xr.Dataset | None) -> None:
 def _chains(
     quantities: xr.Dataset | None, more: str, *, independent: bool
 ) -> tuple[pd.DataFrame, list[Check], list[str]]:
-    """R-hat and effective sample size of the worst quantities."""
+    """Compare chains by R-hat and effective sample size of the worst quantities."""
     empty = pd.DataFrame(columns=["vary", "r_hat", "ess_bulk", "ess_tail", "worst"])
     if quantities is None:
         return empty, [], []
@@ -240,7 +240,7 @@ def _chains(
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
-    """The reason why R-hat and effective sample size would be meaningless, or None.
+    """Return why R-hat and effective sample size would be meaningless, or None.
 
     Independent draws from one guide agree by construction, which need not be said of every fit.
     """
@@ -313,7 +313,7 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int, more: str) -> Chec
 
 
 def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
-    """Checks of what a Hamiltonian sampler recorded."""
+    """Check what a Hamiltonian sampler recorded."""
     if "diverging" in stats:
         diverging = np.asarray(stats["diverging"], dtype=bool)
         share, count = float(diverging.mean()), int(diverging.sum())
@@ -351,7 +351,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _evidence(found: Evidence) -> Check:
-    """Whether the runs of sequential Monte Carlo agree about the evidence."""
+    """Check whether the runs of sequential Monte Carlo agree about the evidence."""
     value = found.standard_error
     verdict = _grade(value, EVIDENCE)
     return Check(
@@ -364,7 +364,7 @@ def _evidence(found: Evidence) -> Check:
 
 
 def _elbo_gain(stats: Mapping[str, Any], single_leaf: bool) -> Check | str:
-    """Whether brief further steps at an undecayed learning rate would have raised the ELBO.
+    """Check whether brief further steps at an undecayed learning rate raised the ELBO.
 
     In a tree with a ``single_leaf`` they cannot change what the fit found: it never fails.
     """
@@ -398,7 +398,7 @@ def _elbo_gain(stats: Mapping[str, Any], single_leaf: bool) -> Check | str:
 
 
 def _more_epochs(stats: Mapping[str, Any]) -> str:
-    """What to do about a variational fit that was too short."""
+    """Say what to do about a variational fit that was too short."""
     if "more_epochs" not in stats:  # as in files of earlier versions
         return "Double the epochs, with the default learning_rate and batch_size."
     epochs, more = int(stats["epochs"]), int(stats["more_epochs"])
@@ -409,7 +409,7 @@ def _more_epochs(stats: Mapping[str, Any]) -> str:
 
 
 def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
-    """Pareto k of the importance ratios of the draws (Yao et al. 2018)."""
+    """Check Pareto k of the importance ratios of the draws (Yao et al. 2018)."""
     if "log_p" not in stats or "log_q" not in stats:
         return (
             "Pareto k: the log-densities of the draws under posterior and guide were not "
@@ -444,7 +444,7 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
 
 
 def _grade(value: float, grade: Grade) -> Verdict:
-    """Grade a value of which smaller is better; NaN fails."""
+    """Compare a value with its limits; smaller is better, and NaN fails."""
     if value <= grade[0]:
         return "ok"
     return "doubtful" if value <= grade[1] else "failed"
@@ -457,7 +457,7 @@ def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 
     ----------
     container, X, n_rows
         As for :func:`label_free_of`. With more than one draw, ``sample_stats`` is required: it
-        distinguishes the draws of a sampler from those of a variational fit.
+        distinguishes a sampler from a variational fit.
     """
     quantities = label_free_of(container, X, n_rows=n_rows)
     point = quantities.sizes["chain"] * quantities.sizes["draw"] == 1

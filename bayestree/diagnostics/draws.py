@@ -24,19 +24,19 @@ MAX_NAMES = 4  # feature names listed in a table cell
 
 
 def weight_of(draws: Draws, index: Any) -> FloatArray:
-    """Weights of the experts at an index of the draws; 1 where the splits have no weights."""
+    """Return the experts' weights at an index of the draws; 1 where splits have no weights."""
     return np.exp(log_weight_of(draws, index))
 
 
 def log_weight_of(draws: Draws, index: Any) -> FloatArray:
-    """Logarithms of the weights at an index of the draws."""
+    """Return the logarithms of the weights at an index of the draws."""
     if "log_weight" not in draws:
         return np.zeros(draws["intercept"][index].shape)
     return draws["log_weight"][index].astype(np.float64)
 
 
 def split_of(draws: Draws, index: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights, hyperplanes and intercepts of the experts at an index of the draws."""
+    """Return weights, hyperplanes and intercepts of the experts at an index of the draws."""
     return (
         weight_of(draws, index),
         draws["hyperplane"][index].astype(np.float64),
@@ -45,7 +45,7 @@ def split_of(draws: Draws, index: Any) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def leaf_means(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
-    """E(y | x, leaf) of rows X (n, d) at an index of the draws, (..., n, L).
+    """Compute E(y | x, leaf) of rows X (n, d) at an index of the draws, (..., n, L).
 
     (..., 1, L) if the leaves are constant.
     """
@@ -57,12 +57,12 @@ def leaf_means(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
 
 
 def classifies(draws: Draws) -> bool:
-    """Whether the draws have leaves of classes."""
+    """Tell whether the draws have leaves of classes."""
     return "leaf_probs" in draws or "leaf_logit" in draws
 
 
 def leaf_shares(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
-    """Class probabilities of rows X (n, d) in the leaves at an index of the draws, (..., n, L, C).
+    """Compute class probabilities of rows X (n, d) in the leaves of a draw, (..., n, L, C).
 
     (..., 1, L, C) if the leaves are constant.
     """
@@ -79,18 +79,18 @@ def flat(values: AnyArray) -> AnyArray:
 
 
 def effective_number(parts: FloatArray) -> FloatArray:
-    """(sum c)^2 / sum c^2 over the last axis; 0 where all c are 0."""
+    """Compute (sum c)^2 / sum c^2 over the last axis; 0 where all c are 0."""
     square = np.maximum((parts**2).sum(axis=-1), np.finfo(np.float64).tiny)
     return parts.sum(axis=-1) ** 2 / square
 
 
 def spread(length: int, most: int) -> IntArray:
-    """Up to ``most`` evenly spaced indices of 0..length - 1."""
+    """Choose up to ``most`` evenly spaced indices of 0..length - 1."""
     return np.unique(np.linspace(0, length - 1, min(most, length)).round().astype(np.int64))
 
 
 def kept_draws(draws: Draws, max_draws: int) -> IntArray:
-    """Evenly spaced indices of the draws of each chain, ``max_draws`` over all chains."""
+    """Choose evenly spaced draws of each chain, ``max_draws`` over all chains."""
     if max_draws < 1:
         raise ValueError(f"max_draws must be 1 or more, got {max_draws}.")
     n_chains, n_draws = draws["intercept"].shape[:2]
@@ -98,14 +98,14 @@ def kept_draws(draws: Draws, max_draws: int) -> IntArray:
 
 
 def tails(level: float) -> list[float]:
-    """Probabilities of the two ends of a central interval."""
+    """Return the probabilities of the two ends of a central interval."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}.")
     return [(1 - level) / 2, (1 + level) / 2]
 
 
 def named_features(names: Sequence[str], n_features: int) -> tuple[str, ...]:
-    """Names of the features, ``x0``, ``x1``, ... by default."""
+    """Check the names of the features, ``x0``, ``x1``, ... by default."""
     found = tuple(names) or tuple(f"x{j}" for j in range(n_features))
     if len(found) != n_features:
         raise ValueError(f"feature_names must name {n_features} features, got {len(found)}.")
@@ -113,7 +113,7 @@ def named_features(names: Sequence[str], n_features: int) -> tuple[str, ...]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few names, separated by commas, and the number of the others."""
+    """Join the first few names by commas, and count the others."""
     more = len(names) - MAX_NAMES
     return ", ".join(names[:MAX_NAMES]) + (f" + {more} more" if more > 0 else "")
 
@@ -144,12 +144,12 @@ def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
 
 
 def log_odds(score: FloatArray, steepness: float) -> FloatArray:
-    """Log-odds of going right: P(left) = exp(-s), so steepness * log(exp(s) - 1)."""
+    """Compute log-odds of going right: P(left) = exp(-s), so steepness * log(exp(s) - 1)."""
     return steepness * (score + np.log(-np.expm1(-score)))
 
 
 def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:
-    """Log-probabilities of going left and right; ``steepness`` multiplies the log-odds."""
+    """Compute log-probabilities of left and right; ``steepness`` multiplies the log-odds."""
     if steepness == 1:
         return -score, np.log(-np.expm1(-score))
     odds = log_odds(score, steepness)

@@ -34,7 +34,7 @@ class Evidence:
 
     @property
     def log_evidence(self) -> float:
-        """Logarithm of the mean of the evidence over the runs, each of which is consistent."""
+        """Logarithm of the mean of the evidence over the runs; each run alone is consistent."""
         top = float(self.runs.max())
         return top + float(np.log(np.exp(self.runs - top).mean()))
 
@@ -85,7 +85,7 @@ class Evidence:
 
 
 def evidence(stats: Mapping[str, Any]) -> Evidence:
-    """The evidence from the recorded statistics of sequential Monte Carlo.
+    """Read the evidence from the recorded statistics of sequential Monte Carlo.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def evidence(stats: Mapping[str, Any]) -> Evidence:
 
 
 def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:
-    """Bayes factors and posterior probabilities of models of the same rows.
+    """Compare models of the same rows by Bayes factors and posterior probabilities.
 
     Standard errors come from the spread of the runs, and do not show what all of them miss: above
     0.3 nats the evidence is uncertain, above 0.7 it decides nothing (``check_convergence``).
@@ -167,7 +167,7 @@ def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:
 
 
 def _probabilities(values: IntArray, name: str) -> pd.DataFrame:
-    """Shares of each value, with standard errors from the spread of the runs; NaN for one run."""
+    """Compute shares of each value, with standard errors from the spread of the runs."""
     levels = np.unique(values)
     shares = (values[..., None] == levels).mean(axis=1)  # (chain, level)
     error = np.full(len(levels), np.nan)

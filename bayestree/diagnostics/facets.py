@@ -82,7 +82,7 @@ class Facets:
         Least share of the node's rows that each of these facets alone cuts off; 0 if all facets in
         the box of the rows are listed.
     variational : bool
-        Whether the draws are those of a single variational fit, whose numbers of facets are too
+        Whether the draws come from a single variational fit, whose numbers of facets are too
         certain.
     """
 
@@ -116,11 +116,11 @@ class Facets:
         return tuple(named)
 
     def inequalities(self, max_features: int = MAX_NAMES) -> tuple[str, ...]:
-        """Each facet as an inequality with an interval of its limit; inside, all are satisfied.
+        """Write each facet as an inequality with an interval of its limit; inside, all hold.
 
         As in :func:`bayestree.export_text`, it is divided by the coefficient of the first term,
         so that the limit is in the units of that feature. The interval covers the uncertainty of
-        ``offset`` only; ``to_frame("feature")`` has that of the coefficients.
+        ``offset`` only; ``to_frame("feature")`` has the coefficients' intervals.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Facets:
     def terms(
         self, facet: int, names: Sequence[str], max_features: int
     ) -> tuple[str, str, str, str]:
-        """Left side and limit of a facet as an inequality, and the ends of the limit's interval."""
+        """Write the left side and the limit of a facet, and the ends of the limit's interval."""
         left, first = inequality(
             self.normal[facet], self.strength[facet], names, max_features=max_features
         )
@@ -162,7 +162,7 @@ class Facets:
         return left, middle, low, high
 
     def to_frame(self, by: Literal["facet", "feature"] = "facet") -> pd.DataFrame:
-        """The facets as a table.
+        """Tabulate the facets.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ def node_facets(
     min_share: float = SHARE,
     variational: bool = False,
 ) -> Facets:
-    """Facets of a node's enclosing polytope inside a box, matched across draws.
+    """Match the facets of a node's enclosing polytope inside a box across draws.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def node_facets(
     min_share : float
         Facets that alone cut off a smaller share are left out. Ignored without ``cut``.
     variational : bool
-        Whether the draws are those of a single variational fit.
+        Whether the draws come from a single variational fit.
 
     Raises
     ------
@@ -341,7 +341,7 @@ def _half_spaces(
     high: FloatArray,
     cutting: BoolArray | None,
 ) -> HalfSpaces:
-    """Facets of one draw, each divided by the length of its normal in units of the box."""
+    """Find the facets of one draw, each divided by the length of its normal in units of the box."""
     weight, plane, intercept = split_of(draws, index)
     weight = weight * factor
     kept = needed(weight, plane, intercept, low, high)
@@ -353,14 +353,14 @@ def _half_spaces(
 
 
 def _points(one: HalfSpaces, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Unit normals in units of the box, and distances from a central point, (m, d + 1)."""
+    """Return unit normals in units of the box, and distances from a central point, (m, d + 1)."""
     middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
     offset = one.bound - one.plane @ middle
     return np.column_stack([one.plane * (high - low) / 2, offset])
 
 
 def _directions(plane: FloatArray, members: Sequence[BoolArray]) -> FloatArray:
-    """Mean direction of the normals of each facet, of length 1."""
+    """Average the directions of the normals of each facet, as unit vectors."""
     unit = plane / np.linalg.norm(plane, axis=1, keepdims=True)
     mean = _each(members, lambda one: unit[one].mean(axis=0), (plane.shape[1],))
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)
@@ -369,7 +369,7 @@ def _directions(plane: FloatArray, members: Sequence[BoolArray]) -> FloatArray:
 def _each(
     members: Sequence[BoolArray], summary: Callable[[BoolArray], Any], shape: tuple[int, ...]
 ) -> FloatArray:
-    """A summary of the half-spaces of each facet, shape (F, *shape)."""
+    """Summarize the half-spaces of each facet, shape (F, *shape)."""
     return np.array([summary(one) for one in members]).reshape(len(members), *shape)
 
 
@@ -419,7 +419,7 @@ def _assigned(draws: Sequence[FloatArray], centers: FloatArray) -> list[IntArray
 
 
 def _means(draws: Sequence[FloatArray], found: Sequence[IntArray]) -> FloatArray:
-    """Mean points of the facets of two draws or more, the most frequent first.
+    """Average the points of the facets of two draws or more, the most frequent first.
 
     A facet near a more frequent one is merged with it if few draws have both.
     """
@@ -449,13 +449,13 @@ def _means(draws: Sequence[FloatArray], found: Sequence[IntArray]) -> FloatArray
 
 
 def _most_typical(draws: Sequence[FloatArray]) -> int:
-    """Medoid: the draw with the smallest total difference from all draws."""
+    """Find the medoid: the draw with the smallest total difference from all draws."""
     cost = [sum(_difference(one, other) for other in draws) for one in draws]
     return int(np.argmin(cost))
 
 
 def _difference(one: FloatArray, other: FloatArray) -> float:
-    """Squared distances of matched facets, plus ``LIMIT`` for each unmatched one."""
+    """Sum squared distances of matched facets, and ``LIMIT`` for each unmatched one."""
     numbers = assign(one, other)
     matched = numbers >= 0
     close = ((one[matched] - other[numbers[matched]]) ** 2).sum()

@@ -49,7 +49,7 @@ def label_free(
     class_names: Sequence[str] = (),
     fixed_sides: bool = True,
 ) -> xr.Dataset:
-    """Quantities of each draw that do not depend on the order of the experts.
+    """Compute quantities of each draw that do not depend on the order of the experts.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def label_free(
 
 
 def spread_rows(X: FloatArray, n: int) -> IntArray:
-    """Numbers of up to ``n`` rows, evenly spaced in rank along the first principal component."""
+    """Select up to ``n`` rows, evenly spaced in rank along the first principal component."""
     if n < 1:
         raise ValueError(f"n must be 1 or more, got {n}.")
     numbers = spread(len(X), MAX_ROWS)
@@ -136,14 +136,14 @@ def spread_rows(X: FloatArray, n: int) -> IntArray:
 
 
 def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatArray:
-    """``n`` reproducible rows (n, d) inside a box, denser near its middle."""
+    """Generate ``n`` reproducible rows (n, d) inside a box, denser near its middle."""
     # Means of three uniforms, since the corners of a high-dimensional box are far from any data.
     share = np.random.default_rng(seed).uniform(size=(n, 3, len(low))).mean(axis=1)
     return low + (high - low) * share
 
 
 def typical_rows(n_features: int, n: int) -> FloatArray:
-    """``n`` reproducible rows (n, n_features) in the usual range of scaled features."""
+    """Generate ``n`` reproducible rows (n, n_features) in the usual range of scaled features."""
     reach = np.full(n_features, TYPICAL_RANGE)
     return box_rows(-reach, reach, n)
 
@@ -158,7 +158,7 @@ def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:
 def _prediction(
     draws: Draws, topology: Topology, odds: list[FloatArray], X: FloatArray
 ) -> FloatArray | None:
-    """E(y | x) of each draw, shape (chain, draw, row(, class)); None for plug-in leaves."""
+    """Compute E(y | x) of each draw, (chain, draw, row(, class)); None for plug-in leaves."""
     classes = classifies(draws)
     if not classes and "leaf_mean" not in draws:
         return None
@@ -191,7 +191,7 @@ def _labelled(
 
 
 def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
-    """Quantities of a stored posterior that do not depend on the order of the experts.
+    """Compute :func:`label_free` of a stored posterior.
 
     They are those of :func:`label_free`.
 
@@ -209,7 +209,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     Raises
     ------
     ValueError
-        If a group is missing, X has a different number of features, or the container is that of a
+        If a group is missing, X has a different number of features, or the container holds a
         mixture of several modes.
     """
     if "mode_weights" in container.attrs:
@@ -249,7 +249,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
 
 
 def recorded(container: Any) -> xr.Dataset:
-    """``sample_stats``; empty where nothing was recorded."""
+    """Return ``sample_stats``; empty where nothing was recorded."""
     if "sample_stats" not in arviz_compat.names(container):
         import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
 

@@ -97,7 +97,7 @@ class Loo:
         corrected: bool = False,
         n_folds: int = 0,
     ) -> "Loo":
-        """The score with these terms."""
+        """Sum these terms of the rows."""
         n = len(elpd_row)
         return cls(
             elpd=float(elpd_row.sum()),
@@ -141,10 +141,10 @@ class Loo:
         )
 
     def compare(self, other: "Loo") -> LooDifference:
-        """Difference between this score and that of another model of the same rows.
+        """Compare this score with the score of another model of the same rows.
 
         Rows are compared pairwise: difficulty shared by both models cancels, so the standard
-        error is smaller than those of the two scores suggest (Vehtari, Gelman and Gabry 2017,
+        error is smaller than the two errors of the scores suggest (Vehtari, Gelman and Gabry 2017,
         section 5.2). It is an underestimate for few rows or very similar models.
 
         Parameters
@@ -176,7 +176,7 @@ class Loo:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per row of the data: ``elpd``, ``k``, and whether k is ``good``."""
+        """Tabulate each row of the data: ``elpd``, ``k``, and whether k is ``good``."""
         index = pd.RangeIndex(len(self.k), name="row")
         good = self.k <= self.good_k
         return pd.DataFrame({"elpd": self.elpd_row, "k": self.k, "good": good}, index=index)
@@ -201,7 +201,7 @@ def loo(
     log_q: ArrayLike | None = None,
     reff: float = 1.0,
 ) -> Loo:
-    """PSIS-LOO from the log-likelihood of each row under each draw.
+    """Compute PSIS-LOO from the log-likelihood of each row under each draw.
 
     Vehtari, Gelman and Gabry (2017). Draws of an approximation q to the posterior p are also
     weighted by p / q: the ratios of row i are p / (q p(y_i)) (Magnusson et al., "Bayesian
@@ -224,7 +224,7 @@ def loo(
     Raises
     ------
     ValueError
-        If shapes disagree, there is only one draw, only one of ``log_p`` and ``log_q`` is given,
+        If shapes disagree, there is only one draw, ``log_p`` or ``log_q`` is given alone,
         or a ratio is NaN or infinite.
     """
     terms = np.asarray(log_likelihood, dtype=np.float64)
@@ -263,7 +263,7 @@ def loo(
 def stacking_weights(
     log_density: ArrayLike, *, row_weights: ArrayLike | None = None, prior_rows: float = 0.0
 ) -> FloatArray:
-    """The weights of the mixture with the highest total log score.
+    """Find the weights of the mixture with the highest total log score.
 
     They maximise sum_n v_n log sum_m w_m p_m(y_n), where p_m(y_n) is the predictive density of
     row n under model m, fitted without this row, and v_n the weight of the row (Yao, Vehtari,
@@ -285,7 +285,7 @@ def stacking_weights(
     array, shape (M,)
         Zero or more, with sum 1; equal if every row has the same density under all models. Their
         total score is below the highest one by less than a millionth of a nat. Without
-        ``prior_rows``, one of several models that predict alike may have the weight of all.
+        ``prior_rows``, several models that predict alike may leave all their weight to one.
 
     Raises
     ------
@@ -319,12 +319,12 @@ def stacking_weights(
 
 
 def _highest_score(density: FloatArray, rows: FloatArray) -> FloatArray:
-    """The weights w that maximise f(w) = sum_n v_n log sum_m w_m p_nm, v = ``rows``.
+    """Maximize f(w) = sum_n v_n log sum_m w_m p_nm over weights w, with v = ``rows``.
 
     f is concave, and its gradient g has w . g = sum v. So f lies below its maximum by at most
     max_u (u - w) . g = max g - sum v. Near the maximum an EM step, w <- w g / sum v, moves weights
     by a tiny share where two models predict nearly alike, or where an unneeded model has a gradient
-    of nearly sum v. Steps are therefore those of Newton's method under the constraints, and EM,
+    of nearly sum v. Newton's method under the constraints therefore gives the steps, and EM,
     which never lowers f, takes the rare ones that rounding errors prevent from raising it.
     """
     total, n_models = rows.sum(), density.shape[1]
@@ -349,7 +349,7 @@ def _highest_score(density: FloatArray, rows: FloatArray) -> FloatArray:
 
 
 def _newton_target(ratio: FloatArray, rows: FloatArray) -> FloatArray:
-    """The weights u that maximise the quadratic approximation of f at the current weights.
+    """Maximize the quadratic approximation of f at the current weights over weights u.
 
     With ratios q_nm = p_nm / p(y_n), which average to 1 under w, it is a constant minus
     sum_n v_n (2 - sum_m u_m q_nm)^2 / 2. Its maximum with u >= 0 is a least-squares problem; a row
@@ -364,14 +364,14 @@ def _newton_target(ratio: FloatArray, rows: FloatArray) -> FloatArray:
 
 
 def elbo_weights(elbo: ArrayLike) -> FloatArray:
-    """Weights in proportion to exp(ELBO), shape (M,): a lower bound of each mode's evidence."""
+    """Compute weights in proportion to exp(ELBO), shape (M,), a bound of each mode's evidence."""
     return softmax(np.asarray(elbo, dtype=np.float64))
 
 
 def mixed_loo(
     each: Sequence[Loo], weights: ArrayLike, *, row_weights: ArrayLike | None = None
 ) -> Loo:
-    """Leave-one-out score of the mixture of several posteriors of the same rows.
+    """Score the mixture of several posteriors of the same rows.
 
     Parameters
     ----------
@@ -417,9 +417,9 @@ def mixed_loo(
 
 
 def loo_of(container: Any, name: str = "obs") -> Loo:
-    """PSIS-LOO of a posterior in an ArviZ container.
+    """Compute PSIS-LOO of a posterior in an ArviZ container.
 
-    The result is that of ``arviz.loo`` (except that ArviZ 0.x divides the variance of the terms by
+    The result agrees with ``arviz.loo`` (except that ArviZ 0.x divides the variance of the terms by
     n, while ArviZ 1.x and this function divide it by n - 1), but one that cannot be trusted is
     refused. That of a mixture is the score of the mixture (see ``to_arviz``).
 
@@ -453,7 +453,7 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
 
 
 def _relative_ess(posterior: Any) -> float:
-    """Mean effective draws per draw over all parameters, as in ArviZ; 1 for one chain."""
+    """Average effective draws per draw over all parameters, as in ArviZ; 1 for one chain."""
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if n_chains == 1:
         return 1.0

@@ -39,7 +39,7 @@ def needed(
     low: FloatArray,
     high: FloatArray,
 ) -> IntArray:
-    """Ascending numbers of the experts that form a node's enclosing polytope inside a box.
+    """Find the experts that form a node's enclosing polytope inside a box, in ascending order.
 
     An irredundant subset of the half-spaces beta_k . x + b_k <= softplus^-1(log 2 / r_k) with the
     same intersection with the box as all of them. If a single half-space excludes the whole box,
@@ -60,18 +60,18 @@ def needed(
 
 
 def cuts_off(share: AnyArray, least: float = SHARE) -> BoolArray:
-    """Whether shares of a node's rows, in half precision, are ``least`` or more."""
+    """Tell whether shares of a node's rows, in half precision, are ``least`` or more."""
     return share >= np.asarray(least, dtype=share.dtype)
 
 
 def thresholds(weight: FloatArray) -> FloatArray:
-    """Bounds softplus^-1(log 2 / r) of the activations; infinite where the weight underflowed."""
+    """Compute softplus^-1(log 2 / r) of weights r; infinite where a weight underflowed."""
     with np.errstate(divide="ignore", over="ignore"):
         return facet_threshold(weight)
 
 
 def _irredundant(plane: FloatArray, bound: FloatArray) -> IntArray:
-    """Half-spaces left after redundant ones are removed one by one."""
+    """Remove redundant half-spaces one by one."""
     kept = np.arange(len(bound))
     if len(bound) < 2:
         return kept
@@ -85,7 +85,7 @@ def _irredundant(plane: FloatArray, bound: FloatArray) -> IntArray:
 
 
 def _hit_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
-    """Half-spaces whose border a ray from inside hits before all others and the box.
+    """Find half-spaces whose border a ray from inside hits before all others and the box.
 
     These are irredundant. Rays along the normals find most of them for one linear program.
     """
@@ -106,7 +106,7 @@ def _hit_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
 
 
 def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
-    """Chebyshev centre of the half-spaces and the box; None if their interior is empty."""
+    """Find the Chebyshev centre of the half-spaces and the box; None if it has no interior."""
     d = plane.shape[1]
     sides = np.vstack([plane, np.eye(d), -np.eye(d)])
     radius = np.linalg.norm(sides, axis=1)[:, None]
@@ -116,7 +116,7 @@ def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
 
 
 def _maximise(objective: FloatArray, plane: FloatArray, bound: FloatArray) -> FloatArray | None:
-    """Maximiser of a linear function on plane @ u <= bound, 0 <= u <= 1; None if infeasible."""
+    """Maximize a linear function on plane @ u <= bound, 0 <= u <= 1; None if infeasible."""
     for presolve in (False, True):  # presolve costs more than it saves here, but is more robust
         found = linprog(
             -objective,
@@ -145,7 +145,7 @@ class Reach(NamedTuple):
     prior_largest: NDArray[np.float32] | None = None  # under the prior, (prior draw, V, K)
     leaves: IntArray | None = None  # leaves that rows reach under hard splits, (chain, draw)
     # Share of the node's rows that each expert alone sends right. In half precision, whose
-    # spacing at 1 % is that of one row in 100,000. None in models of earlier versions.
+    # spacing at 1 % is one row in 100,000. None in models of earlier versions.
     cut: NDArray[np.float16] | None = None  # (chain, draw, V, K)
     prior_cut: NDArray[np.float16] | None = None  # under the prior, (prior draw, V, K)
     # Intercepts of the prior draws, by which they are recognised when drawn again.
@@ -167,7 +167,7 @@ def node_reach(
     prior: Draws | None = None,
     max_rows: int | None = None,
 ) -> Reach:
-    """Bounding boxes, largest votes and cuts of some nodes, from the ``rows`` of X at each.
+    """Measure bounding boxes, largest votes and cuts of nodes on the ``rows`` of X at each.
 
     ``prior`` has draws of one node, (prior draw, K, ...). Votes and cuts are measured on at most
     ``max_rows`` evenly spaced rows of a node, while boxes always use all rows.
@@ -220,7 +220,7 @@ def leaves_in_use(
 
 
 def _box(X: RowSource, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Minimum and maximum of each feature over some rows, read in chunks."""
+    """Find minimum and maximum of each feature over some rows, read in chunks."""
     parts = (X[rows[chunk]] for chunk in chunks(len(rows), X.shape[1]))
     low, high = zip(*((part.min(axis=0), part.max(axis=0)) for part in parts), strict=True)
     return np.min(low, axis=0), np.max(high, axis=0)
@@ -233,7 +233,7 @@ def _splits(draws: Draws) -> Draws:
 
 
 def _votes(draws: Draws, X: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
-    """Largest vote of each expert over rows, and share of the rows that it alone sends right.
+    """Find each expert's largest vote over rows, and the share of rows that it alone sends right.
 
     Both have shape (..., K), from draws (..., K, d); ``factor`` multiplies the weights.
     """

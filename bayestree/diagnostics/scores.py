@@ -57,7 +57,7 @@ class Calibration:
         Mean log-probability of the observed class, in nats (higher is better); -inf if an
         observed class was given probability 0.
     gain : Score
-        How much lower the Brier score is than that of the frequencies of the classes among these
+        How much lower the Brier score is than the score of the class frequencies among these
         rows: the larger the better, and 0 or less if the probabilities are worth no more. It is
         finite for any probabilities.
     n_rows, n_zero : int
@@ -80,7 +80,7 @@ class Calibration:
     bins: pd.DataFrame
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per score: value, error and if_calibrated."""
+        """Tabulate value, error and if_calibrated of each score."""
         scores = {name: found for name, found in vars(self).items() if isinstance(found, Score)}
         index = pd.Index(scores, name="score", dtype=object)
         return pd.DataFrame(scores.values(), index=index)
@@ -165,7 +165,7 @@ def calibration(
 
 
 def check_probability(probability: ArrayLike) -> FloatArray:
-    """Probabilities (n, C), of which one column may be given for two classes."""
+    """Check probabilities (n, C); for two classes, one column is enough."""
     p = np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1 - p, p], axis=1)
@@ -183,7 +183,7 @@ def check_probability(probability: ArrayLike) -> FloatArray:
 
 
 def encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray:
-    """Column number of the class of each row."""
+    """Find the column of the class of each row."""
     labels = np.asarray(y)
     if labels.shape != (len(p),):
         raise ValueError(f"y must have shape ({len(p)},) like probability, got {labels.shape}.")
@@ -203,7 +203,7 @@ def encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray:
 
 
 def _mean(values: NDArray[np.generic], if_calibrated: FloatArray) -> Score:
-    """Mean over the rows and its standard error."""
+    """Average over the rows, with a standard error."""
     x = values.astype(np.float64)
     return Score(float(x.mean()), float(x.std() / np.sqrt(len(x))), float(if_calibrated.mean()))
 
@@ -224,7 +224,7 @@ def _log_score(observed: FloatArray, p: FloatArray) -> Score:
 def _gaps(
     p: FloatArray, truth: IntArray, mass: FloatArray, width: FloatArray, rng: np.random.Generator
 ) -> list[Score]:
-    """The three calibration errors, each with bootstrap error and expectation if calibrated."""
+    """Compute the three calibration errors, with bootstrap error and expectation if calibrated."""
     n, n_classes = p.shape
     confidence, top = p.max(axis=1), p.argmax(axis=1)
     bins = [
@@ -253,7 +253,7 @@ def _gaps(
 
 
 def _bin_of(values: FloatArray, starts: FloatArray) -> IntArray:
-    """Bin of each value, given the lower edges of the bins."""
+    """Find the bin of each value, given the lower edges of the bins."""
     return (np.searchsorted(starts, values, side="right") - 1).astype(np.int64)
 
 
@@ -285,9 +285,9 @@ def _formatted(frame: pd.DataFrame) -> str:
 def ranked_probability(
     y: ArrayLike, probability: ArrayLike, classes: ArrayLike | None = None
 ) -> FloatArray:
-    """Ranked probability score of each row (Epstein, 1969), shape (n,); 0 is perfect.
+    """Compute the ranked probability score of each row (Epstein, 1969), (n,); 0 is perfect.
 
-    The squared differences between the cumulative probabilities and those of the observed class,
+    The squared differences of cumulative probabilities from the indicators of the observed class,
     summed over the C - 1 cuts between the classes. It counts how far wrong classes are.
 
     Parameters
@@ -319,7 +319,7 @@ def ranked_probability(
 def concordance(
     time: ArrayLike, event: ArrayLike, risk: ArrayLike, weights: ArrayLike | None = None
 ) -> float:
-    """Harrell's concordance index: the share of comparable pairs whose risks have the right order.
+    """Compute Harrell's concordance index: the share of comparable pairs in the right order.
 
     A pair is comparable if the row of the shorter time had the event; of two equal times, only
     one. Equal risks count one half (Harrell, Lee and Mark 1996).
@@ -364,7 +364,7 @@ def concordance(
 
 
 def kaplan_meier(time: ArrayLike, event: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Kaplan and Meier's estimate of the survival function (1958).
+    """Estimate the survival function by Kaplan and Meier's method (1958).
 
     Parameters
     ----------
@@ -382,7 +382,7 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike) -> tuple[FloatArray, FloatAr
 
 
 def _counts(t: FloatArray, d: FloatArray) -> tuple[AnyArray, ...]:
-    """The different times, and the numbers of events, of censored rows and at risk at each."""
+    """Count events, censored rows and rows at risk at each of the different times."""
     times, place = np.unique(t, return_inverse=True)
     died, censored = (np.bincount(place, kind, len(times)) for kind in (d > 0, d == 0))
     return times, died, censored, len(t) - np.searchsorted(np.sort(t), times)
@@ -396,7 +396,7 @@ def brier_scores(
     *,
     reference: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> FloatArray:
-    """Mean squared error of survival probabilities at given times, shape (T,).
+    """Compute mean squared errors of survival probabilities at given times, shape (T,).
 
     Rows that were censored before a time are replaced by others, which are weighted by the inverse
     of their probability of not being censored (Graf, Schmoor, Sauerbrei and Schumacher 1999).
@@ -415,7 +415,7 @@ def brier_scores(
     Raises
     ------
     ValueError
-        If the shapes differ, or nobody is observed as long as one of ``times``.
+        If the shapes differ, or nobody is observed until some of ``times``.
     """
     t, d = _columns(time=time, event=event)
     at, predicted = np.asarray(times, dtype=np.float64), np.asarray(survival, dtype=np.float64)
@@ -455,9 +455,9 @@ def integrated_brier_score(
     *,
     reference: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> float:
-    """Mean of :func:`brier_scores` over ``times``, which ascend, by the trapezoidal rule.
+    """Average :func:`brier_scores` over ascending ``times`` by the trapezoidal rule.
 
-    0 is best, and 0.25 that of a probability of one half everywhere.
+    0 is best; a probability of one half everywhere scores 0.25.
     """
     at = np.asarray(times, dtype=np.float64)
     if len(at) < 2 or (np.diff(at) <= 0).any():
@@ -467,7 +467,7 @@ def integrated_brier_score(
 
 
 def _columns(**named: ArrayLike) -> list[FloatArray]:
-    """The arrays in double precision, of one length and finite."""
+    """Check that arrays have one length and are finite, in double precision."""
     found = {name: np.asarray(values, dtype=np.float64) for name, values in named.items()}
     shapes = {name: values.shape for name, values in found.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
@@ -483,7 +483,7 @@ def _parts(rows: AnyArray, n: int) -> list[AnyArray]:
 
 
 def squared_scores(y: FloatArray, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
-    """``rmse`` and, for two rows or more, ``r2``, all arrays being (n,)."""
+    """Compute ``rmse`` and, for two rows or more, ``r2``, of arrays (n,)."""
     from sklearn.metrics import r2_score, root_mean_squared_error  # noqa: PLC0415 - slow
 
     scores = {"rmse": float(root_mean_squared_error(y, predicted, sample_weight=weights))}
@@ -495,16 +495,16 @@ def squared_scores(y: FloatArray, predicted: FloatArray, weights: FloatArray) ->
 def count_scores(
     y: FloatArray, rate: FloatArray, weights: FloatArray, exposure: FloatArray
 ) -> dict[str, float]:
-    """``mean_deviance`` of the counts of a row, its explained share, ``rmse`` and ``r2``.
+    """Score counts by ``mean_deviance``, ``explained_deviance``, ``rmse`` and ``r2``.
 
-    The explained share is that of the deviance of a constant rate.
+    The explained share refers to the deviance of a constant rate.
     """
     from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance  # noqa: PLC0415 - slow
 
     expected = rate * exposure
     scores = {"mean_deviance": float(mean_poisson_deviance(y, expected, sample_weight=weights))}
     if len(y) > 1 and np.ptp(y / exposure) > 0:
-        # with weights of exposure, the deviance of rates is that of counts
+        # with weights of exposure, the deviance of rates equals the deviance of counts
         d2 = d2_tweedie_score(y / exposure, rate, sample_weight=weights * exposure, power=1)
         scores["explained_deviance"] = float(d2)
     return scores | squared_scores(y, expected, weights)

@@ -57,7 +57,7 @@ class Shrinkage:
         :func:`node_shrinkage`), or for a feature that takes no part, such as a constant one, whose
         coefficient is 0 in every draw.
     matched : array, shape (V, K)
-        Share of the draws with an expert that votes like this one of the point estimate.
+        Share of the draws with an expert that votes like this expert of the point estimate.
     positive : array, shape (V, K, d)
         Share of these draws in which the coefficient is positive; NaN where ``kappa`` is.
     sparsity : array, shape (V, K)
@@ -95,13 +95,13 @@ class Shrinkage:
         return _shrunk_away(self.kappa, self.positive)
 
     def features_in_use(self, node: int) -> IntArray:
-        """Numbers of the features with a known factor at a node: those that take part there."""
+        """Return the features with a known factor at a node, which take part there."""
         return np.flatnonzero(~np.isnan(self.kappa[node]).all(axis=0))
 
     def to_frame(
         self, by: Literal["node", "expert", "coefficient"] = "node", *, level: float = 0.9
     ) -> pd.DataFrame:
-        """The shrinkage as a table.
+        """Tabulate the shrinkage.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Shrinkage:
         Raises
         ------
         ValueError
-            If ``by`` is not one of these, or ``level`` is not between 0 and 1.
+            If ``by`` is anything else, or ``level`` is not between 0 and 1.
         """
         if by == "node":
             return self._by_node(level)
@@ -182,7 +182,7 @@ class Shrinkage:
         return pd.DataFrame(columns, index=index)
 
     def _features(self, node: int, expert: int) -> str:
-        """Names of the features that take part and are not shrunk away."""
+        """Name the features that take part and are not shrunk away."""
         strength = np.abs(self.coefficient[node, expert])
         order = np.argsort(-strength, kind="stable")
         remains = (strength > 0) & ~self.shrunk_away[node, expert]
@@ -202,7 +202,7 @@ def node_shrinkage(
     labels: Sequence[str] = (),
     feature_names: Sequence[str] = (),
 ) -> Shrinkage:
-    """Shrinkage of the weights and hyperplanes of some nodes.
+    """Measure the shrinkage of the weights and hyperplanes of some nodes.
 
     The factor of a coefficient beta is kappa = P / (P + I), where P is its prior precision and I
     the information in the rows: the 1 / (1 + I sigma^2) of Carvalho, Polson and Scott (2010) and
@@ -224,7 +224,7 @@ def node_shrinkage(
     factor, and a large one has a factor near 1 where the rows imply that a split is sharp but not
     how sharp: the prior limits its size while its sign is certain.
 
-    Experts are exchangeable, so those of each draw are first matched to those of the point
+    Experts are exchangeable, so the experts of each draw are first matched to the point
     estimate by their votes. If a draw has no counterpart of an expert, an idle expert is left
     over, whose coefficients are draws from the prior. An expert's factors are therefore computed
     from the draws that have it (the share ``matched``), and NaN if these are fewer than half.
@@ -297,7 +297,7 @@ def _share_of_prior(
     scale_shape: float | None,
     l1: float | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """P s^2 of a node's coefficients and the share of draws in which they are positive.
+    """Compute P s^2 of a node's coefficients and the share of draws in which they are positive.
 
     Both have shape (K, d) and are NaN where unknown, and for features that take no part.
     """
@@ -338,7 +338,7 @@ def _sparsity(kappa: FloatArray, positive: FloatArray) -> FloatArray:
 def _match_experts(
     draws: Draws, point: Draws, node: int, low: FloatArray, high: FloatArray
 ) -> tuple[IntArray, BoolArray]:
-    """Match the experts of each draw to those of the point estimate, and test whether they agree.
+    """Match the experts of each draw to the point estimate, and test whether they agree.
 
     Both results have shape (draws, K). Two experts that hardly vote agree wherever they are.
     """
@@ -358,7 +358,7 @@ def _match_experts(
 
 
 def _comparison_points(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Reproducible points at all distances between the centre of the rows and their box."""
+    """Generate reproducible points from the centre of the rows to the border of their box."""
     generator = np.random.default_rng(0)
     middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
     ends = generator.uniform(low, high, size=(N_POINTS, len(low)))
@@ -366,13 +366,13 @@ def _comparison_points(low: FloatArray, high: FloatArray) -> FloatArray:
 
 
 def _p_right_alone(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
-    """P(right) of each row if each expert were alone, shape (n, K)."""
+    """Compute P(right) of each row if each expert were alone, shape (n, K)."""
     weight, plane, intercept = split_of(draws, one)
     return -np.expm1(-weight * np.logaddexp(0.0, X @ plane.T + intercept))
 
 
 def _reordered(values: FloatArray, order: IntArray) -> FloatArray:
-    """Values (draws, K, ...) with the experts of each draw in the order of the point estimate."""
+    """Reorder the experts of each draw (draws, K, ...) as in the point estimate."""
     index = order.reshape(*order.shape, *([1] * (values.ndim - 2)))
     return np.take_along_axis(values, index, axis=1)
 
@@ -386,5 +386,5 @@ def _descending(log_weight: FloatArray) -> FloatArray:
 
 
 def _relative(log_weight: FloatArray) -> FloatArray:
-    """Weights relative to the largest, which comes first; exp avoids underflow of all of them."""
+    """Divide weights by the largest, which comes first; exp avoids underflow of all of them."""
     return np.exp(log_weight - log_weight[..., :1])

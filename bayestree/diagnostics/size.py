@@ -27,7 +27,7 @@ from bayestree.diagnostics.polytopes import Reach, cuts_off, needed, node_reach
 from bayestree.tree import LOG2
 
 Measure = Literal["cutting", "facets", "weights", "effective"]
-#: The measures of which one is the main measure, in words.
+#: The possible main measures, in words.
 MEANINGS: dict[Measure, str] = {
     "cutting": f"facets that alone cut off at least {100 * SHARE:.0f} % of the node's rows",
     "facets": "facets in the box of the node's rows",
@@ -69,7 +69,7 @@ class TreeSize:
 
 
 def number_probabilities(counts: Sequence[IntArray], weights: FloatArray) -> FloatArray:
-    """Probability of each number, from the numbers in the draws of each mode and its weight."""
+    """Compute the probability of each number from the draws of each mode and its weight."""
     table = np.zeros(max(int(one.max()) for one in counts) + 1)
     for one, weight in zip(counts, weights, strict=True):
         table += weight * np.bincount(one.ravel(), minlength=len(table)) / one.size
@@ -77,7 +77,7 @@ def number_probabilities(counts: Sequence[IntArray], weights: FloatArray) -> Flo
 
 
 def _summary(probabilities: FloatArray, level: float = 0.9) -> str:
-    """The most probable number and a central interval."""
+    """Write the most probable number and a central interval."""
     below = np.cumsum(probabilities)
     # rounding must not leave the upper end without mass above it
     low, high = (int(np.argmax(below >= p - 1e-9)) for p in tails(level))
@@ -88,7 +88,7 @@ def _summary(probabilities: FloatArray, level: float = 0.9) -> str:
 class PriorSize:
     """Prior sizes of each node in its box, computed on demand.
 
-    ``draws`` are those of one node, (prior draw, K, ...) by site, because every node has the same
+    ``draws`` describe one node, (prior draw, K, ...) by site, because every node has the same
     prior. ``factor`` (V,) multiplies the weights of each node. ``largest`` and ``cut``
     (prior draw, V, K) have the largest votes of the draws, and the shares of the node's rows that
     each expert alone sends right.
@@ -167,14 +167,14 @@ class PolytopeSize:
         The same quantities under the prior, inside the same boxes.
     n_leaves : array of int, shape (chain, draw), optional
         Number of leaves in use by a draw, those that training rows reach under its hard splits: up
-        to all leaves of the fit, of which ``tree_`` keeps those that its own splits reach.
+        to all leaves of the fit, while ``tree_`` keeps only leaves that its own splits reach.
     cutting : array of int, shape (chain, draw, V), optional
-        Number of those of ``facets`` that alone cut off, and so send right, at least 1 % of the
+        Number of ``facets`` that alone cut off, and so send right, at least 1 % of the
         node's rows; the main measure. Boxes of many features have corners far from any row:
         unlike ``facets``, this number does not count what cuts off only these. Unknown for models
         that were saved by an earlier version; ``facets`` is then the main measure.
     variational : bool
-        Whether the draws are those of a single variational fit, whose numbers of facets are too
+        Whether the draws come from a single variational fit, whose numbers of facets are too
         certain.
     over_modes : TreeSize, optional
         Over several modes; all else refers to the tree of one.
@@ -202,7 +202,7 @@ class PolytopeSize:
         return MEANINGS[self.headline]
 
     def sizes(self, measure: Measure | None = None) -> AnyArray:
-        """One of the measures, by default the main one, shape (chain * draw, V).
+        """Return a measure, by default the main one, shape (chain * draw, V).
 
         Raises
         ------
@@ -215,14 +215,14 @@ class PolytopeSize:
         return flat(found)
 
     def probabilities(self, measure: Measure | None = None) -> FloatArray:
-        """Posterior probability of each size, shape (V, largest size + 1).
+        """Compute the posterior probability of each size, shape (V, largest size + 1).
 
         ``effective`` is rounded to integers.
         """
         return size_table(self.sizes(measure))
 
     def prior_probabilities(self, measure: Measure | None = None) -> FloatArray:
-        """Prior probability of each size, shape (V, largest size + 1).
+        """Compute the prior probability of each size, shape (V, largest size + 1).
 
         The first call for facets solves more linear programs than a posterior needs.
 
@@ -234,7 +234,7 @@ class PolytopeSize:
         return size_table(getattr(self._known_prior(), measure or self.headline))
 
     def leaf_probabilities(self) -> FloatArray:
-        """Posterior probability of each number of leaves in use, shape (largest number + 1,).
+        """Compute the posterior of the number of leaves in use, shape (largest number + 1,).
 
         Raises
         ------
@@ -246,16 +246,16 @@ class PolytopeSize:
         return size_table(self.n_leaves.reshape(-1, 1))[0]
 
     def mode(self, measure: Measure | None = None) -> IntArray:
-        """Most probable size of each node, shape (V,); the smaller one in a tie."""
+        """Return the most probable size of each node, shape (V,); the smaller one in a tie."""
         return self.probabilities(measure).argmax(axis=1)
 
     def median(self, measure: Measure | None = None) -> IntArray:
-        """Median size of each node, shape (V,); ``effective`` is rounded to integers."""
+        """Return the median size of each node, shape (V,); ``effective`` is rounded to integers."""
         middle = np.quantile(self.sizes(measure), 0.5, axis=0, method="inverted_cdf")
         return np.rint(middle).astype(np.int64)
 
     def interval(self, level: float = 0.9, measure: Measure | None = None) -> FloatArray:
-        """Central interval of probability ``level`` of the size, shape (V, 2).
+        """Compute the central interval of probability ``level`` of the size, shape (V, 2).
 
         Raises
         ------
@@ -265,7 +265,7 @@ class PolytopeSize:
         return _interval(self.sizes(measure), level, integer=measure != "effective")
 
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
-        """One row per node: mode, mean, median and interval of the facets, means of the others.
+        """Tabulate nodes: mode, mean, median and interval of the facets, means of the others.
 
         ``facets`` is the main measure, ``box_mean`` the mean of the attribute ``facets`` where
         that is another one.
@@ -343,7 +343,7 @@ def polytope_size(
     max_draws: int = 100,
     max_prior_draws: int = 1000,
 ) -> PolytopeSize:
-    """Posterior of the number of facets of each node.
+    """Measure the posterior of the number of facets of each node.
 
     Parameters
     ----------
@@ -390,7 +390,7 @@ def size_of(
     max_prior_draws: int = 1000,
     variational: bool = False,
 ) -> PolytopeSize:
-    """Like :func:`polytope_size`, from a :class:`Reach` of the rows and names of its nodes."""
+    """Measure sizes as :func:`polytope_size`, from the :class:`Reach` of the nodes."""
     kept = kept_draws(draws, max_draws)
     if len(labels) != len(reach.nodes):
         raise ValueError(f"labels must name {len(reach.nodes)} nodes, got {len(labels)}.")
@@ -417,7 +417,7 @@ def size_of(
 def _counts(
     draws: Draws, one: Any, factor: Any, low: FloatArray, high: FloatArray, cut: AnyArray | None
 ) -> tuple[int, int]:
-    """Number of irredundant half-spaces of a node of one draw, and of those that cut off rows."""
+    """Count the irredundant half-spaces of a node in a draw, and how many of them cut off rows."""
     weight, plane, intercept = split_of(draws, one)
     found = needed(weight * factor, plane, intercept, low, high)
     return len(found), 0 if cut is None else int(cuts_off(cut[found]).sum())
@@ -428,7 +428,7 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
         raise ValueError(f"max_prior_draws must be 1 or more, got {max_draws}.")
     kept = spread(len(prior["intercept"]), max_draws)
     some = {site: values[kept] for site, values in prior.items()}
-    # other draws than those of the fit, if another version of torch drew them
+    # draws differ from the fit's draws if another version of torch drew them
     same = reach.prior_intercept is not None and np.allclose(
         prior["intercept"], reach.prior_intercept, rtol=1e-4
     )
@@ -441,6 +441,6 @@ def _voting(votes: FloatArray) -> IntArray:
 
 
 def _interval(sizes: AnyArray, level: float, *, integer: bool) -> FloatArray:
-    """Central interval of each column, shape (columns, 2)."""
+    """Compute the central interval of each column, shape (columns, 2)."""
     method: Any = "inverted_cdf" if integer else "linear"
     return np.quantile(sizes, tails(level), axis=0, method=method).T.astype(np.float64)

@@ -98,7 +98,7 @@ class SplitUncertainty:
         return self.disagreement > UNSURE
 
     def to_frame(self, by: Literal["node", "row"] = "node") -> pd.DataFrame:
-        """The splits or the rows as a table.
+        """Tabulate the splits or the rows.
 
         Parameters
         ----------
@@ -149,14 +149,14 @@ class SplitUncertainty:
         return pd.DataFrame(columns, index=node_index(self.labels))
 
     def _parts(self) -> dict[str, FloatArray]:
-        """The decomposition of the uncertainty of y, as far as it is known."""
+        """Return the known parts of the uncertainty of y."""
         return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
 
 
 class Splits(NamedTuple):
-    """The nodes of a deterministic tree among those of the draws.
+    """The nodes of a deterministic tree among the nodes of the draws.
 
-    ``topology`` is that of the deterministic tree, with V nodes, whose numbers in the draws are
+    ``topology`` describes the deterministic tree, with V nodes, whose numbers in the draws are
     ``nodes`` (V,). ``factor`` (V,) multiplies their weights (see ``Reach``).
     """
 
@@ -181,7 +181,7 @@ def split_uncertainty(
     y_center: float = 0.0,
     level: float = 0.9,
 ) -> SplitUncertainty:
-    """Posterior of the side of each row at each node.
+    """Compute the posterior of the side of each row at each node.
 
     Sides, nodes and leaves must have the same meaning in every draw. Those of
     ``nuts(mirror=True)`` do not: even a well-determined node then seems to send every row either
@@ -204,8 +204,8 @@ def split_uncertainty(
     steepness : float
         Factor of the log-odds of every split.
     splits : Splits, optional
-        The nodes of the deterministic tree; by default all those of the draws. Leaves are those
-        of the deterministic tree, while y is predicted by the leaves of the draws.
+        The nodes of the deterministic tree; by default all nodes of the draws. Leaves belong to
+        the deterministic tree, while y is predicted by the leaves of the draws.
     y_scale, y_center : float
         Scale and origin of y in the draws, in the units of the data.
     level : float
@@ -253,9 +253,9 @@ def split_uncertainty(
 def mixed_uncertainty(
     own: SplitUncertainty, each: Sequence[SplitUncertainty], weights: FloatArray
 ) -> SplitUncertainty:
-    """``own`` with the uncertainty of y under the mixture of several posteriors of the same rows.
+    """Replace the uncertainty of y by the uncertainty under a mixture of posteriors.
 
-    ``weights`` (M,) are those of the posteriors; how far their predictions differ is part of
+    ``weights`` (M,) belong to the posteriors; how far their predictions differ is part of
     ``mutual_information`` or ``explained``. Unchanged if predictions are unknown.
     """
     if own.expected_y is None:
@@ -281,7 +281,7 @@ def mixed_uncertainty(
 
 
 def _chunks(draws: Draws, X: FloatArray, n_nodes: int) -> Iterator[FloatArray]:
-    """Chunks of rows that bound the size of all arrays; one empty chunk if there are no rows."""
+    """Split rows to bound the size of all arrays; one empty chunk if there are no rows."""
     n_chains, n_draws, all_nodes, n_experts = draws["intercept"].shape
     per_row = max(n_chains * n_draws * n_nodes, all_nodes * n_experts, 1)
     size = max(1, ELEMENTS // per_row)
@@ -297,7 +297,7 @@ def _of_rows(
     splits: Splits,
     bounds: list[float],
 ) -> dict[str, FloatArray | None]:
-    """Means over the draws for some rows."""
+    """Average over the draws for some rows."""
     every = [*np.ndindex(*draws["intercept"].shape[:2])]
     p_right = np.empty((len(every), len(X), splits.topology.n_nodes))
     outside = np.zeros(p_right.shape[1:])
@@ -350,7 +350,7 @@ class _Predictions:
             self.within = self.within + leaf @ square + between
 
     def parts(self) -> dict[str, FloatArray | None]:
-        """The attributes ``PARTS`` and ``expected_y`` of :class:`SplitUncertainty`."""
+        """Return the attributes ``PARTS`` and ``expected_y`` of :class:`SplitUncertainty`."""
         within, expected = self.within / self.n_draws, None
         entropy = variance = (None, None, None)
         if self.classes:

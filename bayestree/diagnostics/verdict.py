@@ -100,7 +100,7 @@ class Check:
     unit: str = ""
 
     def amount(self, digits: int) -> str:
-        """The value to so many significant digits, with its unit."""
+        """Format the value to so many significant digits, with its unit."""
         return f"{self.value:,.{digits}g} {self.unit}".rstrip()
 
     @property
@@ -212,7 +212,7 @@ class Convergence:
         return f"can be used;{apart} {ADVICE}"
 
     def _validated(self, known: HeldOut) -> str:
-        """Whether predictions can be used, judging by held-out rows."""
+        """Judge by held-out rows whether predictions can be used."""
         if not known.holds:
             verdict = "use with care: they are not calibrated."
         elif known.better:
@@ -257,7 +257,7 @@ class Convergence:
         raise KeyError(f"no check {name!r} among {[check.name for check in self.checks]}.")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per check."""
+        """Tabulate the checks."""
         columns = ["about", "value", "threshold", "verdict", "says", "remedy"]
         rows = [[getattr(check, name) for name in columns] for check in self.checks]
         names = pd.Index([check.name for check in self.checks], name="check", dtype=object)
@@ -277,7 +277,7 @@ class Convergence:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences of a text, all but the first indented."""
+    """Split a text into sentences, all but the first indented."""
     return text.replace(". ", f".\n{INDENT}").split("\n")
 
 
@@ -376,14 +376,14 @@ def held_out_intervals(
 def residuals(
     y: ArrayLike, predicted: ArrayLike, exposure: ArrayLike | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Distances of values (n,) from their predictions, and from their mean rate times exposure."""
+    """Subtract from values (n,) their predictions, and their mean rate times exposure."""
     values = np.asarray(y, dtype=np.float64)
     scale = np.ones(len(values)) if exposure is None else np.asarray(exposure, dtype=np.float64)
     return values - np.asarray(predicted), values - scale * (values.sum() / scale.sum())
 
 
 def _found(gain: float, error: float) -> bool:
-    """Whether a gain over a constant prediction is more than chance."""
+    """Tell whether a gain over a constant prediction is more than chance."""
     return gain > ERRORS * error
 
 

@@ -52,7 +52,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of_numbers(cls, low: FloatArray, high: FloatArray) -> Self:
-        """Changes of numbers alone."""
+        """Return changes of numbers alone."""
         none = np.zeros(0, dtype=np.int64)
         return cls(low, high, np.zeros((0, len(low))), np.zeros(0), none, none)
 
@@ -88,7 +88,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def beyond(cls, tree: Tree, level: float, *, below: bool) -> "Outcome":
-        """A mean of at most ``level`` if ``below``, else of at least this."""
+        """Want a mean of at most ``level`` if ``below``, else of at least this."""
         sign = -1 if below else 1
         if tree.slope is not None:
             return cls(np.ones(tree.n_leaves, dtype=bool), sign, level)
@@ -96,13 +96,13 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of_class(cls, tree: Tree, label: int) -> "Outcome":
-        """The class of largest probability."""
+        """Want the class of largest probability."""
         if tree.slope is not None:
             return cls(np.ones(tree.n_leaves, dtype=bool), label=label)
         return cls(tree.value.argmax(axis=1) == label)
 
     def holds(self, tree: Tree, row: FloatArray) -> bool:
-        """Whether the tree gives a row (1, d) this outcome."""
+        """Tell whether the tree gives a row (1, d) this outcome."""
         if not self.leaves[tree.apply(row)[0]]:
             return False
         if self.label is not None:
@@ -118,7 +118,7 @@ def nearest_row(
     *,
     max_programs: int = 500,
 ) -> NearestRow:
-    """The row with ``outcome`` that is nearest to ``x`` (d,) in L1, in units of ``scale``."""
+    """Find the row with ``outcome`` nearest to ``x`` (d,) in L1, in units of ``scale``."""
     if outcome.holds(tree, x[None]):
         return NearestRow(x, 0.0, 0.0, True, 0)
     search = _Search(tree, x, outcome, moves, max_programs)
@@ -130,7 +130,7 @@ def nearest_row(
 
 
 def nearest_of(found: list[NearestRow]) -> NearestRow:
-    """The nearest of the changes to several outcomes, any of which is wanted."""
+    """Return the nearest of the changes to several outcomes, any of which is wanted."""
     best = min(found, key=lambda one: one.distance)
     return best._replace(
         bound=min(one.bound for one in found),
@@ -146,7 +146,7 @@ class _CutOffError(Exception):
 class _Search:
     """Branch and bound over leaves and experts.
 
-    Moves z are those of the free numbers in units of ``scale``, and then 1 for the options that are
+    Moves z hold changes of the free numbers in units of ``scale``, then 1 for options that are
     taken and 0 for the others.
     """
 
@@ -168,7 +168,7 @@ class _Search:
         self.start = tree.hyperplane @ x + tree.intercept
         counts = np.repeat(tree.n_facets, tree.n_facets)
         self.alone = facet_threshold(tree.weight)  # activation at which an expert decides alone
-        self.shared = facet_threshold(tree.weight * counts)  # and that of the largest of K votes
+        self.shared = facet_threshold(tree.weight * counts)  # and of the largest of K votes
         ends = ((low - x)[self.free] / scale, (high - x)[self.free] / scale)
         self.low, self.high = np.minimum(ends[0], 0.0), np.maximum(ends[1], 0.0)
         self.cuts = [[*self._facets(node)] for node in range(tree.n_nodes)]
@@ -259,18 +259,18 @@ class _Search:
         return row
 
     def _chosen(self, z: FloatArray) -> IntArray:
-        """Numbers of the options that a move takes."""
+        """Return the numbers of the options that a move takes."""
         return self.options[z[len(self.free) :] > TAKEN]
 
     def _size(self, z: FloatArray) -> float:
         return float(self.cost @ np.abs(z))
 
     def _along(self, planes: FloatArray) -> FloatArray:
-        """Changes of linear functions (..., d) of the row per unit of each move."""
+        """Compute changes of linear functions (..., d) of the row per unit of each move."""
         return np.hstack([planes[:, self.free] * self.scale, planes @ self.shift.T])
 
     def _solved(self, leaf: int, rows: list[FloatArray]) -> FloatArray | None:
-        """The smallest move with these rows, left turns and outcome; None if there is none."""
+        """Find the smallest move with these rows, left turns and outcome; None if there is none."""
         left = self._turns(leaf, right=False)
         rows = [*rows, *self._level(leaf)]
         for _ in range(CUTS):
@@ -286,7 +286,7 @@ class _Search:
         return z
 
     def _program(self, rows: FloatArray) -> FloatArray | None:
-        """The least move with rows [a, c] of a . z + c >= ``BEYOND`` |a|; None if infeasible."""
+        """Find the least z with a . z + c >= ``BEYOND`` |a| for rows [a, c]; None if infeasible."""
         if self.programs >= self.max_programs:
             raise _CutOffError
         self.programs += 1
@@ -304,7 +304,7 @@ class _Search:
         return None if taken is None else self._linear(a, c, taken)
 
     def _integer(self, a: FloatArray, c: FloatArray) -> FloatArray | None:
-        """The options of the least move; None if infeasible."""
+        """Find the options of the least move; None if infeasible."""
         n_free, n_options = len(self.free), len(self.options)
         A, ends = self._exclusive()
         number, option = a[:, :n_free], a[:, n_free:]
@@ -320,7 +320,7 @@ class _Search:
         return None if done.x is None else np.round(done.x[2 * n_free :])
 
     def _exclusive(self) -> tuple[FloatArray, FloatArray]:
-        """Inequalities: one option of a column, and no move of a missing number without its own."""
+        """Allow one option of a column, and moves of a missing number only with its own."""
         n_free = len(self.free)
         group, gate = self.moves.group[self.options], self.moves.gate[self.options]
         one = (np.unique(group)[:, None] == group).astype(float)
@@ -333,7 +333,7 @@ class _Search:
         return np.vstack([of_group, of_gate]), np.repeat([1.0, 0.0], [len(one), shut.sum()])
 
     def _linear(self, a: FloatArray, c: FloatArray, taken: FloatArray) -> FloatArray | None:
-        """The least move of the numbers with these options; None if infeasible."""
+        """Find the least move of the numbers with these options; None if infeasible."""
         n_free = len(self.free)
         c = c + a[:, n_free:] @ taken
         if not n_free:
@@ -356,25 +356,25 @@ class _Search:
     # Rows [a, c] of the inequality a . z + c >= 0.
 
     def _side(self, expert: int, limit: float) -> FloatArray:
-        """An activation of at least ``limit``."""
+        """Require an activation of at least ``limit``."""
         return np.append(self.plane[expert], self.start[expert] - limit)
 
     def _facets(self, node: int) -> Iterator[FloatArray]:
-        """Activations at which no expert of the node sends the row right alone."""
+        """Bound the activations so that no expert of the node sends the row right alone."""
         experts = self.tree.experts(node)
         for k in range(experts.start, experts.stop):
             if np.isfinite(self.alone[k]):
                 yield -self._side(k, self.alone[k])
 
     def _tangent(self, node: int, z: FloatArray) -> FloatArray:
-        """A linear function that is at most s - log 2 everywhere, and equal to it at z."""
+        """Return a linear function that is at most s - log 2 everywhere, and equal to it at z."""
         experts = self.tree.experts(node)
         weight, activation = self.tree.weight[experts], self._activation(experts, z)
         slope = (weight * expit(activation)) @ self.plane[experts]
         return np.append(slope, weight @ softplus(activation) - LOG2 - slope @ z)
 
     def _level(self, leaf: int) -> list[FloatArray]:
-        """The wanted mean or class in a linear or logistic leaf."""
+        """Require the wanted mean or class in a linear or logistic leaf."""
         tree, outcome = self.tree, self.outcome
         if tree.slope is None:
             return []
@@ -407,5 +407,5 @@ class _Search:
         return experts.start + int(distance.argmin())
 
     def _turns(self, leaf: int, *, right: bool) -> list[int]:
-        """Nodes above a leaf at which it is on the right, or on the left."""
+        """Return the nodes above a leaf at which it is on the right, or on the left."""
         return np.flatnonzero(self.tree.topology.turns[int(right), :, leaf]).tolist()

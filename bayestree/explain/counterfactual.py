@@ -81,7 +81,7 @@ class Number(NamedTuple):
         return Values([None] * n, np.array([[self.now, 0.0]] * n), np.ones(n))
 
     def at(self, values: Sequence[float] | FloatArray) -> Values:
-        """The possible values that are nearest to the given ones, in increasing order."""
+        """Return the possible values that are nearest to the given ones, in increasing order."""
         rounded = {round(float(one), self.places) + 0.0 for one in values}  # 0.0, not -0.0
         inside = {min(max(one, self.low), self.high) for one in rounded if self.low <= self.high}
         cells = sorted(inside if self.absent else inside - {self.now})
@@ -91,15 +91,15 @@ class Number(NamedTuple):
         return Values(cells, features, cost)
 
     def spread(self, n: int) -> Values:
-        """About n values of the whole range."""
+        """Return about n values of the whole range."""
         return self.at(np.linspace(self.low, self.high, n))
 
     def nearer(self, cell: float, n: int, start: float | None = None) -> Values:
-        """About n values from ``start``, by default the present one, to another."""
+        """Return about n values from ``start``, by default the present one, to another."""
         return self.at(np.linspace(self.now if start is None else start, cell, n))
 
     def times(self, cell: float, factor: float) -> float | None:
-        """A multiple of the change to ``cell``, rounded away from the present value."""
+        """Multiply the change to ``cell``, rounded away from the present value."""
         change = factor * (cell - self.now)
         further = np.copysign(0.5 * 10.0**-self.places, change)
         found = self.at([self.now + change + further]).cells
@@ -121,7 +121,7 @@ class Options(NamedTuple):
         return self.others
 
     def nearer(self, cell: Any, n: int, start: Any = None) -> Values:
-        """The values that cost less than another."""
+        """Return the values that cost less than another."""
         cost = self.others.cost
         return self._of(np.flatnonzero(cost < cost[self.others.cells.index(cell)]).tolist())
 
@@ -187,7 +187,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, expected: FloatArray, labels: AnyArray | None, target: Any) -> "Wanted":
-        """The outcome ``target``, as an estimator expects something for the row now."""
+        """Return the outcome ``target``, given what an estimator expects for the row now."""
         if labels is None:
             try:
                 level = float(target)
@@ -209,7 +209,7 @@ class Wanted(NamedTuple):
         return cls(str(target), now, known.index(str(target)))
 
     def judge(self, expected: FloatArray) -> tuple[BoolArray, FloatArray]:
-        """Whether predictions (n, C) or (n,) have the outcome, and how near to it they are."""
+        """Tell whether predictions (n, C) or (n,) have the outcome, and how near to it they are."""
         if self.sign:
             margin = self.sign * (expected - self.level)
             return margin >= 0, margin
@@ -218,7 +218,7 @@ class Wanted(NamedTuple):
         return (best != own, margin) if self.label is None else (best == own, -margin)
 
     def outcomes(self, tree: Tree) -> list[Outcome]:
-        """The outcomes of a tree of which any is wanted."""
+        """Return the outcomes of a tree, any of which is wanted."""
         if self.sign:
             return [Outcome.beyond(tree, self.level, below=self.sign < 0)]
         if self.label is not None:
@@ -241,7 +241,7 @@ def counterfactual(
     target: Any,
     max_programs: int,
 ) -> Counterfactual:
-    """A small change of a row (d,) that the search finds; for the arguments see ``explanation``."""
+    """Search a small change of a row (d,); for the arguments see ``explanation``."""
     wanted = Wanted.of(np.atleast_1d(expect(row[None])[0][0]), labels, target)
     columns = movable_columns(encoding, cells, row, trees[0], features)
     moves = moves_of(row, columns)
@@ -280,7 +280,7 @@ def counterfactual(
 
 
 def _step(near: NearestRow, row: FloatArray, columns: Sequence[Movable], moves: Moves) -> Step:
-    """The change to the nearest row of a tree, as far as there is one."""
+    """Convert the nearest row of a tree to a change of columns."""
     if near.row is None:
         return {}
     chosen = {int(moves.group[m]): moves.labels[m] for m in near.chosen}
@@ -296,7 +296,7 @@ def _step(near: NearestRow, row: FloatArray, columns: Sequence[Movable], moves: 
 
 
 def label_of(expected: AnyArray, labels: AnyArray | None) -> Any:
-    """The class with the largest probability, or a mean."""
+    """Return the class with the largest probability, or a mean."""
     if labels is not None:
         return labels[int(np.argmax(expected))]
     return float(np.ravel(expected)[0])
@@ -310,7 +310,7 @@ class _Refinement:
         self.points = int(np.clip(ROWS // max(len(columns), 1), 3, POINTS))
 
     def nearest(self, starts: Sequence[Step]) -> Step | None:
-        """The nearest change with the outcome that is found from some changes; None if none is."""
+        """Find the nearest change with the outcome from some changes; None if none is found."""
         longer = [self._first(start, LONGER) for start in starts]
         reached = [one for one in longer if one is not None]
         grown = map(self._grown, [{}] if reached else [{}, *starts])
@@ -318,18 +318,18 @@ class _Refinement:
         return min(map(self._shortened, reached), key=self.distance, default=None)
 
     def distance(self, step: Step) -> float:
-        """The cost of a change."""
+        """Sum the costs of a change."""
         return sum(float(self.columns[k].at([cell]).cost[0]) for k, cell in step.items())
 
     def moved(self, step: Step) -> FloatArray:
-        """The row after a change."""
+        """Return the row after a change."""
         row = self.row.copy()
         for k, cell in step.items():
             row[self.columns[k].own] = self.columns[k].at([cell]).features[0]
         return row
 
     def _grown(self, step: Step) -> Step | None:
-        """A change with the outcome that other columns add to; None if none is found."""
+        """Extend a change to other columns until it has the outcome; None if none is found."""
         step = self._times(step, 1.0)
         for _ in range(2 * MOST):
             better, holds = self._nearer(step)
@@ -339,7 +339,7 @@ class _Refinement:
         return None
 
     def _nearer(self, step: Step) -> tuple[Step | None, bool]:
-        """A change with another value of a column, and whether it has the outcome.
+        """Change another value of a column; tell whether the outcome is reached.
 
         It is the least that has it. If none has, the column changes that comes nearest for its
         cost, each by the value that comes nearest; None if none comes nearer.
@@ -370,7 +370,7 @@ class _Refinement:
         return step | {k: cell}, bool(holds[best])
 
     def _shortened(self, step: Step) -> Step:
-        """A smaller change with the outcome, as a change with it."""
+        """Shorten a change that has the outcome, and keep the outcome."""
         for _ in range(SWEEPS):
             before = self.distance(step)
             step = self._first(step, SHORTER) or step
@@ -381,7 +381,7 @@ class _Refinement:
         return step
 
     def _less(self, step: Step, k: int) -> Step:
-        """The change without one of its columns, or with the least change of it that is needed."""
+        """Remove a column from the change, or find the least change of it that is needed."""
         rest, column, cell = _without(step, k), self.columns[k], step[k]
         if self.judge(self.moved(rest)[None])[0][0]:
             return rest
@@ -400,18 +400,18 @@ class _Refinement:
         return rest | {k: cell}
 
     def _first(self, step: Step, factors: FloatArray) -> Step | None:
-        """The first multiple of a change that has the outcome."""
+        """Return the first multiple of a change that has the outcome."""
         steps = [self._times(step, factor) for factor in factors.tolist()]
         holds, _ = self.judge(np.array([self.moved(one) for one in steps]))
         return steps[int(holds.argmax())] if holds.any() else None
 
     def _times(self, step: Step, factor: float) -> Step:
-        """A multiple of a change, in values that its columns may have."""
+        """Multiply a change, in values that its columns may have."""
         longer = {k: self.columns[k].times(cell, factor) for k, cell in step.items()}
         return {k: cell for k, cell in longer.items() if cell is not None}
 
     def _with(self, step: Step, k: int, values: Values) -> FloatArray:
-        """The row after a change, with several values of a column, (n, d)."""
+        """Return the row after a change, with several values of a column, (n, d)."""
         rows = np.repeat(self.moved(step)[None], len(values.cells), axis=0)
         rows[:, self.columns[k].own] = values.features
         return rows
@@ -447,7 +447,7 @@ def movable_columns(
     tree: Tree,
     features: Features = None,
 ) -> list[Movable]:
-    """The columns of a row with these ``cells`` and these features (d,) that may change, and how.
+    """Return the columns of a row that may change, and how.
 
     A number moves by degrees within the range of the training rows, a category or boolean to any
     other level at a cost of 1, an ordered one by as many steps as it costs. A missing value stays
@@ -472,7 +472,7 @@ def movable_columns(
 
 
 def _limits(encoding: Encoding, features: Features) -> dict[int, Sequence[Any] | None]:
-    """The limits of each column that may change."""
+    """Return the limits of each column that may change."""
     if features is None:
         return dict.fromkeys(range(len(encoding.columns)))
     given = features if isinstance(features, Mapping) else dict.fromkeys(features)
@@ -482,7 +482,7 @@ def _limits(encoding: Encoding, features: Features) -> dict[int, Sequence[Any] |
 def _options(
     column: Column, number: int, own: IntArray, value: Any, among: Sequence[Any] | None
 ) -> Options:
-    """The other levels of a column of categories or booleans."""
+    """Return the other levels of a column of categories or booleans."""
     among = [among] if isinstance(among, str) else among
     known = {str(one): one for one in column.options}
     named = [*known] if among is None else [*map(str, among)]
@@ -506,7 +506,7 @@ def _number(
     *,
     absent: bool,
 ) -> Number:
-    """A number within the limits that were given and, where there is none, its range."""
+    """Return a number within the given limits, by default within its range."""
     j = own[0]
     now, scale = float(row[j]), float(tree.scale[j])
     least, most = (None, None) if among is None else among

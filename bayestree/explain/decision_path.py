@@ -76,7 +76,7 @@ class PathNode:
         return self.score + float(np.log(-np.expm1(-self.score))) if self.score > 0 else -np.inf
 
     def lines(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Iterator[str]:
-        """The turn in words, for a row with these names and values of the columns."""
+        """Describe the turn in words, for a row with these names and values of the columns."""
         yield f"{self.node}: {self.side}{self._posterior()}"
         for k in range(min(len(self.experts), FACETS)):
             alone = "" if len(self.experts) == 1 else f"{self.share[k]:.0%} of the votes, "
@@ -88,7 +88,7 @@ class PathNode:
             yield f"  {others} with {rest:.0%} of the votes"
 
     def effects_shown(self) -> tuple[str, str, FloatArray | None, str, float]:
-        """Node, side, effects on the facet of the largest vote, their label, and its border."""
+        """Return node, side, effects on the facet of the largest vote, label, and border."""
         belief = self.belief
         side = self.side if belief is None else f"{self.side}, P = {belief.probability:.2f}"
         if not len(self.experts) or not self.effects[0].any():
@@ -173,7 +173,7 @@ def _belief(posterior: SplitUncertainty, node: int, *, right: bool) -> Belief:
 def _facets(
     described: TreeDescription, node: int, row: FloatArray
 ) -> tuple[IntArray, tuple[str, ...], dict[str, FloatArray]]:
-    """Experts of a node by decreasing vote, their facets in words, and their arrays."""
+    """Describe a node: experts by decreasing vote, their facets in words, and their arrays."""
     tree = described.linear
     if tree is None:
         empty, none = np.empty(0), np.empty((0, described.tree.n_features))
@@ -226,7 +226,7 @@ class Regression:
         return by_size[: np.count_nonzero(self.effects)]
 
     def lines(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Iterator[str]:
-        """The sum in words, for a row with these names and values of the columns."""
+        """Describe the sum in words, for a row with these names and values of the columns."""
         total, constant = (plain(one, DIGITS + 1) for one in (self.total, self.constant))
         yield f"  {self.quantity} {total} = {constant} at the mean of the data"
         for j in self.order[:TERMS]:
@@ -240,7 +240,7 @@ class Regression:
 def regression_of(
     tree: RoutedTree, row: FloatArray, encoding: Encoding, classes: tuple[str, ...]
 ) -> Regression | None:
-    """The regression of the leaf of a row (d,); None if leaves are constant."""
+    """Return the regression of the leaf of a row (d,); None if leaves are constant."""
     if not isinstance(tree, Tree) or tree.slope is None:
         return None
     leaf = int(tree.apply(row[None])[0])

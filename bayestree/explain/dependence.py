@@ -54,7 +54,7 @@ class PartialDependence:
     level: float
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each value (and class): mean and interval."""
+        """Tabulate mean and interval for each value (and class)."""
         n_outputs = self.mean.shape[1]
         columns = {self.feature: np.repeat(self.grid, n_outputs)}
         if self.classes:
@@ -68,7 +68,7 @@ class PartialDependence:
         Parameters
         ----------
         ax : Axes, optional
-            By default those of a new figure that is not registered with pyplot.
+            By default of a new figure that is not registered with pyplot.
         output : int
             Number of the class, by default the last.
         curves : bool
@@ -98,21 +98,21 @@ class Interactions:
     strength : array, shape (m, m)
         H of each pair, from 0 for effects that add up to 1 for a joint effect without main effects;
         0 on the diagonal. H is the square root of the share of the variance of the partial
-        dependence on both features that the sum of those on each leaves unexplained.
+        dependence on both features that the sum of the separate dependences leaves unexplained.
     """
 
     features: tuple[str, ...]
     strength: FloatArray
 
     def to_frame(self) -> pd.DataFrame:
-        """Pairs of columns, the strongest interaction first."""
+        """Tabulate the pairs of columns, the strongest interaction first."""
         pairs = combinations(range(len(self.features)), 2)
         rows = [(self.features[j], self.features[k], self.strength[j, k]) for j, k in pairs]
         found = pd.DataFrame(rows, columns=["feature", "other", "strength"])
         return found.sort_values("strength", ascending=False, kind="stable", ignore_index=True)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the strengths as a matrix; ``ax`` are Axes, by default those of a new figure."""
+        """Draw the strengths as a matrix; ``ax`` are Axes, by default of a new figure."""
         from bayestree.plots._explanations import draw_interactions  # noqa: PLC0415 - slow
 
         return draw_interactions(self.strength, self.features, ax)
@@ -123,8 +123,8 @@ class Interactions:
         )
 
 
-class Setting(NamedTuple):
-    """Values (G,) of a column, and its features (k,) with those of each value, (G, k)."""
+class ColumnGrid(NamedTuple):
+    """Values (G,) of a column, its features (k,), and what these are for each value, (G, k)."""
 
     name: str
     grid: AnyArray
@@ -135,12 +135,12 @@ class Setting(NamedTuple):
 def partial_dependence(
     draws: PredictDraws,
     X: FloatArray,
-    setting: Setting,
+    setting: ColumnGrid,
     *,
     classes: tuple[str, ...],
     level: float,
 ) -> PartialDependence:
-    """Partial dependence of the draws' predictions for rows X (n, d) on one column."""
+    """Compute how predictions of draws for rows X (n, d) depend on one column."""
     bounds, grid = tails(level), setting.grid
     rows = np.tile(X, (len(grid), 1))
     rows[:, setting.features] = np.repeat(setting.blocks, len(X), axis=0)
@@ -161,7 +161,7 @@ def partial_dependence(
 def interactions(
     predict: Predict, X: FloatArray, chosen: Sequence[IntArray], names: tuple[str, ...]
 ) -> Interactions:
-    """Friedman's H of each pair of columns, whose features are ``chosen``, on rows X (n, d).
+    """Compute Friedman's H of each pair of columns, with features ``chosen``, on rows X (n, d).
 
     H_jk^2 = sum_n (F_jk - F_j - F_k)^2 / sum_n F_jk^2, where F are partial dependences at the rows,
     averaged over the same rows and centred (Friedman and Popescu, 2008, eq. 44). Squares are
@@ -180,17 +180,17 @@ def interactions(
 
 
 def _at_rows(predict: Predict, X: FloatArray, features: IntArray) -> FloatArray:
-    """Centred partial dependence on some features at each row, shape (n, C)."""
+    """Compute the centred partial dependence on some features at each row, shape (n, C)."""
     rows = np.tile(X, (len(X), 1))
     rows[:, features] = np.repeat(X[:, features], len(X), axis=0)
     found = predict(rows).reshape(len(X), len(X), -1).mean(axis=1)
     return found - found.mean(axis=0)
 
 
-def setting_of(
+def column_grid(
     column: Column, places: IntArray, shown: Sequence[Any], grid: ArrayLike | int
-) -> Setting:
-    """The values to which a column is set, whose values in the rows are ``shown``.
+) -> ColumnGrid:
+    """Return the values to which a column is set, from its values ``shown`` in the rows.
 
     ``grid`` are these values, or their number (see ``partial_dependence`` of the estimators).
     """
@@ -217,11 +217,11 @@ def setting_of(
         found = given.to_numpy(dtype=np.float64)
         if np.isinf(found).any():
             raise ValueError(f"grid must hold finite numbers, got {found.tolist()}.")
-    return Setting(column.name, found, places, column.encode(pd.Series(found, name=column.name)))
+    return ColumnGrid(column.name, found, places, column.encode(pd.Series(found, name=column.name)))
 
 
 def _typical(column: Column, shown: Sequence[Any], n_points: int) -> list[Any]:
-    """The levels, the most frequent if they are many; or values from the 5 % to the 95 % quantile.
+    """Choose the most frequent levels, or values from the 5 % to the 95 % quantile.
 
     These are evenly spaced, or all values if they are few.
     """
@@ -265,7 +265,7 @@ class ShapleyValues:
     contributions: FloatArray
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each row and class (for regression each row), and the columns of the table."""
+        """Tabulate the contributions of the columns for each row (and class)."""
         n_rows, _, n_outputs = self.contributions.shape
         flat = self.contributions.swapaxes(1, 2).reshape(n_rows * n_outputs, -1)
         index: Any = pd.RangeIndex(n_rows, name="row")
@@ -276,7 +276,7 @@ class ShapleyValues:
     def plot(self, ax: Any = None, *, row: int = 0) -> Any:
         """Draw the contributions to the prediction of one row, by column and class.
 
-        ``ax`` are Axes; by default those of a new figure that is not registered with pyplot.
+        ``ax`` are Axes; by default of a new figure that is not registered with pyplot.
         """
         from bayestree.plots._explanations import draw_shapley  # noqa: PLC0415 - slow
 
@@ -290,7 +290,7 @@ def shapley_values(
     classes: tuple[str, ...],
     encoding: Encoding,
 ) -> ShapleyValues:
-    """Shapley values of rows X (n, d) of the game v(S) = E f(x_S, b_rest) over background rows b.
+    """Compute Shapley values of v(S) = E f(x_S, b_rest) over background rows b.
 
     This is the interventional expectation: columns outside S are taken from the background rows
     together. f is the weighted sum of the trees, whose games add up. Columns without a coefficient
@@ -307,7 +307,7 @@ def shapley_values(
 def _of_tree(
     tree: RoutedTree, X: FloatArray, background: FloatArray, places: Sequence[IntArray]
 ) -> tuple[FloatArray, FloatArray]:
-    """The mean prediction (C,) of one tree, and the contributions of the columns (n, c, C)."""
+    """Compute the mean prediction (C,) of one tree, and the columns' contributions (n, c, C)."""
     used = _used(tree, places)
     if len(used) > MOST:
         raise ValueError(
@@ -328,7 +328,7 @@ def _of_tree(
 
 
 def _used(tree: RoutedTree, places: Sequence[IntArray]) -> list[int]:
-    """Columns on which the tree depends."""
+    """Return the columns on which the tree depends."""
     if not isinstance(tree, Tree):
         return [*range(len(places))]
     used: BoolArray = np.any(tree.hyperplane != 0, axis=0)
@@ -340,7 +340,7 @@ def _used(tree: RoutedTree, places: Sequence[IntArray]) -> list[int]:
 def _coalitions(
     tree: RoutedTree, x: FloatArray, background: FloatArray, groups: Sequence[IntArray]
 ) -> FloatArray:
-    """Value of each coalition of the m groups of features, whose bits are its number, (2^m, C)."""
+    """Value each coalition of the m groups of features, whose bits are its number, (2^m, C)."""
     n_sets, n_rows = 2 ** len(groups), len(background)
     size = max(1, ROWS // n_rows)
     found = []

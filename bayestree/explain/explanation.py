@@ -103,7 +103,7 @@ class Explanation:
     def to_frame(
         self, by: Literal["turn", "facet", "feature", "leaf", "change"] = "facet"
     ) -> pd.DataFrame:
-        """A part of the explanation as a table.
+        """Tabulate a part of the explanation.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class Explanation:
             column of each facet: its value and effect. For each column in the regression of a
             linear or logistic leaf: its value and its effect, in units of y or of log odds. For
             each column that the nearest change alters: its value before and after, and the change
-            of a number in units of ``scale``, or what that of a category counts.
+            of a number in units of ``scale``, or the cost of another category.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Explanation:
         Parameters
         ----------
         ax : array of Axes, optional
-            One for each turn, and one for the regression; by default those of a new figure that is
+            One for each turn, and one for the regression; by default of a new figure that is
             not registered with pyplot.
 
         Returns
@@ -217,7 +217,7 @@ class Explanation:
             yield from self._change_lines(self.change)
 
     def _outcome(self, label: Any, expected: FloatArray, sd: FloatArray | None = None) -> str:
-        """A prediction with its probabilities, or a mean, and standard deviations."""
+        """Write a prediction with its probabilities, or a mean, and standard deviations."""
         spread = None if sd is None or not sd.any() else sd
         if not self.classes:
             text = plain(float(expected[0]), 4)
@@ -254,7 +254,7 @@ class Explanation:
 
 
 def _ends(before: Any, after: Any) -> str:
-    """The values before and after a change, the latter in full."""
+    """Write the values before and after a change, the latter in full."""
     last = plain(after, None) if isinstance(after, float) else in_words(after, DIGITS)
     first = in_words(before, DIGITS + 1)
     return f"{in_words(before, 17) if first == last else first} to {last}"
@@ -348,7 +348,7 @@ def explanation(
 def _parts(
     expected: FloatArray, posterior: SplitUncertainty | None, *, classifies: bool
 ) -> tuple[float | None, ...]:
-    """Total uncertainty of y, and its parts from the data and from the posterior."""
+    """Return the total uncertainty of y, and its parts from the data and from the posterior."""
     names = ("entropy", "expected_entropy", "mutual_information")
     if not classifies:
         names = ("variance", "expected_variance", "explained")

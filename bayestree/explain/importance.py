@@ -37,7 +37,7 @@ class Part(NamedTuple):
     posterior: Posterior
 
     def picks(self, max_draws: int) -> list[tuple[int, int]]:
-        """Chains and numbers of evenly spaced draws."""
+        """Choose evenly spaced draws, as pairs of chain and number."""
         kept = kept_draws(self.posterior.draws, max_draws).tolist()
         return [(chain, draw) for chain in range(self.posterior.n_chains) for draw in kept]
 
@@ -74,9 +74,9 @@ class Importance:
     level: float
 
     def to_frame(self) -> pd.DataFrame:
-        """Losses and shares of the votes with their intervals, the largest loss first.
+        """Tabulate losses and shares of votes with their intervals, the largest loss first.
 
-        Intervals of losses are normal ones over the rows, those of votes are over the draws.
+        Intervals of losses are normal and over the rows; intervals of votes are over the draws.
         """
         half = self.loss_error * ndtri(0.5 + self.level / 2)
         low, high = weighted_quantiles(self.votes, self.weights, tails(self.level))
@@ -97,7 +97,7 @@ class Importance:
     def plot(self, ax: Any = None) -> AnyArray:
         """Draw losses and shares of votes with their intervals, shape (2,).
 
-        ``ax`` holds two Axes; by default those of a new figure that is not registered with pyplot.
+        ``ax`` holds two Axes; by default of a new figure that is not registered with pyplot.
         """
         from bayestree.plots._explanations import draw_importance  # noqa: PLC0415 - slow
 
@@ -115,11 +115,11 @@ class Importance:
 
 
 def split_importance(trees: Sequence[tuple[float, RoutedTree]]) -> FloatArray:
-    """Importance of each feature for the splits of weighted deterministic trees, with sum 1.
+    """Compute the importance of features for the splits of weighted trees, with sum 1.
 
     A node counts by the distance between the values of its children, weighted by their rows: for
     shares p of the classes n G(p) - sum_c n_c G(p_c) = sum_c n_c |p_c - p|^2 is the decrease of
-    Gini's impurity, and for means that of the sum of squares. Its experts share this by their
+    Gini's impurity, and for means of the sum of squares. Its experts share this by their
     votes for a row that is one unit of ``scale`` from the mean of the data towards the facet, and
     the features of an expert by their absolute coefficients. For splits along the axes these are
     the importances of CART. Each feature of a linear or logistic leaf adds the same measure of its
@@ -152,7 +152,7 @@ def point_importance(
     encoding: Encoding,
     misfit: Misfit | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Votes (1, c) of weighted deterministic trees, losses (c,), errors, and one draw's weight 1.
+    """Compute votes (1, c), losses (c,), their errors and one draw's weight of point estimates.
 
     ``expect`` predicts y, class numbers or values (n,), from X (n, d); each of the ``orders`` (n,)
     shuffles the features of one of the c columns. ``misfit`` is minus the log-density of y given
@@ -174,7 +174,7 @@ def draw_importance(
     max_draws: int,
     encoding: Encoding,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Votes (S, c) of some draws of a mixture, its losses (c,), errors, and the weights (S,).
+    """Compute votes (S, c) of draws of a mixture, losses (c,), their errors and weights (S,).
 
     ``data`` are rows in the units of the draws.
     """
@@ -196,7 +196,7 @@ def draw_importance(
 
 
 def prior_votes(source: IntArray, encoding: Encoding) -> FloatArray:
-    """Expected share of each column in the votes under a prior that treats all features alike.
+    """Return the expected share of each column in the votes if the prior treats features alike.
 
     ``source`` (d,) has the own number of each feature that the fit uses, and others elsewhere.
     """
@@ -205,7 +205,7 @@ def prior_votes(source: IntArray, encoding: Encoding) -> FloatArray:
 
 
 def _with_error(loss: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weighted means of the losses (c, n) of the rows, and their standard errors, (c,)."""
+    """Average the losses (c, n) of the rows, with standard errors, (c,)."""
     share = weights / weights.sum()
     mean = loss @ share
     return mean, np.sqrt(((loss - mean[:, None]) ** 2) @ share**2)
@@ -284,7 +284,7 @@ def _draw_votes(
 
 
 def _reached(draws: Draws, one: tuple[int, int], X: FloatArray, model: Any) -> FloatArray:
-    """Probability that a row reaches a node under a draw, (n, V)."""
+    """Compute the probability that a row reaches a node under a draw, (n, V)."""
     log_probs = branch_log_probs(scores(draws, one, X), model.steepness)
     leaf = np.exp(leaf_log_probs(*log_probs, model.topology))
     return leaf @ model.topology.turns.any(axis=0).T
@@ -293,7 +293,7 @@ def _reached(draws: Draws, one: tuple[int, int], X: FloatArray, model: Any) -> F
 def _log_scores(
     parts: Sequence[Part], picks: Sequence[list[tuple[int, int]]], weights: FloatArray, data: Data
 ) -> FloatArray:
-    """Log-density of y of each row under the mixture of the draws, (n,)."""
+    """Compute the log-density of y of each row under the mixture of the draws, (n,)."""
     found = []
     for part, some in zip(parts, picks, strict=True):
         sites = (part.posterior.sites(*one) for one in some)
@@ -305,7 +305,7 @@ class _PointScore:
     """Decrease of the log score of a point prediction of each row from that for the given rows.
 
     The probability of a class is at least half a row's share of all, since a leaf may lack it. A
-    mean counts as that of a normal distribution with the variance of the residuals.
+    mean counts as the mean of a normal distribution with the variance of the residuals.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ def to_arviz(
     n_prior: int = 200,
     random_state: RandomState = 0,
 ) -> Any:
-    """The posterior as a container for ArviZ.
+    """Convert the posterior to a container for ArviZ.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def to_arviz(
         to standardised y; X and y are in their original units, and classes are numbered in
         the order of the coordinate ``class``. ``log_likelihood`` is the term of each row in
         the log-likelihood, including its weight. With several modes, whose trees have
-        different parameters, the draws are those of the mixture: each is a draw of one mode
+        different parameters, the draws come from the mixture: each is a draw of a mode
         (coordinate ``mode``), in proportion to the weights. ``posterior`` and ``prior`` then
         hold predictions in the units of y, and ``log_likelihood`` gives the leave-one-out
         score of the mixture; ``modes_[m].to_arviz`` gives the parameters of one mode.
@@ -128,7 +128,7 @@ def to_arviz(
 
 
 def _attributes(estimator: Any) -> dict[str, str]:
-    """The estimator and its parameters, as attributes of a container."""
+    """Return the estimator and its parameters as attributes of a container."""
     return {
         "estimator": type(estimator).__name__,
         "parameters": json.dumps(estimator.get_params(deep=False), default=str),
@@ -146,13 +146,13 @@ def _mixed_container(
     n_prior: int,
     random_state: RandomState,
 ) -> Any:
-    """The container of several trees, with rows on the scale of the draws."""
+    """Make the container of several trees from rows on the scale of the draws."""
     from bayestree.inference.arviz_groups import attributes_of  # noqa: PLC0415 - imports xarray
 
     wanted = _mixed_groups(mixture, groups, data)
     of_modes = [name for name in wanted if name != "posterior"]
     seeds = check_random_state(draw_seed(random_state))
-    # 0 or less is refused by the trees, and one of weight 0 has a draw that is not taken
+    # 0 or less is refused by the trees, and a tree of weight 0 has a draw that is not taken
     shares = np.ceil(n_prior * mixture.weights).astype(int).clip(min(n_prior, 1))
     of_prior = shares.tolist()
     made = MixedContainer(
@@ -185,7 +185,7 @@ def _mixed_container(
 
 
 def _mixed_groups(mixture: Mixture, groups: Iterable[str] | None, data: Data | None) -> list[str]:
-    """The groups to create: those that all modes have, or the given ones."""
+    """Return the groups to create: the given ones, by default all that every mode has."""
     point = max(tree.n_draws for tree in mixture.trees) == 1
     if groups is None:
         from bayestree.inference import arviz_groups  # noqa: PLC0415 - imports xarray
@@ -209,7 +209,7 @@ def _mixed_groups(mixture: Mixture, groups: Iterable[str] | None, data: Data | N
 
 
 def _shown_rows(shown: FittedTree, data: Data | None, row_labels: IntArray | None) -> xr.DataArray:
-    """The rows at which the container has predictions, on the scale of the draws."""
+    """Select the rows at which the container has predictions, on the scale of the draws."""
     import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
 
     if data is None or row_labels is None:
@@ -221,7 +221,7 @@ def _shown_rows(shown: FittedTree, data: Data | None, row_labels: IntArray | Non
 
 
 class MixedDraws(NamedTuple):
-    """Which draws of the modes are those of their mixture, in random order.
+    """The draws of the modes that their mixture has, in random order.
 
     Attributes
     ----------
@@ -242,14 +242,14 @@ class MixedDraws(NamedTuple):
         total: int,
         seeds: np.random.RandomState,
     ) -> MixedDraws:
-        """``total`` draws, in proportion to weights, of modes that have ``lengths`` draws."""
+        """Choose ``total`` of the ``lengths`` draws of the modes, in proportion to weights."""
         counts = mode_counts(weights, total, seeds)
         numbers = [spread_draws(*each) for each in zip(counts, lengths, strict=True)]
         order = seeds.permutation(total)
         return cls(np.repeat(np.arange(len(counts)), counts)[order], np.concatenate(numbers)[order])
 
     def dataset(self, of_modes: Sequence[xr.Dataset]) -> xr.Dataset:
-        """These draws, as one chain, from those [chain, draw, ...] of each mode."""
+        """Select these draws, as one chain, from the draws [chain, draw, ...] of each mode."""
         import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and estimators import this module
 
         parts = []
@@ -272,7 +272,7 @@ class MixedContainer:
     ``trees`` have the ``weights`` (M,), and ``containers`` are theirs, with the same groups.
     Predictions are shown at ``rows`` [row or point, feature], on the scale of the draws, and
     ``row_weights`` (n,) are the weights of all rows.
-    ``of_prior`` are the numbers of prior draws of the modes, of which ``n_prior`` are taken.
+    ``of_prior`` are the numbers of prior draws of the modes; ``n_prior`` are taken in all.
     """
 
     trees: Sequence[FittedTree]
@@ -285,7 +285,7 @@ class MixedContainer:
     seeds: np.random.RandomState
 
     def group(self, name: str) -> xr.Dataset:
-        """A group by its name; ``posterior`` and ``prior`` have what all modes share."""
+        """Return a group by its name; ``posterior`` and ``prior`` have what all modes share."""
         if name == "posterior":
             return self._drawn.dataset([self._of_draws(tree) for tree in self.trees])
         each = [arviz_compat.group(one, name) for one in self.containers]
@@ -314,19 +314,19 @@ class MixedContainer:
         return MixedDraws.of(self.weights, self.of_prior, self.n_prior, self.seeds)
 
     def _of_draws(self, tree: FittedTree) -> xr.Dataset:
-        """Predictions and numbers of leaves of a tree's draws."""
+        """Return predictions and numbers of leaves in the draws of a tree."""
         found = self._predictions(tree, tree.posterior)
         if any(one.polytopes.leaves is None for one in self.trees):  # of files of earlier versions
             return found
         return found.assign(leaves=(("chain", "draw"), tree.polytopes.leaves))
 
     def _of_prior(self, tree: FittedTree, drawn: xr.Dataset) -> xr.Dataset:
-        """Predictions of draws from a tree's prior."""
+        """Predict from draws of a tree's prior."""
         sites = {str(name): drawn[name].to_numpy() for name in drawn if name != "weight"}
         return self._predictions(tree, replace(tree.posterior, draws=sites))
 
     def _predictions(self, tree: FittedTree, posterior: Posterior) -> xr.Dataset:
-        """E(y | x) of each draw, in the units of y."""
+        """Compute E(y | x) of each draw, in the units of y."""
         import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and estimators import this module
 
         each = np.concatenate([*posterior.expectations(self.rows.to_numpy())])
@@ -341,7 +341,7 @@ class MixedContainer:
         return found.assign_coords(own).to_dataset(name="prediction")
 
     def _mixed_likelihood(self, terms: Sequence[xr.DataArray]) -> list[xr.Dataset]:
-        """Terms by which importance sampling gives the leave-one-out score of the mixture.
+        """Return terms by which importance sampling scores the mixture without each row.
 
         Leaving a row out changes the draws of each mode, but not its weight. The ratio of a draw
         of mode m is therefore p_m(y_i | y_-i) / p(y_i | draw), while ArviZ takes exp(-term) for
@@ -357,7 +357,7 @@ class MixedContainer:
         ]
 
     def _constant(self, found: xr.Dataset) -> xr.Dataset:
-        """What the modes share, with their weights."""
+        """Return what the modes share, with their weights."""
         shared = found.drop_dims(["node", "side"]).assign(mode_weight=("mode", self.weights))
         shared = shared.assign_coords(mode=np.arange(len(self.weights)))
         if "X" in shared:

@@ -28,7 +28,7 @@ from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.arviz import to_arviz
-from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_output
+from bayestree.fitted.tree import Fitted, FittedTree, Mixture, one_output
 from bayestree.fitted.validation import fitted_rows, training_rows
 from bayestree.inference import pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
@@ -52,7 +52,7 @@ def warn_if_unconverged(estimator: Any) -> None:
     mixture = estimator.fitted_
     if mixture.shown.n_draws == 1:
         return
-    if estimator.n_outputs_ > 1:  # without quantities to compare, which are those of one output
+    if estimator.n_outputs_ > 1:  # quantities to compare are defined for one output
         found = diagnostics.check_convergence(None, mixture.shown.posterior.stats)
     else:
         found = check_convergence(estimator)
@@ -63,13 +63,13 @@ def warn_if_unconverged(estimator: Any) -> None:
 
 
 def check_convergence(
-    estimator: FittedEstimator,
+    estimator: Fitted,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
     n_rows: int = 20,
 ) -> Convergence:
-    """Which results of this fit are reliable, and whether its inference has converged.
+    """Judge which results of this fit are reliable, and whether its inference has converged.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def check_convergence(
     -------
     Convergence
         Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``. With
-        several modes, each check is that of the worst mode, and the check ``modes`` tells how
+        several modes, each check shows the worst mode, and the check ``modes`` tells how
         far their predictions differ.
 
     Raises
@@ -110,7 +110,7 @@ def check_convergence(
 def _checked(
     fitted: FittedTree, X: FloatArray | None, n_rows: int, held_out: HeldOut | None = None
 ) -> Convergence:
-    """The checks of one tree."""
+    """Run the checks of one tree."""
     return diagnostics.check_convergence(
         _label_free(fitted, X, n_rows),
         fitted.posterior.stats,
@@ -119,10 +119,8 @@ def _checked(
     )
 
 
-def label_free(
-    estimator: FittedEstimator, X: ArrayLike | None = None, *, n_rows: int = 20
-) -> xr.Dataset:
-    """Quantities that can be compared across chains, invariant to the order of experts.
+def label_free(estimator: Fitted, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
+    """Compute quantities to compare across chains, invariant to the order of experts.
 
     Parameters
     ----------
@@ -151,7 +149,7 @@ def label_free(
 
 
 def _label_free(fitted: FittedTree, X: FloatArray | None, n_rows: int) -> xr.Dataset:
-    """The quantities of one tree."""
+    """Compute the quantities of one tree."""
     _check_number(n_rows)
     posterior, topology = fitted.posterior, fitted.posterior.model.topology
     n_points = min(n_rows, max(MIN_POINTS, MAX_POINTS // max(1, topology.n_nodes)))
@@ -178,7 +176,7 @@ def _label_free(fitted: FittedTree, X: FloatArray | None, n_rows: int) -> xr.Dat
 
 
 def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> xr.Dataset:
-    """What can be compared between trees, each of which is a chain (or as many as it has)."""
+    """Compare trees, with the draws of each as one chain, or as many as it has."""
     _check_number(n_rows)
     shown = mixture.shown
     if X is None:
@@ -190,7 +188,7 @@ def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> 
 
 
 def _compared(fitted: FittedTree, rows: FloatArray, numbers: IntArray | None) -> xr.Dataset:
-    """The quantities of a tree that are compared with other trees."""
+    """Compute the quantities of a tree that are compared with other trees."""
     posterior, leaves = fitted.posterior, fitted.polytopes.leaves
     found = diagnostics.label_free(
         posterior.described_draws,
@@ -209,7 +207,7 @@ def _check_number(n_rows: int) -> None:
 
 
 def _as_chains(found: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The draws of each mode as chains, numbered in the order of the modes."""
+    """Join the draws of the modes as chains, in the order of the modes."""
     import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
 
     joined = xr.concat(found, dim="chain")
@@ -217,14 +215,14 @@ def _as_chains(found: Sequence[xr.Dataset]) -> xr.Dataset:
     return joined.assign_coords(chain=np.arange(len(modes)), mode=("chain", modes))
 
 
-def evidence(estimator: FittedEstimator) -> Evidence:
+def evidence(estimator: Fitted) -> Evidence:
     """Log evidence, and posterior of the number of leaves and the depth.
 
     Returns
     -------
     Evidence
         Can be printed; see ``log_evidence``, ``standard_error``, ``leaf_probabilities`` and
-        ``depth_probabilities``. The density is that of y in its own units.
+        ``depth_probabilities``. It is a density of y in its own units.
 
     Raises
     ------
@@ -236,7 +234,7 @@ def evidence(estimator: FittedEstimator) -> Evidence:
 
 
 def loo(
-    estimator: FittedEstimator,
+    estimator: Fitted,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
@@ -252,7 +250,7 @@ def loo(
         All rows of the fit, as they were given to ``fit``.
     method : {"psis", "kfold"}
         ``"psis"`` leaves out one row at a time, by importance sampling from the draws of the
-        fit, for those of a sampler (``inference="nuts"``). Draws of a variational fit are
+        fit. It needs a sampler (``inference="nuts"``): draws of a variational fit are
         usually too far from the posterior. ``"kfold"`` refits the estimator without each of
         ``n_folds`` parts of the rows, growth included, for all kinds of fits.
     n_folds : int
@@ -261,7 +259,7 @@ def loo(
     Returns
     -------
     Loo
-        Can be printed; ``compare`` compares it with that of another model. With several modes
+        Can be printed; ``compare`` compares it with another model. With several modes
         it is the score of their mixture, whose weights ``"psis"`` takes as given.
 
     Raises
@@ -295,7 +293,7 @@ def loo(
 
 
 def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int, FloatArray]:
-    """Some of the rows that reach each node, on the scale of the draws."""
+    """Select some of the rows that reach each node, on the scale of the draws."""
     standard = fitted.scaling.standardise(X)
     own: dict[int, FloatArray] = {}
     for place, reached, _ in fitted.tree.walk(X):
@@ -305,14 +303,14 @@ def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int
 
 
 def _representative(fitted: FittedTree, X: FloatArray, n_rows: int) -> tuple[FloatArray, IntArray]:
-    """Rows that represent all of X, on the scale of the draws, and their numbers."""
+    """Select rows that represent all of X, on the scale of the draws, with their numbers."""
     standard = fitted.scaling.standardise(X)
     numbers = spread_rows(standard, n_rows)
     return standard[numbers], numbers
 
 
 def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
-    """Calibration of the predictions of X, and how much better they are than a constant."""
+    """Judge the calibration of predictions, and their gain over a constant."""
     if X is None:
         raise ValueError("y needs the rows to which it belongs; give X as well.")
     if hasattr(estimator, "classes_"):
@@ -332,7 +330,7 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
 def _cross_validated(
     estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, n_folds: int
 ) -> Loo:
-    """K-fold score of a fitted estimator: each fold is scored by a refit to the other rows."""
+    """Score each fold of the rows by a refit to the other rows."""
     X = as_pandas(X)
     data, numbers = training_rows(estimator, X, y, sample_weight)
     labels = y if hasattr(estimator, "classes_") else None

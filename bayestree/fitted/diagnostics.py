@@ -21,7 +21,7 @@ from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, mixed_uncertainty
-from bayestree.fitted.tree import FittedEstimator, FittedTree, Mixture, one_output
+from bayestree.fitted.tree import Fitted, FittedTree, Mixture, one_output
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior
 from bayestree.models import SoftTree
@@ -35,10 +35,10 @@ PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these ro
 PRIOR_SEED = 0  # the same draws at every call
 
 
-def polytope_size(estimator: FittedEstimator, max_draws: int = 100) -> PolytopeSize:
-    """Posterior of the number of facets of each node of ``tree_``, by four measures.
+def polytope_size(estimator: Fitted, max_draws: int = 100) -> PolytopeSize:
+    """Measure the number of facets of each node of ``tree_`` in four ways.
 
-    After inference="svi" it is that of a single variational fit, whose counts are too
+    After inference="svi" it comes from a single variational fit, whose counts are too
     certain and may be wrong; inference="nuts" samples them.
 
     Parameters
@@ -54,7 +54,7 @@ def polytope_size(estimator: FittedEstimator, max_draws: int = 100) -> PolytopeS
     PolytopeSize
         Can be printed; see ``mode``, ``interval``, ``probabilities`` (under the prior
         ``prior_probabilities``), ``leaf_probabilities`` of the number of leaves in use, and
-        ``to_frame``. With several modes the nodes are those of ``tree_``, and ``over_modes``
+        ``to_frame``. With several modes the nodes belong to ``tree_``, and ``over_modes``
         has the facets of the root and of all splits, the leaves and the depth over all modes.
     """
     check_is_fitted(estimator)
@@ -68,7 +68,7 @@ def polytope_size(estimator: FittedEstimator, max_draws: int = 100) -> PolytopeS
 
 
 def _size_of_tree(fitted: FittedTree, max_draws: int) -> PolytopeSize:
-    """The sizes of the polytopes of one tree."""
+    """Measure the polytopes of one tree."""
     posterior, tree, reach = fitted.posterior, fitted.tree, fitted.polytopes
     n_prior = PRIOR_DRAWS if reach.prior_largest is None else len(reach.prior_largest)
     return size_of(
@@ -83,7 +83,7 @@ def _size_of_tree(fitted: FittedTree, max_draws: int) -> PolytopeSize:
 
 
 def _sizes(mixture: Mixture, each: list[PolytopeSize]) -> TreeSize:
-    """The sizes of the trees of a mixture."""
+    """Summarize the sizes of the trees of a mixture."""
     weights = mixture.weights
     leaves = [one.n_leaves for one in each if one.n_leaves is not None]
     depths = [np.array([one.tree.depth]) for one in mixture.trees]
@@ -96,16 +96,16 @@ def _sizes(mixture: Mixture, each: list[PolytopeSize]) -> TreeSize:
 
 
 def facets(
-    estimator: FittedEstimator,
+    estimator: Fitted,
     node: str | int = "root",
     *,
     level: float = 0.9,
     max_draws: int = 100,
     min_share: float = SHARE,
 ) -> Facets:
-    """The half-spaces of a node's facets, matched across draws.
+    """Match the half-spaces of a node's facets across draws.
 
-    After inference="svi" they are those of a single variational fit, whose probabilities are
+    After inference="svi" they come from a single variational fit, whose probabilities are
     too close to 0 and 1; inference="nuts" samples them.
 
     Parameters
@@ -152,8 +152,8 @@ def facets(
     )
 
 
-def shrinkage(estimator: FittedEstimator) -> Shrinkage:
-    """Shrinkage of the weights of the experts and of the coefficients of their hyperplanes.
+def shrinkage(estimator: Fitted) -> Shrinkage:
+    """Measure the shrinkage of the experts' weights and of their hyperplanes' coefficients.
 
     Returns
     -------
@@ -175,10 +175,8 @@ def shrinkage(estimator: FittedEstimator) -> Shrinkage:
     )
 
 
-def split_uncertainty(
-    estimator: FittedEstimator, X: ArrayLike, *, level: float = 0.9
-) -> SplitUncertainty:
-    """Posterior uncertainty of the splits of ``tree_`` at given rows.
+def split_uncertainty(estimator: Fitted, X: ArrayLike, *, level: float = 0.9) -> SplitUncertainty:
+    """Compute the posterior uncertainty of the splits of ``tree_`` at given rows.
 
     Parameters
     ----------
@@ -193,7 +191,7 @@ def split_uncertainty(
         Can be printed; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
         ``outside`` is the posterior probability that each point lies outside the polytope of
         each node; its contours are credible borders. With several modes, what refers to nodes
-        and leaves is that of the mode of ``tree_`` (for another one, see
+        and leaves belongs to the mode of ``tree_`` (for another one, see
         ``modes_[m].split_uncertainty``), and the decomposition of the uncertainty of y is that
         of their mixture.
 
@@ -212,7 +210,7 @@ def split_uncertainty(
 
 
 def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUncertainty:
-    """The uncertainty of the splits of one tree at rows (n, d)."""
+    """Compute the uncertainty of the splits of one tree at rows (n, d)."""
     tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
     right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
     units = fitted.scaling.units
@@ -229,10 +227,8 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
     )
 
 
-def co_membership(
-    estimator: FittedEstimator, X: ArrayLike, other: ArrayLike | None = None
-) -> FloatArray:
-    """Posterior probability that two rows share a leaf, over all modes and draws.
+def co_membership(estimator: Fitted, X: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
+    """Compute the posterior probability that two rows share a leaf.
 
     Given the parameters, each row is routed at random, as in the model; a row on the border
     of a split may thus be parted from its own copy, and the diagonal be below 1.
@@ -265,12 +261,12 @@ def co_membership(
 def prior_size(
     estimator: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: RandomState = 0
 ) -> PolytopeSize:
-    """Distribution of the number of facets of one node under the prior, before seeing y.
+    """Sample the number of facets of one node under the prior, before seeing y.
 
     Parameters
     ----------
     X : array or DataFrame, shape (n, d)
-        The rows that reach the node. Before a fit they are those of the root, and determine
+        The rows that reach the node. Before a fit they reach the root, and determine
         the units of the features; after it, rows of any node.
     n_draws : int
         Number of draws from the prior; each takes a few milliseconds.
@@ -326,7 +322,7 @@ def _node_number(node: str | int, topology: Topology) -> int:
 
 
 def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, Any] | None:
-    """Prior draws of the sites of one split, (n_draws, K, ...); None if the prior is improper."""
+    """Draw the sites of one split from the prior, (n_draws, K, ...); None if it is improper."""
     if improper_priors(model):
         return None
     return splits_of_prior(model, n_features, n_draws, PRIOR_SEED)
@@ -335,7 +331,7 @@ def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, A
 def splits_of_prior(
     model: SoftTree, n_features: int, n_draws: int, random_state: RandomState
 ) -> dict[str, Any]:
-    """Prior draws of the sites of one split, (n_draws, K, ...); ValueError if it is improper."""
+    """Draw the sites of one split from a proper prior, (n_draws, K, ...)."""
     drawn = sample_prior(
         model.with_(topology=Topology.stump()), n_features, n_draws, random_state=random_state
     )
@@ -351,7 +347,7 @@ def measure_nodes(
     nodes: IntArray,
     levels: FloatArray | None,
 ) -> Reach:
-    """The statistics of the training rows that the diagnostics need.
+    """Measure what the diagnostics need of the training rows.
 
     ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``, and ``levels`` (V,) the
     scores at which they split; ``standardised`` are the rows on the scale of the draws.

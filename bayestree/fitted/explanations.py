@@ -43,9 +43,9 @@ def explain(
 ) -> Explanation:
     """Explain the prediction for one row.
 
-    The path and the facets are those of ``tree_``; the probabilities of the turns, the
-    prediction and its uncertainty those of the posterior, if there is one. With several modes
-    the turns are judged by the mode of ``tree_``.
+    The decision path and its facets belong to ``tree_``. The probabilities of the sides, the
+    prediction and its uncertainty belong to the posterior, if there is one. With several modes
+    the path is judged by the mode of ``tree_``.
 
     The nearest change makes ``predict`` return another class, or a mean beyond ``target``, with
     a small sum of absolute changes of numbers, in units of ``tree_.scale``, and of categories
@@ -61,7 +61,7 @@ def explain(
     features : sequence of str or int, or mapping, optional
         Columns that the nearest change may alter, by default all; dates, and missing values of
         columns that are not named, stay. A mapping has for each column of numbers the least and
-        the largest value, which may lie beyond those of the training rows; for each one of
+        the largest value, which may lie beyond the range of the training rows; for each column of
         categories or booleans the levels that it may change to; or None.
     target : label or float, optional
         Class to predict after the change, by default any other; or, for regression, mean that
@@ -113,7 +113,7 @@ def explain(
 
 
 def feature_importances(estimator: Any) -> FloatArray:
-    """Importance of each column for the splits and the slopes of leaves, (d,), with sum 1.
+    """Return the importance of each column for splits and slopes of leaves, (d,), with sum 1.
 
     The decrease of Gini's impurity, or of the sum of squares, at each node, divided among the
     facets and then the features by their coefficients; for splits along the axes this is the
@@ -138,26 +138,26 @@ def importance(
     level: float = 0.9,
     random_state: RandomState = 0,
 ) -> Importance:
-    """Importance of each column of X, with its posterior.
+    """Measure the importance of each column of X, with its posterior.
 
     Two measures: the share of its features in the votes at the nodes that rows reach, for each
     posterior draw and, to compare with, for the prior; and how much shuffling it among the rows
     lowers the mean log score of the predictions, which average over all draws and modes.
-    Without several draws, or for ``prediction="tree"``, both are those of the deterministic
-    tree, whose means count as those of normal distributions with the variance of the residuals.
+    Without several draws, or for ``prediction="tree"``, both describe the deterministic
+    tree, whose means count as means of normal distributions with the residuals' variance.
 
     Parameters
     ----------
     X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
-        Rows, preferably other than those of the fit: on these, a tree that fits noise seems to
+        Rows, preferably new ones: on the rows of the fit, a tree that fits noise seems to
         need it. Exposures or events are the second column of y, as for ``fit``.
     n_repeats : int
         Number of times that each column is shuffled, in the same way for all draws.
     max_draws : int
-        Maximum number of draws over all chains and modes, evenly spaced. The time is that of
+        Maximum number of draws over all chains and modes, evenly spaced. This takes the time of
         d * n_repeats * max_draws predictions of all rows.
     level : float
-        Probability of the intervals. Those of votes state how sure the posterior is, those of
+        Probability of the intervals. Intervals of votes state how sure the posterior is, those for
         losses how much they depend on the rows.
     random_state : int, RandomState or Generator
         Seed of the shuffles.
@@ -213,7 +213,7 @@ def importance(
 def shapley_values(
     estimator: Any, X: ArrayLike, background: ArrayLike | None = None
 ) -> ShapleyValues:
-    """Exact Shapley values of the predictions of ``tree_``, which must use few columns.
+    """Compute exact Shapley values of the predictions of ``tree_``, which must use few columns.
 
     The contribution of a column to a prediction, averaged over all orders in which columns
     become known. Unknown columns take the values of the background rows, all from the same
@@ -260,7 +260,7 @@ def partial_dependence(
     level: float = 0.9,
     max_rows: int = 200,
 ) -> PartialDependence:
-    """How the prediction depends on one column, with credible bands.
+    """Compute how the prediction depends on one column, with credible bands.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def partial_dependence(
     return dependence.partial_dependence(
         partial(_predicted_draws, estimator),
         rows[spread(len(rows), max_rows)],
-        dependence.setting_of(column, own, shown, grid),
+        dependence.column_grid(column, own, shown, grid),
         classes=tuple(str(label) for label in getattr(estimator, "classes_", ())),
         level=level,
     )
@@ -314,7 +314,7 @@ def interactions(
     *,
     max_rows: int = 50,
 ) -> Interactions:
-    """Strength of the interactions of pairs of columns: Friedman's H.
+    """Measure the interactions of pairs of columns by Friedman's H.
 
     The share of the joint effect of two columns on the prediction (averaged over the draws)
     that is not the sum of their separate effects.
@@ -357,14 +357,14 @@ def interactions(
 
 
 def _parts(estimator: Any) -> list[Part]:
-    """The posteriors of the mixture, or the only one."""
+    """Return the posteriors of the mixture, the largest weight first."""
     from bayestree.explain.importance import Part  # noqa: PLC0415 - lazy room
 
     return [Part(weight, one.posterior) for one, weight in estimator.fitted_.by_weight() if weight]
 
 
 def _weighted_trees(estimator: Any) -> list[tuple[float, RoutedTree]]:
-    """The deterministic trees of all modes, or those of the only one or of a forest."""
+    """Return the deterministic trees of all modes, or of a single fit or forest."""
     mixture: Mixture = estimator.fitted_
     if mixture.several and hasattr(estimator, "tree_"):
         return [(weight, one.tree) for one, weight in mixture.by_weight()]
@@ -372,7 +372,7 @@ def _weighted_trees(estimator: Any) -> list[tuple[float, RoutedTree]]:
 
 
 def _predicted_draws(estimator: Any, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Predictions of groups of draws, (S, n, C) or (S, n), and weights; one without draws."""
+    """Yield predictions of groups of draws, (S, n, C) or (S, n), and their weights."""
     if not estimator._averages():
         yield estimator._expectation(rows)[0][None], np.ones(1)
         return
@@ -387,7 +387,7 @@ def _predicted_draws(estimator: Any, rows: FloatArray) -> Iterator[tuple[FloatAr
 
 
 def _one_row(x: Any, names: tuple[str, ...]) -> Any:
-    """A row as a table with one row."""
+    """Return a row as a table with one row."""
     if isinstance(x, Mapping):
         own = names if x.keys() == {*names} else x
         return pd.DataFrame([[x[name] for name in own]], columns=[*own])

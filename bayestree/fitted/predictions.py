@@ -16,7 +16,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import tails
 from bayestree.fitted.rows import FileRows
-from bayestree.fitted.tree import FittedEstimator, FittedTree
+from bayestree.fitted.tree import Fitted, FittedTree
 from bayestree.fitted.validation import checked, fitted_rows
 from bayestree.inference import pointwise
 from bayestree.inference.posterior import mixture_quantiles
@@ -25,9 +25,9 @@ from bayestree.inference.posterior import mixture_quantiles
 def by_parts(
     estimator: Any, X: ArrayLike, function: Callable[..., Any], *columns: FloatArray | None
 ) -> Any:
-    """One array or several with a row for each row of X, in chunks if X is a large file.
+    """Apply a function to all rows of X, in chunks if X is a large file.
 
-    ``function`` also takes the rows of ``columns``, of which any may be None.
+    ``function`` also takes the rows of ``columns``, any of which may be None.
     """
     check_is_fitted(estimator)
     rows = checked(estimator, X, in_parts=True, reset=False)
@@ -43,9 +43,9 @@ def by_parts(
 
 
 def predict_interval(
-    estimator: FittedEstimator, X: ArrayLike, level: float = 0.9
+    estimator: Fitted, X: ArrayLike, level: float = 0.9
 ) -> tuple[FloatArray, FloatArray]:
-    """Central interval of y, or of the time of the event, with posterior probability ``level``.
+    """Predict a central interval of y, or of the time of the event.
 
     Its ends are quantiles of the mixture of all modes, draws and leaves; of a forest, of the
     leaves of all soft trees.
@@ -63,9 +63,9 @@ def predict_interval(
 
 
 def interval(
-    estimator: FittedEstimator, X: ArrayLike, level: float, known: FloatArray | None = None
+    estimator: Fitted, X: ArrayLike, level: float, known: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """The interval of ``predict_interval``, for the ``known`` number of each row."""
+    """Predict an interval for rows with the auxiliary column ``known``."""
     ends = np.array(tails(level))
 
     def of_rows(rows: FloatArray, some: FloatArray | None) -> tuple[FloatArray, ...]:
@@ -74,10 +74,8 @@ def interval(
     return by_parts(estimator, X, of_rows, known)
 
 
-def in_interval(
-    estimator: FittedEstimator, X: ArrayLike, y: ArrayLike, level: float = 0.9
-) -> FloatArray:
-    """Whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.
+def in_interval(estimator: Fitted, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
+    """Tell whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.
 
     A censored time has the probability of it, given that the row survived until then.
 
@@ -95,9 +93,9 @@ def in_interval(
 
 
 def quantiles(
-    estimator: FittedEstimator, rows: FloatArray, known: FloatArray | None, levels: FloatArray
+    estimator: Fitted, rows: FloatArray, known: FloatArray | None, levels: FloatArray
 ) -> FloatArray:
-    """Quantiles of the mixture of modes, draws and leaves, (levels, n) or (levels, n, q)."""
+    """Compute quantiles of the mixture, (levels, n) or (levels, n, q)."""
     mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
     posteriors, weights = [tree.posterior for tree in mixture.trees], mixture.weights
     scaling = mixture.shown.scaling
@@ -112,13 +110,13 @@ def quantiles(
 
 
 def sample_posterior_predictive(
-    estimator: FittedEstimator,
+    estimator: Fitted,
     X: ArrayLike,
     draws: int | None = None,
     *,
     random_state: RandomState = None,
 ) -> AnyArray:
-    """Draws of y from the posterior predictive distribution, for any ``prediction``.
+    """Draw y from the posterior predictive distribution, for any ``prediction``.
 
     Parameters
     ----------
@@ -150,7 +148,7 @@ def sampled(
     random_state: RandomState,
     known: FloatArray | None = None,
 ) -> AnyArray:
-    """Draws of y; ``known`` (n,) is what they need beside the features (see ``Leaf.known``)."""
+    """Draw y, given the auxiliary column ``known`` (n,) (see ``Leaf.known``)."""
     rows, mixture = fitted_rows(estimator, X), estimator.fitted_
     total = sum(tree.n_draws for tree in mixture.trees) if draws is None else draws
     if total < 1:
@@ -174,7 +172,7 @@ def _sampled(
     random_state: RandomState,
     known: FloatArray | None,
 ) -> AnyArray:
-    """Draws of encoded y from the posterior predictive distribution of one tree."""
+    """Draw encoded y from the posterior predictive distribution of one tree."""
     posterior = fitted.posterior
     picked = spread_draws(count, fitted.n_draws).tolist()
     each = (posterior.sites(*divmod(pick, posterior.n_draws)) for pick in picked)
@@ -184,13 +182,13 @@ def _sampled(
 
 
 def mode_counts(weights: FloatArray, total: int, seeds: np.random.RandomState) -> IntArray:
-    """Numbers of draws of each mode: of weight w, w * ``total`` on average, less than one off."""
+    """Count draws of each mode: of weight w, w * ``total`` on average, less than one off."""
     ends = np.floor(np.cumsum(weights) * total + seeds.uniform()).astype(int)
     ends[-1] = total
     return np.diff(ends, prepend=0)
 
 
 def spread_draws(count: int, length: int) -> IntArray:
-    """``count`` of the draws 0 to length - 1: spread evenly, or repeated in order."""
+    """Choose ``count`` of the draws 0 to length - 1: spread evenly, or repeated in order."""
     numbers = np.arange(count)
     return numbers * length // count if count < length else numbers % length

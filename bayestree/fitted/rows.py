@@ -59,7 +59,7 @@ class FileRows:
         return len(self), self.source.shape[1]
 
     def __getitem__(self, rows: slice | IntArray) -> FloatArray:
-        """Some of the rows as an array."""
+        """Read some of the rows as an array."""
         own = self.source[rows if self.numbers is None else self.numbers[rows]]
         found = np.array(own, dtype=np.float64)
         if self.limits is not None:
@@ -70,7 +70,7 @@ class FileRows:
         return found
 
     def where(self, kept: BoolArray) -> "FileRows":
-        """The marked rows."""
+        """Return the marked rows."""
         if kept.all():
             return self
         numbers = np.flatnonzero(kept)
@@ -78,15 +78,15 @@ class FileRows:
         return FileRows(self.source, own, self.center, self.scale, self.limits)
 
     def standardised(self, center: FloatArray, scale: FloatArray) -> "FileRows":
-        """The same rows in other units."""
+        """Return the same rows in other units."""
         return FileRows(self.source, self.numbers, center, scale, self.limits)
 
     def within(self, low: FloatArray, high: FloatArray) -> "FileRows":
-        """The same rows, with the values of the source between ``low`` and ``high``."""
+        """Return the same rows, with the source clipped to ``low`` and ``high``."""
         return FileRows(self.source, self.numbers, self.center, self.scale, (low, high))
 
     def slices(self) -> Iterator[slice]:
-        """Slices of all rows, each of which fits into memory."""
+        """Slice all rows into parts that fit into memory."""
         size = max(1, memory_mapped.HELD // PARTS // self.shape[1])
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
@@ -94,7 +94,7 @@ class FileRows:
     def tensor(
         self, dtype: torch.dtype, device: str, columns: slice | BoolArray = slice(None)
     ) -> torch.Tensor:
-        """Columns of all rows as a tensor, which is mapped from a file if it is on the CPU."""
+        """Copy columns of all rows to a tensor, which is mapped from a file if it is on the CPU."""
         shape = (len(self), self[:0][:, columns].shape[1])
         if torch.device(device).type == "cpu":
             found = memory_mapped.mapped_tensor(shape, dtype)
@@ -106,7 +106,7 @@ class FileRows:
 
 
 def large_file(X: Any) -> AnyArray | None:
-    """The array of a ``numpy.memmap``, or of a DataFrame of one, if it is too large for memory."""
+    """Return the array of a ``numpy.memmap``, or a table of one, if too large for memory."""
     if isinstance(X, np.memmap):
         return X if X.size > memory_mapped.HELD else None
     if not isinstance(X, pd.DataFrame) or X.size <= memory_mapped.HELD or len(set(X.dtypes)) > 1:
@@ -120,7 +120,7 @@ def large_file(X: Any) -> AnyArray | None:
 
 
 def parts_of(X: pd.DataFrame) -> Iterator[slice]:
-    """Slices of all rows of a table: one, or several if it is mapped from a large file."""
+    """Slice all rows of a table: once, or in parts if it is mapped from a large file."""
     array = large_file(X)
     return iter([slice(0, len(X))]) if array is None else FileRows(array).slices()
 
@@ -140,7 +140,7 @@ class TrainingRows(NamedTuple):
         return self.y if self.extra is None else np.column_stack((self.y, self.extra))
 
     def counted(self) -> "TrainingRows":
-        """The rows of positive weight; the others are ignored."""
+        """Return the rows of positive weight."""
         kept = self.weights > 0
         X = self.X.where(kept) if isinstance(self.X, FileRows) else self.X[kept]
         extra = None if self.extra is None else self.extra[kept]
@@ -185,7 +185,7 @@ def columns_in_use(
     *,
     whole_image: bool = False,
 ) -> IntArray:
-    """The column that represents each one in the fit, shape (d,); -1 for constant columns.
+    """Find the column that represents each one in the fit, shape (d,); -1 for constant columns.
 
     Of equal columns, the first represents all. Only rows of positive weight matter. If no column
     varies, the first is used. For ``whole_image``, equal pixels are all used, and constant ones,
@@ -225,7 +225,7 @@ def _listed(kind: str, found: list[str]) -> str:
 
 
 def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool) -> Posterior:
-    """The posterior on all columns, with coefficients of 0 for unused ones.
+    """Extend the posterior to all columns, with coefficients of 0 for unused ones.
 
     ``reduced`` states whether the given posterior has only the columns in use.
     """
@@ -253,7 +253,7 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
 def units(
     X: FloatArray | FileRows, weights: FloatArray, rule: UnitRule
 ) -> tuple[FloatArray, FloatArray]:
-    """Center and unit of each column, shape (d,); the unit of a constant column is 1.
+    """Compute center and unit of each column, shape (d,); the unit of a constant column is 1.
 
     ``"standard"`` is the weighted standard deviation, but at least a sixth of the range (about its
     size for a normal column), so that a feature that is rarely non-zero does not outweigh all
@@ -281,7 +281,7 @@ def units(
 def _measured(
     X: FloatArray | FileRows, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean, root mean square deviation, minimum and range of each column."""
+    """Compute mean, root mean square deviation, minimum and range of each column."""
     if not isinstance(X, FileRows):
         center = np.average(X, axis=0, weights=weights)
         deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
@@ -300,11 +300,11 @@ def _measured(
 
 
 def drawn_in(X: FloatArray | FileRows, weights: FloatArray) -> FloatArray | FileRows:
-    """Rows whose detached values are moved near the others; X itself if there are none.
+    """Move detached values of rows near the others; return X itself if there are none.
 
     A single code such as -999 would otherwise determine the unit of its column, in which all other
     values are the same, or the gradients of a fit. Long tails without a wide gap stay as they are,
-    and so do columns of which more than half are equal, such as indicators of rare categories.
+    and so do columns with more than half of their values equal, such as rare indicators.
     """
     low, high = _limits(X, weights)
     if not np.isfinite([low, high]).any():
@@ -313,7 +313,7 @@ def drawn_in(X: FloatArray | FileRows, weights: FloatArray) -> FloatArray | File
 
 
 def _limits(X: FloatArray | FileRows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds of the values of each column, shape (d,); infinite without detached values."""
+    """Bound the values of each column, shape (d,); infinite without detached values."""
     n_rows, d = X.shape
     counted = np.flatnonzero(weights > 0)
     some = counted[:: math.ceil(len(counted) / SAMPLE)]

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.description import FittedEstimator
 from bayestree.diagnostics.label_free import box_rows, typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.fitted.rows import Scaling
@@ -60,7 +61,7 @@ class FittedTree:
         return self.reach
 
     def moments(self, rows: FloatArray, *, averages: bool) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of E(y | x) over the draws, or the tree's predictions.
+        """Compute mean and standard deviation of E(y | x) over the draws, or predict by the tree.
 
         Parameters
         ----------
@@ -100,7 +101,7 @@ class FittedTree:
         return typical_rows(len(self.scaling.source), n_rows), own
 
     def output(self, number: int) -> Self:
-        """Return the tree of one of several outputs."""
+        """Return the tree of a single output."""
         return replace(
             self,
             tree=self.tree.output(number),
@@ -137,11 +138,11 @@ class Mixture:
         return cls(trees, np.full(len(trees), 1 / len(trees)))
 
     def __iter__(self) -> Iterator[tuple[FittedTree, float]]:
-        """Trees with their weights."""
+        """Iterate over trees and weights."""
         return zip(self.trees, self.weights.tolist(), strict=True)
 
     def by_weight(self) -> list[tuple[FittedTree, float]]:
-        """Trees with their weights, the largest weight first."""
+        """Sort trees by weight, the largest first."""
         return sorted(self, key=lambda one: -one[1])
 
     @property
@@ -155,7 +156,7 @@ class Mixture:
         return self.distilled or self.trees[self.medoid]
 
     def averages(self, prediction: Prediction) -> bool:
-        """Whether predictions average over draws or trees."""
+        """Tell whether predictions average over draws or trees."""
         if prediction == "auto":
             return self.several or self.shown.n_draws > 1
         return prediction == "posterior"
@@ -163,7 +164,7 @@ class Mixture:
     def expectation(
         self, rows: FloatArray, prediction: Prediction
     ) -> tuple[FloatArray, FloatArray]:
-        """E(y | x), class probabilities or means, and its standard deviation over the posterior."""
+        """Compute E(y | x), and its standard deviation over the posterior."""
         if prediction == "tree":
             return self.shown.moments(rows, averages=False)
         averages = prediction == "posterior" or self.shown.n_draws > 1
@@ -180,29 +181,25 @@ class Mixture:
         return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))  # of rounding errors
 
     def output(self, number: int) -> "Mixture":
-        """Return the mixture of one of several outputs."""
+        """Return the mixture of a single output."""
         return replace(self, trees=[tree.output(number) for tree in self.trees], distilled=None)
 
 
-class FittedEstimator(Protocol):
-    """What the readers of a fit need of its estimator."""
+class Fitted(FittedEstimator, Protocol):
+    """What the functions of this room read of an estimator; they are its methods."""
 
     fitted_: Mixture
     encoding_: Encoding
-    n_features_in_: int
     prediction: Prediction
     validation_fraction: float
     verbose: Any
 
-    @property
-    def tree_(self) -> Any: ...
     @property
     def posterior_(self) -> Posterior: ...
     @property
     def modes_(self) -> Sequence[Any]: ...
     @property
     def n_outputs_(self) -> int: ...
-    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
     def _encode(self, values: AnyArray) -> AnyArray: ...
     def _decode(self, values: AnyArray) -> AnyArray: ...
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]: ...

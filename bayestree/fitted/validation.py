@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.fitted.rows import FileRows, large_file
-from bayestree.fitted.tree import FittedEstimator
+from bayestree.fitted.tree import Fitted
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks
 from bayestree.tables import (
@@ -35,7 +35,7 @@ from bayestree.tables.files import as_pandas
 
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
-    """X as complete rows of numbers, and y if it is given, as checked by scikit-learn.
+    """Check X, and y if it is given, by scikit-learn, and encode X as numbers.
 
     Columns that are not numbers, or have missing values, are encoded by ``encoding_``, which
     a fit (with ``reset``, as by default) learns from X, y and its weights. Images must be complete,
@@ -69,7 +69,7 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
 
 
 def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[str, Any]) -> Any:
-    """Rows that are encoded already, and y if it is given."""
+    """Check rows that are encoded already, and y if it is given."""
     reset, table = checks.get("reset", True), pd.DataFrame(columns=[*X.encoding.names])
     validate_data(estimator, table, skip_check_array=True, reset=reset)
     if reset:
@@ -82,8 +82,8 @@ def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[s
 def _numeric(
     estimator: Any, X: Any, args: tuple[Any, ...], sample_weight: Any, checks: dict[str, Any]
 ) -> Any:
-    """X, and y if it is given, for X of numbers, of which some may be missing."""
-    # Types of X other than double precision are those of large files, which are not copied.
+    """Check X of numbers, with or without gaps, and y if it is given."""
+    # Only large files, which are not copied, have other types than double precision.
     reset, in_file = checks.get("reset", True), checks["dtype"] == "numeric"
     some = "allow-nan" if estimator.missing_values is None else False  # codes may be infinite
     finite = True if in_file or estimator._in_place() else some
@@ -136,7 +136,7 @@ def _encoded(
     sample_weight: Any,
     checks: dict[str, Any],
 ) -> Any:
-    """Encoded rows, and y if it is given; the ``survey`` is that of a fit."""
+    """Encode rows, by a new encoding if a fit gives the ``survey`` of its columns."""
     if survey is not None:
         weights = checked_weights(sample_weight, len(frame))
         if y is None:
@@ -153,13 +153,13 @@ def _encoded(
 
 
 def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
-    """Rows for a fitted estimator, as an array with the features of the fit."""
+    """Encode rows for a fitted estimator, as an array with the features of the fit."""
     check_is_fitted(estimator)
     return validated(estimator, X, reset=False, dtype=np.float64)
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
-    """The weight of each row, shape (n_rows,); ones by default."""
+    """Check the weight of each row, shape (n_rows,); ones by default."""
     if sample_weight is None or isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, 1.0 if sample_weight is None else sample_weight)
     weights: FloatArray = check_array(
@@ -258,14 +258,14 @@ def _refuse_missing(y: Any) -> None:
 
 
 def _names(X: Any, n_columns: int) -> list[str]:
-    """Names of the columns: x0, x1, ... unless they have names."""
+    """Name the columns x0, x1, ... unless they have names."""
     if isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns):
         return [*X.columns]
     return [f"x{number}" for number in range(n_columns)]
 
 
 def _refuse_odd_tables(X: Any) -> None:
-    """Refuse sparse matrices, and tables of which some columns have the same name."""
+    """Refuse sparse matrices, and tables with several columns of the same name."""
     if issparse(X):
         raise TypeError("X is sparse, but dense rows are needed; pass X.toarray().")
     if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
@@ -274,7 +274,7 @@ def _refuse_odd_tables(X: Any) -> None:
 
 
 def _table(X: Any) -> pd.DataFrame | None:
-    """X as a table, if it has columns that are not numbers; else None."""
+    """Return X as a table, if it has columns that are not numbers; else None."""
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind not in "biufc":
         X = pd.DataFrame(X).infer_objects()
     if not isinstance(X, pd.DataFrame) or X.shape[1] == 0 or len(X) == 0:
@@ -285,18 +285,18 @@ def _table(X: Any) -> pd.DataFrame | None:
 
 
 def _is_number(dtype: Any) -> bool:
-    """Whether scikit-learn converts a column of this type, which may have missing values."""
+    """Tell whether scikit-learn converts a column of this type, gaps included."""
     return pd.api.types.is_numeric_dtype(dtype) and not isinstance(dtype, pd.BooleanDtype)
 
 
 def _are_boolean(X: Any, n_columns: int) -> list[bool]:
-    """Whether each column of numbers has the type bool."""
+    """Tell whether each column of numbers has the type bool."""
     own = X.dtypes if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", object)] * n_columns
     return [pd.api.types.is_bool_dtype(dtype) for dtype in own]
 
 
 def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyArray | None:
-    """y as checked by scikit-learn; None if it is not given."""
+    """Check y by scikit-learn; None if it is not given."""
     if not args or (isinstance(args[0], str) and args[0] == "no_validation"):
         return None
     others = {
@@ -306,7 +306,7 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
 
 
 def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> Survey:
-    """The kinds of the columns of a fit; warnings name those that it ignores, or that are odd."""
+    """Find the kinds of the columns of a fit; warn about ignored and doubtful ones."""
     names = list(frame.columns)
     survey = Survey(names, codes=codes_by_column(estimator.missing_values, names))
     counted = checked_weights(sample_weight, len(frame)) > 0
@@ -322,14 +322,14 @@ def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> S
 def _learned(
     frame: pd.DataFrame, survey: Survey, targets: dict[str, FloatArray], weights: FloatArray
 ) -> Learned:
-    """The encoding of the columns of a fit."""
+    """Learn the encoding of the columns of a fit."""
     learner = Learner(survey.kinds, [*targets], survey.formats, survey.codes)
     learner.add(frame, np.column_stack([*targets.values()]), weights)
     return learner.learned()
 
 
 def _located(X: Any, error: ValueError) -> ValueError:
-    """The error with the column and row of the value, if it is about infinite values."""
+    """Add the column and row of an infinite value to the error about it."""
     known = isinstance(X, pd.DataFrame | np.ndarray) and "infinity" in str(error)
     if known:
         try:
@@ -342,7 +342,7 @@ def _located(X: Any, error: ValueError) -> ValueError:
 def checked(
     estimator: Any, X: Any, *, in_parts: bool, y: Any = "no_validation", **checks: Any
 ) -> Any:
-    """X, and y if it is given, as checked by :func:`validated`.
+    """Check X, and y if it is given, by :func:`validated`.
 
     X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set.
     """
@@ -355,12 +355,12 @@ def checked(
 
 
 def training_data(
-    estimator: FittedEstimator,
+    estimator: Fitted,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> Data:
-    """Rows as used by the model of ``posterior_``, for functions of ``bayestree.inference``.
+    """Return rows as used by the model of ``posterior_``, for ``bayestree.inference``.
 
     For example ``bayestree.inference.nuts(clf.posterior_.model, clf.training_data(X, y),
     init=clf.posterior_, mirror=True)``, with settings that estimators do not have.
@@ -375,7 +375,7 @@ def training_data(
     -------
     Data
         Scaled X, y as class numbers in the order of ``classes_`` or standardised, and weights
-        that include those of the classes; without rows of weight 0.
+        multiplied by the weights of the classes; without rows of weight 0.
 
     Raises
     ------
@@ -390,7 +390,7 @@ def training_data(
 def training_rows(
     estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> tuple[Data, IntArray]:
-    """Rows of positive weight, on the scale of the draws, and their numbers."""
+    """Return rows of positive weight, on the scale of the draws, and their numbers."""
     if X is None or y is None:
         raise ValueError("X and y belong together; give both, or neither.")
     y, extra = estimator._separate(y)
