@@ -20,7 +20,7 @@ import torch
 from scipy import stats
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
-from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.polytopes import needed
 from bayestree.inference import Data, Posterior, Smc
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.smc.method import draws_of
@@ -154,7 +154,7 @@ def quantities(
             values["log joint"] = case.model.log_joint(sites, *case.data)
         weight = np.exp(draws["log_weight"][0, draw][0])
         plane, intercept = (draws[site][0, draw][0] for site in ("hyperplane", "intercept"))
-        facets = n_facets(weight, plane, intercept, low, high)
+        facets = len(needed(weight, plane, intercept, low, high))
         values["facets"] = torch.tensor(facets)
         for key, value in values.items():
             found.setdefault(key, []).append(float(value))

@@ -90,9 +90,8 @@ def evidence(stats: Mapping[str, Any]) -> Evidence:
     Parameters
     ----------
     stats : mapping of arrays
-        ``Posterior.stats`` or ArviZ's ``sample_stats`` after ``inference="smc"``:
-        ``log_evidence`` (chain,), ``n_leaves`` and ``depth`` (chain, draw), and, if it is known,
-        ``rows``.
+        ``Posterior.stats`` or ArviZ's ``sample_stats`` after ``inference="smc"``: ``log_evidence``
+        (chain,), ``n_leaves`` and ``depth`` (chain, draw), and, if it is known, ``rows``.
 
     Returns
     -------

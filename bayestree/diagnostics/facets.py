@@ -57,9 +57,8 @@ class Facets:
         Offset at which the half-space of ``normal`` has the mean distance of the draws, measured
         from the mean of the data on scaled features.
     normal_interval : array, shape (F, d, 2)
-        Central interval of each coefficient of the draws' unit normals. These have length 1, so
-        the interval of a large coefficient may lie below ``normal``, which belongs to a mean
-        direction.
+        Central interval of each coefficient of the draws' unit normals. These have length 1, so the
+        interval of a large coefficient may lie below ``normal``, which belongs to a mean direction.
     offset_interval : array, shape (F, 2)
         Central interval of the distance from the mean of the data, expressed as an offset of
         ``normal``: the facet lies between these two parallels. (Offsets from the origin would

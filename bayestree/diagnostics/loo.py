@@ -266,9 +266,9 @@ def stacking_weights(
     """Find the weights of the mixture with the highest total log score.
 
     They maximise sum_n v_n log sum_m w_m p_m(y_n), where p_m(y_n) is the predictive density of
-    row n under model m, fitted without this row, and v_n the weight of the row (Yao, Vehtari,
-    Simpson and Gelman, "Using stacking to average Bayesian predictive distributions", Bayesian
-    Analysis 2018).
+    row n under model m, fitted without this row, and v_n the weight of the row. Reference: Yao,
+    Vehtari, Simpson and Gelman, "Using stacking to average Bayesian predictive distributions",
+    Bayesian Analysis 2018.
 
     Parameters
     ----------

@@ -21,17 +21,6 @@ TINY = float(np.finfo(np.float64).tiny)
 MAX_VOTE = 1e25  # votes are clipped here: improper priors can exceed single precision
 
 
-def n_facets(
-    weight: FloatArray,
-    hyperplane: FloatArray,
-    intercept: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-) -> int:
-    """Number of facets of a node's enclosing polytope inside a box (see :func:`needed`)."""
-    return len(needed(weight, hyperplane, intercept, low, high))
-
-
 def needed(
     weight: FloatArray,
     hyperplane: FloatArray,

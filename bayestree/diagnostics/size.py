@@ -149,13 +149,12 @@ class PolytopeSize:
     weights : array of int, shape (chain, draw, V)
         Number of experts whose largest vote over the node's rows is at least 1 % of log 2.
     facets : array of int, shape (chain, draw, V)
-        Number of irredundant half-spaces of the enclosing polytope inside the bounding box of
-        the node's rows. Experts that share a hyperplane count once. The border of the split lies
-        inside this polytope, at some distance where several experts vote together, and may cross
-        the box even if no facet does.
-        A polytope that excludes the whole box counts as one facet. Most draws of a prior with
-        large weights (``concentration=10``) do so: "one facet" then does not mean a
-        split by one hyperplane.
+        Number of irredundant half-spaces of the enclosing polytope inside the bounding box of the
+        node's rows. Experts that share a hyperplane count once. The border of the split lies inside
+        this polytope, at some distance where several experts vote together, and may cross the box
+        even if no facet does. A polytope that excludes the whole box counts as one facet. Most
+        draws of a prior with large weights (``concentration=10``) do so: "one facet" then does not
+        mean a split by one hyperplane.
     effective : array, shape (chain, draw, V)
         Effective number of votes, (sum c)^2 / sum c^2 of the largest votes c. That of weights is in
         ``shrinkage()``.

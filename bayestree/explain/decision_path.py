@@ -23,7 +23,7 @@ class Belief(NamedTuple):
     """What the posterior says about a turn.
 
     ``probability`` is the mean over the draws of the probability of this side, with its central
-    ``interval``, and ``agreement`` the share of the draws whose split sends the row this way.
+    ``interval``; ``agreement`` is the share of the draws whose split sends the row this way.
     """
 
     probability: float

@@ -283,25 +283,11 @@ def explanation(
     target: Any = None,
     max_programs: int = 500,
 ) -> Explanation:
-    """Explain the prediction for a row (d,).
+    """Explain the prediction ``expect`` for a row (d,) with these ``cells`` of its columns.
 
-    Parameters
-    ----------
-    tree : RoutedTree
-        The deterministic tree.
-    encoding, cells
-        The columns, and their values in the row.
-    expect : function
-        Class probabilities (n, C), or means (n,), of rows, and their standard deviations.
-    labels : array, shape (C,), optional
-        The classes; None for regression.
-    posterior : SplitUncertainty, optional
-        Uncertainty of the splits for the row; ``same_nodes`` tells whether nodes have the same
-        meaning in every draw.
-    others, averages
-        The trees of other modes, and whether predictions average over draws or modes.
-    features, target, max_programs
-        See ``explain`` of the estimators.
+    ``labels`` (C,) are the classes, and ``others`` the trees of other modes. ``same_nodes`` tells
+    whether nodes have the same meaning in every draw, and ``averages`` whether predictions average
+    over draws or modes. For the other arguments see ``explain`` of the estimators.
     """
     described = TreeDescription(tree, TERMS, DIGITS)
     expected, sd = (np.atleast_1d(part[0]) for part in expect(row[None]))

@@ -221,18 +221,10 @@ def _shown_rows(shown: FittedTree, data: Data | None, row_labels: IntArray | Non
 
 
 class MixedDraws(NamedTuple):
-    """The draws of the modes that their mixture has, in random order.
+    """The draws of the modes that their mixture has, in random order."""
 
-    Attributes
-    ----------
-    mode : array, shape (T,)
-        The mode of each draw.
-    draw : array, shape (T,)
-        Its number among the draws of this mode, chain after chain.
-    """
-
-    mode: IntArray
-    draw: IntArray
+    mode: IntArray  # of each draw, (T,)
+    draw: IntArray  # its number among the draws of this mode, chain after chain, (T,)
 
     @classmethod
     def of(

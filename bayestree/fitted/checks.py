@@ -76,9 +76,8 @@ def check_convergence(
     X, n_rows
         As for :meth:`label_free`.
     y : array, shape (n,), optional
-        Outcomes of the rows X. For rows that were not used in the fit, the verdict also
-        states whether the predictions are calibrated, and better than the class frequencies
-        or the mean.
+        Outcomes of the rows X. For rows that were not used in the fit, the verdict also states
+        whether the predictions are calibrated, and better than the class frequencies or the mean.
 
     Returns
     -------

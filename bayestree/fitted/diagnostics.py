@@ -189,11 +189,10 @@ def split_uncertainty(estimator: Fitted, X: ArrayLike, *, level: float = 0.9) ->
     -------
     SplitUncertainty
         Can be printed; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
-        ``outside`` is the posterior probability that each point lies outside the polytope of
-        each node; its contours are credible borders. With several modes, what refers to nodes
-        and leaves belongs to the mode of ``tree_`` (for another one, see
-        ``modes_[m].split_uncertainty``), and the decomposition of the uncertainty of y is that
-        of their mixture.
+        ``outside`` is the posterior probability that each point lies outside the polytope of each
+        node; its contours are credible borders. With several modes, what refers to nodes and leaves
+        belongs to the mode of ``tree_`` (for another one, see ``modes_[m].split_uncertainty``),
+        while the uncertainty of y is decomposed for their mixture.
 
     Raises
     ------

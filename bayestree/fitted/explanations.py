@@ -47,12 +47,12 @@ def explain(
     prediction and its uncertainty belong to the posterior, if there is one. With several modes
     the path is judged by the mode of ``tree_``.
 
-    The nearest change makes ``predict`` return another class, or a mean beyond ``target``, with
-    a small sum of absolute changes of numbers, in units of ``tree_.scale``, and of categories
-    and booleans, which count 1 each (an ordered category for each step). Numbers stay within
-    the range of the training rows, and whole if those are. The search begins at the nearest
-    changes of the deterministic trees; where no average is taken, ``change.bound`` is a lower
-    limit. If ``change.row`` is None, no change was found.
+    The counterfactual is a nearby row for which ``predict`` returns another class, or a mean beyond
+    ``target``. Its distance sums absolute changes of numbers, in units of ``tree_.scale``, and 1
+    for each category or boolean (an ordered category for each step). Numbers stay within the range
+    of the training rows, and whole if those are. The search begins at the nearest changes of the
+    deterministic trees; where no average is taken, ``change.bound`` is a lower limit. If
+    ``change.row`` is None, no change was found.
 
     Parameters
     ----------

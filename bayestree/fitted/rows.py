@@ -1,4 +1,4 @@
-"""Training rows, in memory or in a file that is read in chunks."""
+"""Training rows, in memory or in a file that is read in chunks; their columns in use and units."""
 
 import hashlib
 import math
@@ -149,17 +149,9 @@ class TrainingRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The columns in use and the units of a fit.
+    """The columns in use, and the units of features and y in a fit."""
 
-    Attributes
-    ----------
-    source : array, shape (d,)
-        The column that represents each one in the fit; -1 for constant columns.
-    units : Units
-        Units of the features and of y.
-    """
-
-    source: IntArray
+    source: IntArray  # the column that represents each one, (d,); -1 for constant columns
     units: Units
 
     @property
@@ -255,8 +247,8 @@ def units(
 ) -> tuple[FloatArray, FloatArray]:
     """Compute center and unit of each column, shape (d,); the unit of a constant column is 1.
 
-    ``"standard"`` is the weighted standard deviation, but at least a sixth of the range (about its
-    size for a normal column), so that a feature that is rarely non-zero does not outweigh all
+    ``"standard"`` is the weighted standard deviation, but at least a sixth of the range, which is
+    about its size for a normal column. A feature that is rarely non-zero then does not outweigh all
     others where it is. ``"common"`` is the root mean square deviation over all columns.
     """
     with np.errstate(over="ignore"):

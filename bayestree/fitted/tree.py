@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
@@ -14,7 +13,6 @@ from bayestree.diagnostics.label_free import box_rows, typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.fitted.rows import Scaling
 from bayestree.inference import Posterior
-from bayestree.tables import Encoding
 
 Prediction = Literal["auto", "tree", "posterior"]
 
@@ -189,21 +187,14 @@ class Fitted(FittedEstimator, Protocol):
     """What the functions of this room read of an estimator; they are its methods."""
 
     fitted_: Mixture
-    encoding_: Encoding
-    prediction: Prediction
     validation_fraction: float
     verbose: Any
 
     @property
     def posterior_(self) -> Posterior: ...
     @property
-    def modes_(self) -> Sequence[Any]: ...
-    @property
     def n_outputs_(self) -> int: ...
-    def _encode(self, values: AnyArray) -> AnyArray: ...
-    def _decode(self, values: AnyArray) -> AnyArray: ...
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]: ...
-    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray: ...
 
 
 def one_output(estimator: Any, method: str) -> None:

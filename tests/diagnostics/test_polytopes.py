@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial import ConvexHull
 
-from bayestree.diagnostics.polytopes import leaves_in_use, n_facets, needed, node_reach
+from bayestree.diagnostics.polytopes import leaves_in_use, needed, node_reach
 from bayestree.topology import Topology
 from tests.strategies import path_of, seeds, topologies
 
@@ -24,7 +24,7 @@ def facets(plane, intercept, low, high, weight=None):
     plane = np.asarray(plane, dtype=float)
     weight = ONE(len(plane)) if weight is None else np.asarray(weight, dtype=float)
     intercept = np.asarray(intercept, dtype=float)
-    return n_facets(weight, plane, intercept, np.asarray(low, float), np.asarray(high, float))
+    return len(needed(weight, plane, intercept, np.asarray(low, float), np.asarray(high, float)))
 
 
 TRIANGLE = [[-1, 0], [0, -1], [1, 1]]
@@ -118,7 +118,7 @@ class TestNeeded:
         # where all leave nothing, one that does, or as many as do so together
         np.testing.assert_array_equal(inside[:, kept].all(axis=1), inside.all(axis=1))
         spared = [
-            n_facets(ONE(n - 1), *parts, -ONE(d), ONE(d))
+            len(needed(ONE(n - 1), *parts, -ONE(d), ONE(d)))
             for parts in [
                 (np.delete(plane, k, axis=0), np.delete(intercept, k))
                 for k in set(range(n)) - set(kept)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import polytope_size
-from bayestree.diagnostics.polytopes import n_facets, needed, node_reach
+from bayestree.diagnostics.polytopes import needed, node_reach
 from bayestree.diagnostics.size import size_of
 
 LOG2 = np.log(2.0)
@@ -44,7 +44,7 @@ class TestPolytopeSize:
                 draws["hyperplane"][one],
                 draws["intercept"][one],
             )
-            assert size.facets[one] == n_facets(*split, low, high)
+            assert size.facets[one] == len(needed(*split, low, high))
             alone = split[0] * np.log1p(np.exp(activation)) > LOG2
             cutting = alone.mean(axis=0)[needed(*split, low, high)] >= 0.01
             assert size.cutting[one] == cutting.sum()
@@ -155,7 +155,7 @@ class TestPolytopeSize:
         for draw in range(3):  # the other node, whose rows are others
             low, high = X[rows[1]].min(axis=0), X[rows[1]].max(axis=0)
             one = [prior[s][draw] for s in ("log_weight", "hyperplane", "intercept")]
-            expected = n_facets(np.exp(one[0]), one[1], one[2], low, high)
+            expected = len(needed(np.exp(one[0]), one[1], one[2], low, high))
             assert size.prior.facets[draw, 1] == expected
         table = size.prior_probabilities()
         np.testing.assert_allclose(table.sum(axis=1), 1.0)

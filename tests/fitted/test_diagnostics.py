@@ -10,7 +10,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
-from bayestree.diagnostics.polytopes import leaves_in_use, n_facets
+from bayestree.diagnostics.polytopes import leaves_in_use, needed
 from bayestree.fitted.diagnostics import PRIOR_DRAWS, prior_of_node
 from bayestree.fitted.tree import Mixture
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
@@ -320,12 +320,14 @@ def test_leaves_split_further_are_measured_at_their_own_levels(n_experts, infere
     draws, reach = model.posterior_.draws, model.fitted_.shown.reach
     log_weight = draws.get("log_weight", np.zeros_like(draws["intercept"]))
     for node in range(4):
-        expected = n_facets(
-            np.exp(log_weight[0, 0, 0]) * LOG2 / reach.level[node],
-            draws["hyperplane"][0, 0, 0],
-            draws["intercept"][0, 0, 0],
-            reach.low[node],
-            reach.high[node],
+        expected = len(
+            needed(
+                np.exp(log_weight[0, 0, 0]) * LOG2 / reach.level[node],
+                draws["hyperplane"][0, 0, 0],
+                draws["intercept"][0, 0, 0],
+                reach.low[node],
+                reach.high[node],
+            )
         )
         assert sizes[0, 0, node] == expected
 
