@@ -3,15 +3,9 @@
 from collections.abc import Iterator
 
 from bayestree._utils.wording import counted
-from bayestree.description import (
-    PALETTE,
-    TreeDescription,
-    Visit,
-    check_limits,
-    point_estimate_note,
-    trees_of,
-)
-from bayestree.export._visitor import Visitor
+from bayestree.description import PALETTE, Visit, point_estimate_note, trees_of
+from bayestree.export import Visitor
+from bayestree.routed_tree import RoutedTree
 
 HUES = (*PALETTE, "#999999")
 PALEST, DEEPEST = 0.08, 0.55  # share of the hue in a leaf; black text is legible on both
@@ -32,8 +26,8 @@ def export_dot(
     and the rows that reach it; a leaf shows its prediction. The half-spaces of a polytope only
     bound it: :func:`bayestree.export_rules` writes the exact condition. Branches are labelled
     *yes* and *no*, or *inside* and *outside* where a split is a polytope of several facets; their
-    width grows with the number of rows. The colour of a leaf is that of its class, which is also
-    written in it, and is deeper for purer leaves; in regression it is deeper for larger means.
+    width grows with the number of rows. A leaf has the colour of its class, which is also
+    written in it; it is deeper for purer leaves; in regression it is deeper for larger means.
 
     Parameters
     ----------
@@ -65,7 +59,8 @@ def export_dot(
     >>> export_dot(clf).splitlines()[0]
     'digraph tree {'
     """
-    check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
+    limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
+    trees = trees_of(tree)
     caption = point_estimate_note(getattr(tree, "estimators_", [tree])[0])
     label = f", label={quoted(caption)}" if caption else ""
     lines = [
@@ -74,29 +69,27 @@ def export_dot(
         f'  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="{FONT}"]',
         f'  edge [fontname="{FONT}"]',
     ]
-    described = [TreeDescription(one, max_features, decimals) for one in trees_of(tree)]
     if not hasattr(tree, "estimators_"):
-        lines += _Dot(described[0], max_facets).lines("  ")
+        lines += _Dot(trees[0], "", **limits).lines("  ")
     else:
-        for number, one in enumerate(described, start=1):
+        for number, one in enumerate(trees, start=1):
             lines += [f"  subgraph cluster_{number} {{", f'    label="tree {number}"']
-            lines += [*_Dot(one, max_facets, f"t{number}_").lines("    "), "  }"]
+            lines += [*_Dot(one, f"t{number}_", **limits).lines("    "), "  }"]
     return "\n".join([*lines, "}"]) + "\n"
 
 
 class _Dot(Visitor[str]):
-    def __init__(
-        self, described: TreeDescription, max_facets: int | None, prefix: str = ""
-    ) -> None:
-        super().__init__(described, max_facets)
-        self.prefix = prefix
+    def __init__(self, tree: RoutedTree, prefix: str, **limits: int | None) -> None:
+        super().__init__(tree, **limits)
+        self.prefix = prefix  # of the identifiers
 
     def lines(self, indent: str) -> Iterator[str]:
+        """Write all nodes, leaves and edges."""
         nodes, leaves = self.numbered()
         yield from (f"{indent}{line}" for line in (*nodes, *leaves, *self.edges()))
 
     def node(self, at: Visit) -> Iterator[str]:
-        """The box of a node: its split and its rows."""
+        """Write the box of a node: its split and its rows."""
         described, node = self.described, at.child
         split = [described.tree.split_name]
         if described.linear is not None:
@@ -106,7 +99,7 @@ class _Dot(Visitor[str]):
         yield f"{self.name(node)} [label={quoted([*split, counted(described.rows(node), 'row')])}]"
 
     def leaf(self, at: Visit) -> Iterator[str]:
-        """The box of a leaf: its prediction and its rows."""
+        """Write the box of a leaf: its prediction and its rows."""
         described, leaf = self.described, ~at.child
         label = quoted([described.leaf(leaf), counted(described.rows(at.child), "row")])
         yield f'{self.name(at.child)} [label={label}, fillcolor="{self.fill(leaf)}"]'
@@ -120,7 +113,7 @@ class _Dot(Visitor[str]):
                 yield f'{ends} [label="{side}", penwidth={width:.2f}]'
 
     def name(self, child: int) -> str:
-        """Identifier of a node, or of a leaf ``~leaf``, in the graph."""
+        """Return the identifier of a node, or of a leaf ``~leaf``, in the graph."""
         return f"{self.prefix}n{child}" if child >= 0 else f"{self.prefix}leaf{~child}"
 
     def fill(self, leaf: int) -> str:
@@ -134,7 +127,7 @@ class _Dot(Visitor[str]):
 
 
 def quoted(lines: list[str]) -> str:
-    """A label of several lines as DOT writes it."""
+    """Return a label of several lines as DOT writes it."""
     escaped = (
         line.replace(BACKSLASH, 2 * BACKSLASH).replace(QUOTE, BACKSLASH + QUOTE).replace("\n", " ")
         for line in lines
@@ -143,7 +136,7 @@ def quoted(lines: list[str]) -> str:
 
 
 def _mixed(hue: str, depth: float) -> str:
-    """A hue mixed with white: pale at a depth of 0, deep at 1."""
+    """Mix a hue with white: pale at a depth of 0, deep at 1."""
     share = PALEST + (DEEPEST - PALEST) * min(max(depth, 0.0), 1.0)
     parts = [int(hue[at : at + 2], 16) for at in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - share * (255 - part)):02x}" for part in parts)

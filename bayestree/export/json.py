@@ -8,8 +8,8 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._version import __version__
-from bayestree.description import HalfSpace, TreeDescription, Visit, trees_of
-from bayestree.export._visitor import Visitor
+from bayestree.description import HalfSpace, Visit, trees_of
+from bayestree.export import Visitor
 from bayestree.tree import Tree
 
 FORMAT = "bayestree-tree"
@@ -26,7 +26,7 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     - ``classes``: their names, in the order of the probabilities; null for regression;
     - ``features``: the ``name``, ``center`` and ``scale`` of each feature; the fit used
       (x - center) / scale;
-    - ``trees``: one, or those of the forest, whose predictions are averaged.
+    - ``trees``: one, or the trees of a forest, whose predictions are averaged.
 
     A tree has ``depth``, ``split`` (the kind of its splits), ``root``, ``nodes`` and ``leaves``.
     A reference to a child (``left``, ``right``, and the ``root`` of a tree) is
@@ -61,8 +61,7 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     >>> json.loads(export_json(clf))["trees"][0]["nodes"][0]["facets"][0]["text"]
     'x2 <= 2.45'
     """
-    trees = trees_of(tree)
-    first = trees[0]
+    first, *_ = trees = trees_of(tree)
     classifies = first.value.ndim == 2
     names = first.class_names or tuple(str(c) for c in range(first.value.shape[-1]))
     units = zip(first.feature_labels, first.center.tolist(), first.scale.tolist(), strict=True)
@@ -73,7 +72,7 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
         "task": "classification" if classifies else "regression",
         "classes": list(names) if classifies else None,
         "features": [{"name": name, "center": mean, "scale": unit} for name, mean, unit in units],
-        "trees": [_Json(TreeDescription(one, max_terms=4, digits=3)).tree() for one in trees],
+        "trees": [_Json(one, max_features=4, decimals=3).tree() for one in trees],
     }
     return json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -127,6 +126,6 @@ def _facet(tree: Tree, facet: HalfSpace) -> dict[str, Any]:
 
 
 def _terms(coefficients: FloatArray) -> dict[str, list[Any]]:
-    """The non-zero coefficients, and the indices of their features."""
+    """Return the non-zero coefficients, and the indices of their features."""
     features = np.flatnonzero(coefficients)
     return {"features": features.tolist(), "coefficients": coefficients[features].tolist()}

@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
-from bayestree.description import TreeDescription, Visit, check_limits, point_estimate_note, tree_of
-from bayestree.export._visitor import Visitor
+from bayestree.description import Visit, point_estimate_note, tree_of
+from bayestree.export import Visitor
 from bayestree.tree import LOG2, Tree
 
 SAME = 15  # significant digits to which two conditions on the same quantity agree
@@ -77,7 +77,6 @@ def export_rules(
     2: IF (x2 > 2.45) AND (x3 <= 1.750) THEN class 1 (p = 0.90, n = 54)
     3: ELSE class 2 (p = 0.96, n = 46)
     """
-    check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
     found = tree_of(tree)
     if not isinstance(found, Tree):
         raise TypeError(
@@ -91,7 +90,7 @@ def export_rules(
         )
     if group and found.value.ndim == 1:
         raise ValueError("group needs classes, but this is a regression tree; use group=False.")
-    rules = _Rules(found, max_features, max_facets, decimals)
+    rules = _Rules(found, max_features=max_features, max_facets=max_facets, decimals=decimals)
     lines = [
         *(f"# {note}" for note in (*rules.missing(), *point_estimate_note(tree))),
         *rules.polytopes(),
@@ -109,7 +108,7 @@ class Bound(NamedTuple):
     high_open: bool = True
 
     def both(self, other: Self) -> "Bound":
-        """The intersection of two bounds."""
+        """Return the intersection of two bounds."""
         low, low_open = max((self.low, self.low_open), (other.low, other.low_open))
         # of equal limits the open one is stricter
         high, closed = min((self.high, not self.high_open), (other.high, not other.high_open))
@@ -117,7 +116,7 @@ class Bound(NamedTuple):
 
     @classmethod
     def of(cls, value: float, *, above: bool, is_open: bool) -> "Bound":
-        """A bound on one side."""
+        """Make a bound on one side."""
         return cls(low=value, low_open=is_open) if above else cls(high=value, high_open=is_open)
 
 
@@ -134,15 +133,12 @@ class Quantity(NamedTuple):
 
 
 class _Rules(Visitor[Visit]):
-    def __init__(
-        self, tree: Tree, max_features: int | None, max_facets: int | None, decimals: int | None
-    ) -> None:
-        super().__init__(TreeDescription(tree, max_features, decimals), max_facets)
+    def __init__(self, tree: Tree, **limits: int | None) -> None:
+        super().__init__(tree, **limits)
         self.tree = tree
-        self.max_features, self.decimals = max_features, decimals
 
     def missing(self) -> list[str]:
-        """How the rules differ from the tree; empty if they are equivalent."""
+        """Say how the rules differ from the tree; nothing if they are equivalent."""
         tree, found = self.tree, []
         sums = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
         terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
@@ -155,7 +151,7 @@ class _Rules(Visitor[Visit]):
         return [f"Not equivalent to the tree: {'; '.join(found)}."] if found else []
 
     def polytopes(self) -> Iterator[str]:
-        """The exact condition of each node with several facets."""
+        """Write the exact condition of each node with several facets."""
         several = np.flatnonzero(self.tree.n_facets > 1).tolist()
         if several:
             yield "# softplus(z) = log(1 + exp(z)); outside(...) is where inside(...) is false."
@@ -172,7 +168,7 @@ class _Rules(Visitor[Visit]):
             yield ""
 
     def vote(self, expert: int) -> str:
-        """A vote, such as ``0.8 softplus(2 age - 0.5 height - 4)``."""
+        """Write a vote, such as ``0.8 softplus(2 age - 0.5 height - 4)``."""
         plane = self.tree.hyperplane[expert]
         total = weighted_sum(
             plane,
@@ -186,26 +182,22 @@ class _Rules(Visitor[Visit]):
         return f"{weight} softplus({leading(f'{total} {constant}'.strip())})"
 
     def side(self, node: int, *, right: bool) -> str:
-        """Name of the inside or the outside of a polytope."""
+        """Name the inside or the outside of a polytope."""
         return f"{self.tree.side_names[right]}({self.described.path(node)})"
 
-    def node(self, at: Visit) -> Iterator[Visit]:
-        """Write nothing: a rule belongs to a leaf."""
-        yield from ()
-
     def leaf(self, at: Visit) -> Iterator[Visit]:
-        """Write the steps to a leaf, for its rule."""
+        """Leave a leaf to its rule."""
         yield at
 
     def by_leaf(self) -> Iterator[str]:
-        """A rule for each leaf, left branches first; the last covers all other rows."""
+        """Write a rule for each leaf, left branches first; the last covers all other rows."""
         found = list(self.written())
         for number, at in enumerate(found, start=1):
             last = number == len(found)
             yield self.rule(number, "" if last else self.conditions(at), self.outcome(~at.child))
 
     def by_class(self) -> Iterator[str]:
-        """Rules class by class, fewest rules first; one ELSE for the class with the most."""
+        """Write rules class by class, fewest first; one ELSE for the class with the most."""
         of_class: dict[int, list[Visit]] = {}
         for at in self.written():
             of_class.setdefault(int(self.tree.value[~at.child].argmax()), []).append(at)
@@ -222,14 +214,14 @@ class _Rules(Visitor[Visit]):
         return f"{number}: {'ELSE ' if number > 1 else 'ALWAYS '}{then}"
 
     def outcome(self, leaf: int) -> str:
-        """The prediction of a leaf, and its rows."""
+        """Write the prediction of a leaf, and its rows."""
         if self.described.classifies:
             return self.outcomes(int(self.tree.value[leaf].argmax()), [leaf])
         mean = self.described.prediction(leaf).removeprefix(f"{self.described.tree.quantity} ")
         return f"{mean} (n = {quantity(self.described.rows(~leaf))})"
 
     def outcomes(self, label: int, leaves: list[int]) -> str:
-        """A class with its probability and rows in some leaves together."""
+        """Write a class with its probability and rows in some leaves together."""
         rows = self.tree.leaf_rows[leaves]
         weights = rows if rows.sum() > 0 else None
         share = float(np.average(self.tree.value[leaves, label], weights=weights))
@@ -237,7 +229,7 @@ class _Rules(Visitor[Visit]):
         return f"{self.described.classes[label]} (p = {share:.2f}, n = {n_rows})"
 
     def conditions(self, at: Visit) -> str:
-        """Conditions along a path, merged by quantity, in the order of first use."""
+        """Write the conditions along a path, merged by quantity, in the order of first use."""
         bounds: dict[Quantity | str, Bound] = {}
         for node, side in at.steps:
             if self.tree.n_facets[node] == 1:
@@ -248,7 +240,7 @@ class _Rules(Visitor[Visit]):
         return " AND ".join(self.condition(what, bound) for what, bound in bounds.items())
 
     def condition(self, what: Quantity | str, bound: Bound) -> str:
-        """A condition, such as ``(2 < x3 <= 5)``."""
+        """Write a condition, such as ``(2 < x3 <= 5)``."""
         if isinstance(what, str):
             return what
         low = limit(bound.low, what.spread, self.decimals)
@@ -261,7 +253,7 @@ class _Rules(Visitor[Visit]):
         return f"({low} {below} {what.text} {above} {high})"
 
     def facet(self, expert: int, *, right: bool) -> tuple[Quantity | str, Bound]:
-        """The quantity of a facet, and the bound that one of its sides sets."""
+        """Return the quantity of a facet, and the bound that one side sets on it."""
         facet, plane = self.described.half_space(expert), self.tree.hyperplane[expert]
         if not facet.left:
             return ("(always)" if (facet.bound < 0) == right else "(never)"), Bound()

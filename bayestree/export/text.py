@@ -4,15 +4,8 @@ import textwrap
 from collections.abc import Iterator
 
 from bayestree._utils.wording import counted
-from bayestree.description import (
-    POLYTOPE_RULE,
-    TreeDescription,
-    Visit,
-    check_limits,
-    point_estimate_note,
-    trees_of,
-)
-from bayestree.export._visitor import Visitor
+from bayestree.description import POLYTOPE_RULE, Visit, point_estimate_note, trees_of
+from bayestree.export import Visitor
 
 WIDTH = 100  # characters of a line of notes
 
@@ -31,10 +24,9 @@ def export_text(
     A facet is divided by the coefficient of its first term, so that the others are relative to
     it. The inequality of a node with one facet is the split itself: rounded and shortened to its
     largest terms, or exact with ``max_features=None, decimals=None``. The facets of a polytope
-    only bound it: a row that violates one of them goes right, and a row that satisfies all of
-    them may go right too, because the votes of several experts add up (see
-    :class:`bayestree.tree.Tree`). :func:`bayestree.export_rules` and
-    :func:`bayestree.export_json` write that sum.
+    only bound it: a row that violates any of them goes right. A row that satisfies all of them may
+    go right too, because the votes of several experts add up (see :class:`bayestree.tree.Tree`).
+    :func:`bayestree.export_rules` and :func:`bayestree.export_json` write that sum.
 
     Parameters
     ----------
@@ -71,12 +63,11 @@ def export_text(
     >>> clf = ConvexPolytopeTreeClassifier(max_depth=1, inference="map", random_state=0)
     >>> text = export_text(clf.fit(iris.data, iris.target))
     """
-    check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
     members = getattr(tree, "estimators_", [tree])
     texts = []
     for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
-        writer = _Text(TreeDescription(one, max_features, decimals), max_facets)
-        lines = [*writer.heading(), *point_estimate_note(member), *writer.key(), ""]
+        writer = _Text(one, max_features=max_features, max_facets=max_facets, decimals=decimals)
+        lines = [writer.heading(), *point_estimate_note(member), *writer.key(), ""]
         texts.append("\n".join([*lines, *writer.written()]) + "\n")
     if not hasattr(tree, "estimators_"):
         return texts[0]
@@ -84,24 +75,24 @@ def export_text(
 
 
 class _Text(Visitor[str]):
-    def heading(self) -> Iterator[str]:
-        """The size of the tree."""
+    def heading(self) -> str:
+        """Return the size of the tree."""
         tree = self.described.tree
-        yield (
+        return (
             f"{counted(tree.n_nodes, 'node')}, {counted(tree.n_leaves, 'leaf')}, "
             f"depth {tree.depth}, {counted(tree.leaf_rows.sum(), 'row')}"
         )
 
-    def key(self) -> Iterator[str]:
-        """The meaning of L and R, and of the facets of a polytope."""
-        if self.described.has_polytopes:
-            rule = f"L is left, R is right. {POLYTOPE_RULE} export_rules writes the votes."
-            yield from textwrap.wrap(rule, WIDTH)
-        elif self.described.tree.n_nodes:
-            yield "L is left, R is right."
+    def key(self) -> list[str]:
+        """Explain L and R, and the facets of a polytope."""
+        if not self.described.tree.n_nodes:
+            return []
+        rule = f" {POLYTOPE_RULE} export_rules writes the votes."
+        shown = rule if self.described.has_polytopes else ""
+        return textwrap.wrap(f"L is left, R is right.{shown}", WIDTH)
 
     def node(self, at: Visit) -> Iterator[str]:
-        """The first line of a node, and the lines that state its split."""
+        """Write the first line of a node, and the lines that state its split."""
         described, node = self.described, at.child
         head = f"{self._head(at)}{counted(described.rows(node), 'row')}"
         if described.linear is None:
@@ -119,12 +110,12 @@ class _Text(Visitor[str]):
         yield from (f"{_indent(at)}│    {line}" for line in lines)
 
     def leaf(self, at: Visit) -> Iterator[str]:
-        """The line of a leaf."""
+        """Write the line of a leaf."""
         rows = counted(self.described.rows(at.child), "row")
         yield f"{self._head(at)}leaf, {rows}, {self.described.leaf(~at.child)}"
 
     def _head(self, at: Visit) -> str:
-        """The branch that leads to a node or leaf, and its path."""
+        """Return the branch that leads to a node or leaf, and its path."""
         above = ""
         if at.steps:
             above = _indent(at._replace(steps=at.steps[:-1])) + ("├─ ", "└─ ")[at.steps[-1][1]]
@@ -132,5 +123,5 @@ class _Text(Visitor[str]):
 
 
 def _indent(at: Visit) -> str:
-    """The branches that go on below a node or leaf."""
+    """Return the branches that go on below a node or leaf."""
     return "".join(("│  ", "   ")[side] for _, side in at.steps)

@@ -7,10 +7,8 @@ returns the Axes; use ``ax.figure.savefig`` to save it.
 from bayestree.plots._boundary import boundary
 from bayestree.plots._inference import elbo, ranks
 from bayestree.plots._node_panels import facet_image, node_images, node_scatter
-from bayestree.plots._polytope_size import polytope_size
-from bayestree.plots._predictions import calibration
-from bayestree.plots._regularization import regularization_path
-from bayestree.plots._shrinkage import shrinkage, shrinkage_factors
+from bayestree.plots._polytopes import polytope_size, shrinkage, shrinkage_factors
+from bayestree.plots._predictions import calibration, regularization_path
 from bayestree.plots._split_uncertainty import split_uncertainty
 from bayestree.plots._tree import tree
 

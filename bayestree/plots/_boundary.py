@@ -11,7 +11,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import FloatArray
 from bayestree.description import FittedEstimator, has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
@@ -54,10 +54,14 @@ class _Window(NamedTuple):
         """Points of the grid, shape (r * r, 2)."""
         return np.stack([side.ravel() for side in np.meshgrid(self.x, self.y)], axis=1)
 
+    def grid(self, values: FloatArray) -> FloatArray:
+        """Return values at ``rows`` as a grid, shape (r, r, ...)."""
+        return values.reshape(len(self.y), len(self.x), *values.shape[1:])
+
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the grid."""
-        return len(self.y), len(self.x)
+    def extent(self) -> tuple[float, float, float, float]:
+        """Left, right, bottom and top."""
+        return self.low[0], self.high[0], self.low[1], self.high[1]
 
 
 def boundary(
@@ -75,8 +79,8 @@ def boundary(
     The shading shows ``predict_proba`` (``predict`` for a regressor): full colour where one class
     is certain, white where all classes are equally likely. Solid lines are the borders of the
     deterministic tree. Dashed lines are the facets of each node: the half-spaces that contain
-    its inner side, drawn where they bound it. The grey band is where the posterior leaves the
-    side open: the credible interval of P(right) contains 1/2.
+    its inner side, drawn where they bound it. In the grey band, the side is undecided: the credible
+    interval of P(right) contains 1/2.
 
     Parameters
     ----------
@@ -119,8 +123,7 @@ def boundary(
     ax = ax or _style.new_axes(*SIZE)
     window = _window(tree, rows, resolution)
     shaded = _window(tree, rows, _draw_resolution(bayesian, resolution))
-    classifies = tree.value.ndim == 2
-    (_shade_classes if classifies else _shade_values)(ax, estimator, tree, shaded)
+    (_shade_classes if tree.value.ndim == 2 else _shade_values)(ax, estimator, shaded)
     if band and bayesian is not None:
         coarse = _window(tree, rows, max(len(shaded.x) // COARSE, 2))
         _bands(ax, bayesian, tree, coarse, level)
@@ -128,7 +131,11 @@ def boundary(
     if rows is not None:
         _points(ax, estimator, tree, rows, target)
     _legend(ax, is_new=is_new)
-    _frame(ax, tree, window)
+    left, right, bottom, top = window.extent
+    first, second = tree.feature_labels
+    ax.set(xlim=(left, right), ylim=(bottom, top), xlabel=first, ylabel=second)
+    ax.locator_params(nbins=TICKS)
+    _style.open_frame(ax)
     return ax
 
 
@@ -155,40 +162,29 @@ def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> _Wind
 
 
 def _with_names(estimator: object, rows: FloatArray) -> Any:
-    """Rows with the feature names of the fit, which avoids a warning."""
+    """Give rows the feature names of the fit, which avoids a warning."""
     names = getattr(estimator, "feature_names_in_", None)
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
 
 
-def _shade_classes(
-    ax: Axes, estimator: FittedEstimator | RoutedTree, tree: RoutedTree, window: _Window
-) -> None:
-    if hasattr(estimator, "predict_proba"):
-        probability = estimator.predict_proba(_with_names(estimator, window.rows))
-    else:
-        probability = tree.predict(window.rows)
+def _shade_classes(ax: Axes, estimator: FittedEstimator | RoutedTree, window: _Window) -> None:
+    predict = getattr(estimator, "predict_proba", None) or estimator.predict
+    probability = predict(_with_names(estimator, window.rows))
     n_classes = probability.shape[1]
     certainty = (probability.max(axis=1, keepdims=True) - 1 / n_classes) / (1 - 1 / n_classes)
     ink = 1 - probability @ _style.class_colours(n_classes)
-    image = (1 - SHADE * certainty * ink).clip(0, 1).reshape(*window.shape, 3)
-    ax.imshow(image, extent=_extent(window), **SHADED)
+    image = window.grid((1 - SHADE * certainty * ink).clip(0, 1))
+    ax.imshow(image, extent=window.extent, **SHADED)
 
 
-def _shade_values(
-    ax: Axes, estimator: FittedEstimator | RoutedTree, tree: RoutedTree, window: _Window
-) -> None:
-    rows = window.rows
-    value = (
-        tree.predict(rows) if estimator is tree else estimator.predict(_with_names(estimator, rows))
-    )
-    image = ax.imshow(
-        value.reshape(window.shape), extent=_extent(window), cmap=_style.VALUES, **SHADED
-    )
+def _shade_values(ax: Axes, estimator: FittedEstimator | RoutedTree, window: _Window) -> None:
+    value = estimator.predict(_with_names(estimator, window.rows))
+    image = ax.imshow(window.grid(value), extent=window.extent, cmap=_style.VALUES, **SHADED)
     ax.figure.colorbar(image, ax=ax, label="expected value")
 
 
 def _draw_resolution(bayesian: Any, resolution: int) -> int:
-    """Points per side of the grid on which draws are averaged: fewer if there are many draws."""
+    """Choose the points per side at which draws are averaged: fewer if there are many draws."""
     if bayesian is None:
         return resolution
     posterior = bayesian.posterior_
@@ -196,21 +192,15 @@ def _draw_resolution(bayesian: Any, resolution: int) -> int:
     return int(np.clip(resolution * share, min(MIN_RESOLUTION, resolution), resolution))
 
 
-def _extent(window: _Window) -> tuple[float, float, float, float]:
-    left, bottom = (float(v) for v in window.low)
-    right, top = (float(v) for v in window.high)
-    return left, right, bottom, top
-
-
 def _bands(ax: Axes, bayesian: Any, tree: RoutedTree, window: _Window, level: float) -> None:
-    """Draw the regions in which the posterior leaves the side of each node open."""
+    """Draw the regions in which the side of each node is undecided in the posterior."""
     rows = _with_names(bayesian, window.rows)
     interval = bayesian.split_uncertainty(rows, level=level).interval
     # The colour map of values contains all greys, so the band is white there.
     colour = _style.INK if tree.value.ndim == 2 else "white"
     for field in _band_fields(tree, interval, window.rows):
         if field.min() < 0 < field.max():
-            grid = field.reshape(window.shape)
+            grid = window.grid(field)
             ax.contourf(window.x, window.y, grid, [field.min(), 0], colors=[colour], **BAND)
             ax.contour(window.x, window.y, grid, [0], colors=[colour], **EDGE)
     key: dict[str, Any] = {"facecolor": to_rgba(colour, BAND["alpha"]), "edgecolor": _style.INK}
@@ -219,11 +209,13 @@ def _bands(ax: Axes, bayesian: Any, tree: RoutedTree, window: _Window, level: fl
 
 def _borders(ax: Axes, tree: RoutedTree, window: _Window) -> None:
     """Draw the border P(right) = 1/2 of each node where the node is reached, and its facets."""
-    for node, score in _border_fields(tree, window.rows):
+    rows = window.rows
+    for node, reached, _ in tree.walk(rows):
+        score = np.full(len(rows), np.nan)  # where the node is not reached
+        score[reached] = tree.score(node, rows[reached])
         if np.nanmin(score) < LOG2 < np.nanmax(score):
-            lines = ax.contour(
-                window.x, window.y, score.reshape(window.shape), [LOG2], colors=_style.INK, **BORDER
-            )
+            grid = window.grid(score)
+            lines = ax.contour(window.x, window.y, grid, [LOG2], colors=_style.INK, **BORDER)
             lines.set_path_effects(_halo(tree, BORDER["linewidths"]))
         for segment in _facets(tree, node, window) if isinstance(tree, Tree) else ():
             effects = _halo(tree, FACET["linewidth"])
@@ -231,7 +223,7 @@ def _borders(ax: Axes, tree: RoutedTree, window: _Window) -> None:
 
 
 def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
-    """A white outline for lines on the map of values, parts of which are nearly as dark."""
+    """Draw lines with a white outline on the map of values, which is dark in places."""
     return [] if tree.value.ndim == 2 else [withStroke(linewidth=line + 1, foreground="white")]
 
 
@@ -259,7 +251,7 @@ def _points(
 
 
 def _legend(ax: Axes, *, is_new: bool) -> None:
-    """Legend above the map: the classes, then the band. New figures grow to make room for it."""
+    """Explain the classes, then the band, above the map. New figures grow to make room."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         return
@@ -271,10 +263,9 @@ def _legend(ax: Axes, *, is_new: bool) -> None:
     if is_new:
         figure: Any = ax.figure
         figure.set_size_inches(SIZE[0], SIZE[1] + _style.LEGEND_LINE * (lines - 1))
-    shown = _style.line_by_line(len(texts), columns)
     ax.legend(
-        [handles[order[k]] for k in shown],
-        [texts[k] for k in shown],
+        _style.line_by_line([handles[k] for k in order], columns),
+        _style.line_by_line(texts, columns),
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
         ncols=columns,
@@ -287,25 +278,8 @@ def _legend(ax: Axes, *, is_new: bool) -> None:
     )
 
 
-def _frame(ax: Axes, tree: RoutedTree, window: _Window) -> None:
-    left, right, bottom, top = _extent(window)
-    ax.set(xlim=(left, right), ylim=(bottom, top))
-    first, second = tree.feature_labels
-    ax.set(xlabel=first, ylabel=second)
-    ax.locator_params(nbins=TICKS)
-    _style.open_frame(ax)
-
-
-def _border_fields(tree: RoutedTree, rows: FloatArray) -> Iterator[tuple[int, FloatArray]]:
-    """Each reached node with its scores: log 2 on the border, NaN where it is not reached."""
-    for node, reached, _ in tree.walk(rows):
-        score = np.full(len(rows), np.nan)
-        score[reached] = tree.score(node, rows[reached])
-        yield node, score
-
-
 def _band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Iterator[FloatArray]:
-    """A field (n,) for each node, negative in its band and continuous across the edge.
+    """Yield a field (n,) for each node, negative in its band and continuous across the edge.
 
     In the band, the credible interval (n, V, 2) of P(right) at ``rows`` contains 1/2; the band
     ends where the deterministic tree does not reach the node.
@@ -322,7 +296,7 @@ def _band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> It
 
 
 def _facets(tree: Tree, node: int, window: _Window) -> Iterator[FloatArray]:
-    """The segments on which each facet of a node bounds its polytope; gaps are NaN."""
+    """Yield the segments on which each facet of a node bounds its polytope; gaps are NaN."""
     experts = tree.experts(node)
     normal = tree.hyperplane[experts]
     bound = facet_threshold(tree.weight[experts]) - tree.intercept[experts]
@@ -333,14 +307,16 @@ def _facets(tree: Tree, node: int, window: _Window) -> Iterator[FloatArray]:
         ends = _clip(normals, bounds, k)
         if ends is None:
             continue
-        segment = np.linspace(*ends, STEPS)
-        segment[~_reaches(tree, node, segment)] = np.nan
-        if np.isfinite(segment).any():
-            yield segment
+        points = np.linspace(*ends, STEPS)
+        for found, reached, _ in tree.walk(points):
+            if found == node:
+                segment = np.full_like(points, np.nan)
+                segment[reached] = points[reached]
+                yield segment
 
 
 def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, FloatArray] | None:
-    """Ends of the part of the line normal_k . x = bound_k on which all other bounds hold.
+    """Return the ends of the part of the line normal_k . x = bound_k within all other bounds.
 
     On the line x = foot + t along, another half-space reads t slope <= room.
     """
@@ -359,11 +335,3 @@ def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, 
     if (room[slope == 0] < 0).any() or not low < high:
         return None
     return foot + low * along, foot + high * along
-
-
-def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> BoolArray:
-    member = np.zeros(len(rows), dtype=bool)
-    for found, reached, _ in tree.walk(rows):
-        if found == node:
-            member[reached] = True
-    return member

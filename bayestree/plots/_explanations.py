@@ -11,7 +11,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import in_words
 from bayestree.plots import _style
 
-PANEL = _style.Size(3.2, 2.3, above=0.1)
+PANEL = _style.PanelSize(3.2, 2.3, above=0.1)
 BARS = 6  # features shown of each turn
 MOST = 12  # features shown at once
 DIGITS = 3  # of the value of a feature
@@ -55,25 +55,30 @@ def draw_effects(
 
 
 def _effects(ax: Axes, effects: FloatArray, border: float | None, labels: Sequence[str]) -> None:
-    """Bars of the largest effects; a triangle marks their sum, a dashed line the border."""
-    _style.open_frame(ax)
+    """Draw the largest effects; a triangle marks their sum, a dashed line the border."""
     ax.tick_params(labelsize=_style.SMALL)
     order = np.argsort(-np.abs(effects), kind="stable")[: min(BARS, np.count_nonzero(effects))]
-    place = np.arange(len(order))
-    ax.barh(place, effects[order], color=[TOWARDS[int(one > 0)] for one in effects[order]])
-    ax.axvline(0.0, color=_style.INK, linewidth=0.8)
-    ax.set_yticks(place, [labels[j] for j in order], fontsize=_style.SMALL)
-    ax.invert_yaxis()
+    colours = [TOWARDS[int(one > 0)] for one in effects[order]]
+    ax.barh(np.arange(len(order)), effects[order], color=colours)
+    _name_bars(ax, [labels[j] for j in order])
     if border is not None and np.isfinite(border):
         ax.axvline(border, color=_style.QUIET, linestyle="--", linewidth=1.0)
         style: dict[str, Any] = {"color": _style.INK, "markersize": 5, "clip_on": False}
         ax.plot(effects.sum(), len(order) - 0.4, "v", **style)
 
 
+def _name_bars(ax: Axes, names: Sequence[str]) -> None:
+    """Name horizontal bars at 0, 1, ..., the first at the top, and draw the line at 0."""
+    ax.set_yticks(np.arange(len(names)), names, fontsize=_style.SMALL)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=_style.INK, linewidth=0.8)
+    _style.open_frame(ax)
+
+
 def draw_importance(table: pd.DataFrame, level: float, ax: Any = None) -> AnyArray:
     """Draw losses and shares of votes of the first features of a table, with their intervals."""
-    axes = _style.panels(ax, 2, _style.Size(3.4, 0.7 + 0.24 * min(MOST, len(table)), 0.1))
-    table = table.iloc[:MOST][::-1]
+    axes = _style.panels(ax, 2, _style.PanelSize(3.4, 0.7 + 0.24 * min(MOST, len(table)), 0.1))
+    table = table.iloc[:MOST]
     names = [_style.cut(str(name), _style.SMALL, NAME) for name in table.index]
     titles = {"loss": "loss of log score", "votes": "share of votes"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
@@ -83,10 +88,8 @@ def draw_importance(table: pd.DataFrame, level: float, ax: Any = None) -> AnyArr
         panel.hlines(place, low, high, color=_style.INK, linewidth=1.4)
         if f"{name}_prior" in table:
             panel.plot(table[f"{name}_prior"], place, "|", color=_style.INK, label="prior")
-        panel.set_yticks(place, names, fontsize=_style.SMALL)
-        panel.axvline(0.0, color=_style.INK, linewidth=0.8)
+        _name_bars(panel, names)
         _style.panel_title(panel, title, f"{level:.0%} intervals")
-        _style.open_frame(panel)
     return axes
 
 
@@ -102,14 +105,10 @@ def draw_shapley(
     for output, label in enumerate(labels):
         place = np.arange(len(order)) + 0.8 * ((output + 0.5) / n_outputs - 0.5)
         ax.barh(place, values[order, output], 0.8 / n_outputs, color=colours[output], label=label)
-    names = [_style.cut(features[j], _style.SMALL, NAME) for j in order]
-    ax.set_yticks(np.arange(len(order)), names, fontsize=_style.SMALL)
-    ax.invert_yaxis()
-    ax.axvline(0.0, color=_style.INK, linewidth=0.8)
+    _name_bars(ax, [_style.cut(features[j], _style.SMALL, NAME) for j in order])
     ax.set_xlabel("Shapley value")
     if classes:
         ax.legend(frameon=False, fontsize=_style.SMALL)
-    _style.open_frame(ax)
     return ax
 
 
@@ -125,7 +124,7 @@ class Dependence(NamedTuple):
     label: str
 
     def at(self, places: IntArray) -> "Dependence":
-        """The predictions at some of the values."""
+        """Return the predictions at some of the values."""
         grid, mean, low, high, curves = (one[..., places] for one in self[1:6])
         return Dependence(self.feature, grid, mean, low, high, curves, self.label)
 

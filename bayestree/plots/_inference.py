@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.description import FittedEstimator, FittedPosterior, kind_of
 from bayestree.diagnostics.draws import tails
 from bayestree.plots import _style
@@ -22,15 +22,15 @@ PER_BIN = 5  # minimum expected number of simulations per bin
 
 
 def elbo(estimator: FittedEstimator | FittedPosterior, ax: Axes | None = None) -> Axes:
-    """Trace of the evidence lower bound (ELBO) by epoch.
+    """Plot the trace of the evidence lower bound (ELBO) by epoch.
 
     The thin line is the bound estimated from one draw and minibatches, the thick line its running
-    median over a twentieth of the epochs, the dashed line the bound of the finished fit on all
+    median over a twentieth of the epochs. The dashed line is the bound of the finished fit on all
     rows (untempered, mean of several draws). The first tenth of the epochs and single estimates
     may lie below the axis. Where the thick line still rises, the fit has not converged; that it is
     level proves little, since the learning rate decays (see ``check_convergence``).
 
-    With ``search_facets``, the trace is that of the final joint fit, which is a fifth as long: it
+    With ``search_facets``, the trace shows the final joint fit, which is a fifth as long: it
     starts where the search ended and should be level throughout. The gains of the search are in
     ``posterior_.settings["facet_trace"]``.
 
@@ -64,7 +64,7 @@ def elbo(estimator: FittedEstimator | FittedPosterior, ax: Axes | None = None) -
 
 
 def _trace_of(estimator: object) -> tuple[FloatArray, float]:
-    """The bound by epoch, and that of the finished fit."""
+    """Return the bound by epoch, and the bound of the finished fit."""
     posterior: Any = getattr(estimator, "posterior_", estimator)
     if not hasattr(posterior, "stats"):
         if hasattr(estimator, "fit"):
@@ -89,7 +89,7 @@ def ranks(
     n_bins: int | None = None,
     level: float = 0.99,
 ) -> Axes:
-    """Histogram of the ranks of true values among posterior draws (Talts et al. 2018).
+    """Plot a histogram of the ranks of true values among posterior draws (Talts et al. 2018).
 
     If the posterior is correct, all ranks are equally likely, and a bar ends outside the grey band
     with probability ``1 - level`` or less; such bars are hatched. A hump in the middle indicates
@@ -127,8 +127,18 @@ def ranks(
     low, high = np.asarray(binom.ppf(ends, len(found), share))
     ax = ax or _style.new_axes(4.2, 2.8)
     edges = edges - 0.5  # the bar of ranks a to b - 1 spans a - 1/2 to b - 1/2
-    _band(ax, edges, low, high, len(found) * share, level)
-    _bars(ax, edges, counts, (counts < low) | (counts > high))
+    ax.stairs(
+        high, edges, baseline=low, fill=True, color=_style.BAND, label=f"{level:.0%} if uniform"
+    )
+    line: dict[str, Any] = {"baseline": None, "color": _style.INK, "zorder": 3}
+    ax.stairs(len(found) * share, edges, linewidth=1.0, linestyle="--", **line)
+    for bound in (low, high):
+        ax.stairs(bound, edges, linewidth=0.7, **line)
+    edge: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.8, "zorder": 2}
+    bars = ax.bar(edges[:-1], counts, np.diff(edges), **edge)
+    for bar, outside in zip(bars, (counts < low) | (counts > high), strict=True):
+        bar.set_facecolor(_style.DOUBT if outside else _style.POSTERIOR)
+        bar.set_hatch("///" if outside else None)
     ax.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.12 * max(counts.max(), high.max())))
     ax.set(xlabel=f"rank among {n_draws} draws", ylabel="simulations")
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
@@ -146,30 +156,7 @@ def _check_ranks(ranks: ArrayLike, n_draws: int) -> AnyArray:
 
 
 def _default_bins(n_simulations: int, n_draws: int) -> int:
-    """As many bins as simulations allow, of equal width unless that would halve their number."""
+    """Choose as many bins as simulations allow, of equal width unless that halves their number."""
     max_bins = int(np.clip(n_simulations // PER_BIN, 1, min(BINS, n_draws + 1)))
     equal = max(bins for bins in range(1, max_bins + 1) if (n_draws + 1) % bins == 0)
     return equal if 2 * equal >= max_bins else max_bins
-
-
-def _band(
-    ax: Axes, edges: AnyArray, low: AnyArray, high: AnyArray, expected: AnyArray, level: float
-) -> None:
-    """Expected counts of equally likely ranks, and their central interval."""
-    ax.stairs(
-        high, edges, baseline=low, fill=True, color="#DADADA", label=f"{level:.0%} if uniform"
-    )
-    line: dict[str, Any] = {"baseline": None, "color": _style.INK, "zorder": 3}
-    ax.stairs(expected, edges, linewidth=1.0, linestyle="--", **line)
-    for bound in (low, high):
-        ax.stairs(bound, edges, linewidth=0.7, **line)
-
-
-def _bars(ax: Axes, edges: AnyArray, counts: AnyArray, out: BoolArray) -> None:
-    width = np.diff(edges)
-    bars = ax.bar(
-        edges[:-1], counts, width, align="edge", edgecolor="white", linewidth=0.8, zorder=2
-    )
-    for bar, outside in zip(bars, out, strict=True):
-        bar.set_facecolor(_style.DOUBT if outside else _style.POSTERIOR)
-        bar.set_hatch("///" if outside else None)

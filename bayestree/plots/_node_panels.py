@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
@@ -46,7 +47,7 @@ PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
 
 
 def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
-    """Axes of a new Figure, one for each node, arranged as the tree, shape (V,).
+    """Create Axes in a new Figure, one for each node, arranged as the tree, shape (V,).
 
     Links and leaves are drawn, and there is room for a line of text above the root's panel.
     """
@@ -90,7 +91,7 @@ def node_scatter(
     node: str | int | None = None,
     ax: Axes | None = None,
 ) -> Any:
-    """Scatter plots of the rows and the split of a node, or of all nodes arranged as the tree.
+    """Plot the rows and the split of a node, or of all nodes arranged as the tree.
 
     A node that uses two features shows its rows by these features, with its line. A node that
     uses one feature, or the weighted sum of several, shows the rows along it, by class or, in
@@ -176,8 +177,8 @@ def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
     else:
         error = (predicted - target) ** 2
     reached = [np.empty(0, dtype=np.int64) for _ in range(tree.n_nodes)]
-    for node, at_node, _ in tree.walk(rows):
-        reached[node] = at_node
+    for node, here, _ in tree.walk(rows):
+        reached[node] = here
     return _Rows(rows, target, reached, error)
 
 
@@ -189,8 +190,9 @@ def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
         )
     expert = tree.experts(node).start
     plane = tree.hyperplane[expert]
-    reached = rows.reached[node]
-    shown = _some(reached)
+    shown = reached = rows.reached[node]
+    if len(reached) > MAX_POINTS:
+        shown = np.sort(np.random.default_rng(0).choice(reached, MAX_POINTS, replace=False))
     features = np.argsort(-np.abs(plane * tree.scale), kind="stable")[: np.count_nonzero(plane)]
     if len(features) == 2:
         _plane(ax, tree, rows, shown, expert, features)
@@ -198,26 +200,18 @@ def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
         _strip(ax, tree, rows, shown, expert)
     ax.tick_params(labelsize=_style.SMALL - 1, length=2.5, pad=2)
     ax.locator_params(axis="x", nbins=5)
-    _style.panel_title(ax, tree.topology.node_labels[node], _detail(tree, rows.error[reached]))
-
-
-def _some(reached: IntArray) -> IntArray:
-    """All rows of a node, or a random sample of them."""
-    if len(reached) <= MAX_POINTS:
-        return reached
-    return np.sort(np.random.default_rng(0).choice(reached, MAX_POINTS, replace=False))
-
-
-def _detail(tree: Tree, error: FloatArray) -> str:
-    if tree.value.ndim == 2:
-        return f"{int(error.sum()):,} of {len(error):,} wrong"
-    return f"rmse {np.sqrt(error.mean()) if len(error) else 0:.3g}, {len(error):,} rows"
+    error = rows.error[reached]
+    detail = f"{int(error.sum()):,} of {len(error):,} wrong"
+    if tree.value.ndim == 1:
+        root = np.sqrt(error.mean()) if len(error) else 0
+        detail = f"rmse {root:.3g}, {len(error):,} rows"
+    _style.panel_title(ax, tree.topology.node_labels[node], detail)
 
 
 def _plane(
     ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, expert: int, features: IntArray
 ) -> None:
-    """Rows by two features, the dividing line, and its right side in grey."""
+    """Draw rows by two features, the dividing line, and its right side in grey."""
     normal, cut = tree.hyperplane[expert, features], float(tree.facet_limit[expert])
     points = rows.X[np.ix_(shown, features)]
     limits = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
@@ -227,19 +221,18 @@ def _plane(
     # the score is linear over a single cell, so that the border of its contour is the line itself
     beyond = 1.0 + np.abs(score).max()
     ax.contourf(x, y, score, levels=[0.0, beyond], colors=[SHADE], zorder=0)
-    ax.axline(
-        (low[0], (cut - normal[0] * low[0]) / normal[1]), slope=-normal[0] / normal[1], **LINE
-    )
+    start = (low[0], (cut - normal[0] * low[0]) / normal[1])
+    ax.axline(start, slope=-normal[0] / normal[1], **LINE)
     _points(ax, tree, points[:, 0], points[:, 1], rows.y[shown])
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    names = tree.feature_labels
-    ax.set_xlabel(_cut(names[features[0]], PANEL.width), fontsize=_style.SMALL, labelpad=1)
-    ax.set_ylabel(_cut(names[features[1]], PANEL.height), fontsize=_style.SMALL, labelpad=1)
+    names = [tree.feature_labels[j] for j in features]
+    ax.set_xlabel(_cut(names[0], PANEL.width), fontsize=_style.SMALL, labelpad=1)
+    ax.set_ylabel(_cut(names[1], PANEL.height), fontsize=_style.SMALL, labelpad=1)
     ax.locator_params(axis="y", nbins=4)
 
 
 def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, expert: int) -> None:
-    """Rows along a feature or a sum of features, by class or against y."""
+    """Draw rows along a feature or a sum of features, by class or against y."""
     plane = tree.hyperplane[expert]
     described = TreeDescription(tree, max_terms=3, digits=2, features=tree.feature_labels)
     facet = described.half_space(expert)
@@ -275,7 +268,7 @@ def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: AnyArray
 
 
 def _limits(values: FloatArray, spread: float) -> tuple[float, float]:
-    """The range of some values with a margin, or with ``spread`` if they are equal."""
+    """Return the range of values with a margin, or with ``spread`` if they are equal."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     room = MARGIN * (high - low) or spread
     return low - room, high + room
@@ -286,28 +279,17 @@ def _cut(text: str, room: float) -> str:
 
 
 def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
-    """Explain the classes and the grey side, above the tree or beside a single panel."""
-    handles = [Patch(facecolor=SHADE, edgecolor=LINK, label="goes right")]
-    if tree.value.ndim == 2:
-        names = tree.class_labels
-        colours = _style.class_colours(len(names))
-        handles = [
-            *(Patch(facecolor=c, label=n) for n, c in zip(names, colours, strict=True)),
-            *handles,
-        ]
+    """Explain the classes and the grey side, above the tree or next to a single panel."""
+    handles = _style.class_handles(tree.class_labels) if tree.value.ndim == 2 else []
+    handles += [Patch(facecolor=SHADE, edgecolor=LINK, label="goes right")]
     frame: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight": 1.0}
+    frame["handles"] = handles
     if figure is None:
-        ax.legend(
-            handles=handles,
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1.0),
-            fontsize=_style.SMALL,
-            **frame,
-        )
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=_style.SMALL, **frame)
         return
     labels = [str(handle.get_label()) for handle in handles]
     columns = _style.legend_columns(labels, figure.get_figwidth())
-    figure.legend(handles=handles, loc="upper right", ncols=columns, fontsize=9, **frame)
+    figure.legend(loc="upper right", ncols=columns, fontsize=9, **frame)
 
 
 def facet_image(
@@ -342,30 +324,26 @@ def facet_image(
         If the shape does not match the number of features, or there is no such node.
     """
     tree = _style.linear_tree_of(estimator)
-    height, width = check_shape(shape, tree)
+    height, width = _check_shape(shape, tree)
     place = _style.index_of(tree.topology.node_labels, node)
     experts = np.arange(tree.n_experts_total)[tree.experts(place)]
     experts = experts[np.argsort(-tree.weight[experts], kind="stable")]
-    images = tree.standardised_hyperplane[experts].reshape(-1, height, width)
-    axes = _style.panels(ax, len(experts), _style.Size(1.7, 1.7 * height / width + 0.3, aside=0.9))
-    bound = max(float(np.abs(images).max()), np.finfo(np.float64).tiny)  # a facet may be all 0
+    images = tree.standardised_hyperplane[experts]
+    axes = _style.panels(
+        ax, len(experts), _style.PanelSize(1.7, 1.7 * height / width + 0.3, aside=0.9)
+    )
     for panel, image, weight in zip(axes, images, tree.weight[experts], strict=True):
-        drawn = panel.imshow(image, cmap=SIGNED, vmin=-bound, vmax=bound, interpolation="nearest")
-        panel.set(xticks=[], yticks=[])
+        drawn = _signed(panel, image, shape, float(np.abs(images).max()))
         panel.set_title(f"r = {weight:.3g}", fontsize=_style.SMALL)
     bar = axes[0].figure.colorbar(
-        drawn,
-        ax=list(axes),
-        label="coefficient\n(above 0: outside)",
-        aspect=14,
-        shrink=0.9,
+        drawn, ax=list(axes), label="coefficient\n(above 0: outside)", aspect=14, shrink=0.9
     )
     bar.outline.set_visible(False)
     return axes
 
 
-def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
-    """The shape of an image, which must have a pixel for each feature."""
+def _check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
+    """Return the shape of an image, which must have a pixel for each feature."""
     height, width = shape
     if height * width != tree.n_features:
         raise ValueError(
@@ -373,6 +351,14 @@ def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
             f"{tree.n_features} features; pass the shape of its images."
         )
     return shape
+
+
+def _signed(ax: Axes, values: FloatArray, shape: tuple[int, int], largest: float) -> AxesImage:
+    """Draw values as pixels, in the darkest colours at ``largest``, which may be 0."""
+    bound = max(largest, np.finfo(np.float64).tiny)
+    ax.set(xticks=[], yticks=[])
+    colours: dict[str, Any] = {"cmap": SIGNED, "vmin": -bound, "vmax": bound}
+    return ax.imshow(values.reshape(shape), interpolation="nearest", **colours)
 
 
 def node_images(estimator: FittedEstimator | Tree, shape: tuple[int, int]) -> AnyArray:
@@ -400,7 +386,7 @@ def node_images(estimator: FittedEstimator | Tree, shape: tuple[int, int]) -> An
         tree has no split or too many leaves.
     """
     tree = _style.linear_tree_of(estimator)
-    height, width = check_shape(shape, tree)
+    height, width = _check_shape(shape, tree)
     if tree.n_nodes == 0:
         raise ValueError(_style.NO_SPLIT)
     if (tree.n_facets > 1).any():
@@ -414,21 +400,12 @@ def node_images(estimator: FittedEstimator | Tree, shape: tuple[int, int]) -> An
     panels = panels_as_tree(tree, Panel(unit * width, unit * height, above=0.2, below=0.05))
     plane = tree.standardised_hyperplane
     for panel, weights, label in zip(panels, plane, tree.topology.node_labels, strict=True):
-        bound = max(float(np.abs(weights).max()), np.finfo(np.float64).tiny)
-        image = weights.reshape(height, width)
-        panel.imshow(image, cmap=SIGNED, vmin=-bound, vmax=bound, interpolation="nearest")
-        panel.set(xticks=[], yticks=[])
-        for spine in panel.spines.values():
-            spine.set(color="#B8B8B8", linewidth=0.8)
+        _signed(panel, weights, shape, float(np.abs(weights).max()))
+        panel.spines[:].set(color=LINK, linewidth=0.8)
         _style.panel_title(panel, label, f"{np.count_nonzero(weights)} px")
-    _ink_legend(panels[0].figure)
-    return panels
-
-
-def _ink_legend(figure: Figure) -> None:
+    figure = panels[0].figure
     place: dict[str, Any] = {"va": "top", "fontsize": 9, "transform": figure.transFigure}
-    y = 1.0 - 0.08 / figure.get_figheight()
-    inch = 1.0 / figure.get_figwidth()
-    red, blue = "#B2182B", "#2166AC"
-    figure.text(0.15 * inch, y, "ink here: left", color=blue, **place)
-    figure.text(1.25 * inch, y, "ink here: right", color=red, **place)
+    width, height = figure.get_size_inches()
+    for x, side, colour in ((0.15, "left", "#2166AC"), (1.25, "right", "#B2182B")):
+        figure.text(x / width, 1.0 - 0.08 / height, f"ink here: {side}", color=colour, **place)
+    return panels

@@ -1,4 +1,4 @@
-"""Predictions against what was observed: calibration, values, coverage, and the rows themselves."""
+"""Predictions against what was observed: calibration, coverage, rows, and error by size."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _ROW: dict[str, Any] = {
 
 
 def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None = None) -> Axes:
-    """Reliability diagram: accuracy of the most probable class against its probability.
+    """Plot the accuracy of the most probable class against its probability.
 
     Each point is an equal-mass bin. Points below the diagonal are overconfident, points above it
     underconfident. Bars extend two standard errors (under perfect calibration) to each side: most
@@ -72,20 +72,11 @@ def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None 
 def _curve(ax: Axes, rank: int, name: str, one: Calibration) -> float:
     """Draw the bins of one result and return its smallest coordinate."""
     confidence, accuracy, error = one.bins[["confidence", "accuracy", "error"]].to_numpy().T
-    ax.errorbar(
-        confidence,
-        accuracy,
-        ERRORS * error,
-        label=f"{name}  {one.ece.value:.3f} [{one.ece.if_calibrated:.3f}]".strip(),
-        color=_style.PALETTE[rank % len(_style.PALETTE)],
-        marker=MARKERS[rank % len(MARKERS)],
-        markersize=6,
-        markeredgecolor="white",
-        markeredgewidth=0.6,
-        linewidth=1.2,
-        elinewidth=1.0,
-        zorder=3 + rank,
-    )
+    label = f"{name}  {one.ece.value:.3f} [{one.ece.if_calibrated:.3f}]".strip()
+    colour, marker = _style.PALETTE[rank % len(_style.PALETTE)], MARKERS[rank % len(MARKERS)]
+    style: dict[str, Any] = {"label": label, "color": colour, "marker": marker, "markersize": 6}
+    style |= {"markeredgecolor": "white", "markeredgewidth": 0.6, "linewidth": 1.2}
+    ax.errorbar(confidence, accuracy, ERRORS * error, elinewidth=1.0, zorder=3 + rank, **style)
     return float(min(confidence.min(), accuracy.min()))
 
 
@@ -123,7 +114,7 @@ def draw_coverage(ax: Axes, levels: FloatArray, inside: FloatArray, n_rows: int)
     The band extends two standard errors to each side.
     """
     error = ERRORS * np.sqrt(levels * (1 - levels) / n_rows)
-    ax.fill_between(levels, levels - error, levels + error, color="#DADADA", linewidth=0)
+    ax.fill_between(levels, levels - error, levels + error, color=_style.BAND, linewidth=0)
     ax.plot([0, 1], [0, 1], color=_style.INK, linewidth=1.0, linestyle="--")
     ax.plot(levels, inside, color=_style.POSTERIOR, marker="o", markersize=5, linewidth=1.4)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
@@ -173,3 +164,54 @@ def _scales(ax: Axes, x: Scale, y: Scale) -> None:
     if len("".join(x.levels)) > LETTERS:
         ax.tick_params(axis="x", rotation=90)
     _style.open_frame(ax)
+
+
+def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
+    """Plot the error of trees against their number of parameters, along a regularization path.
+
+    As in the paper on sparse oblique trees: training error (open markers) and validation error
+    (filled markers) against the number of non-zero coefficients. Numbers next to the markers are
+    penalties; the tree with the lowest validation error is circled.
+
+    Parameters
+    ----------
+    path : RegularizationPath
+        Result of :func:`bayestree.regularization_path`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+        The error is 1 - accuracy in per cent, or 1 - R^2 for regression.
+
+    Raises
+    ------
+    TypeError
+        If ``path`` is not a RegularizationPath.
+    """
+    if not hasattr(path, "nonzeros"):
+        raise TypeError(
+            f"path must come from bayestree.regularization_path, got {type(path).__name__}."
+        )
+    classifies = hasattr(path.estimators[0], "classes_")
+    factor = 100.0 if classifies else 1.0
+    ax = ax or _style.new_axes(5.0, 3.4)
+    size = np.maximum(path.nonzeros, 1)  # log axis; a single leaf has no coefficients
+    error = factor * (1 - path.score)
+    train = factor * (1 - path.train_score)
+    colour = _style.POSTERIOR
+    ax.plot(size, train, "o-", color=colour, markerfacecolor="white", linewidth=1.0, label="train")
+    ax.plot(size, error, "o-", color=colour, linewidth=1.6, label="validation")
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": _style.SMALL}
+    for at, penalty in zip(zip(size, error, strict=True), path.lambdas, strict=True):
+        ax.annotate(f"{penalty:.3g}", at, (0, 6), ha="center", color=_style.QUIET, **style)
+    best = path.best
+    label = f"λ = {path.lambdas[best]:.3g}, {path.leaves[best]:,} leaves"
+    ring: dict[str, Any] = {"markersize": 12, "markerfacecolor": "none", "color": _style.DOUBT}
+    ax.plot(size[best], error[best], "o", label=label, **ring)
+    ax.set_xscale("log")
+    ax.set(xlabel="non-zero coefficients", ylabel="error (%)" if classifies else "1 - R²")
+    ax.margins(y=0.12)
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=9)
+    _style.open_frame(ax)
+    return ax

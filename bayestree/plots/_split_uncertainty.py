@@ -17,7 +17,7 @@ from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.plots import _style
 
-PANEL = _style.Size(2.5, 2.0, above=0.3)
+PANEL = _style.PanelSize(2.5, 2.0, above=0.3)
 HALF = 0.5  # P(right) at the border; rows less likely to reach a node are not shown
 STRIP = (-0.2, -0.08)  # vertical extent of the strip of classes
 BINS = 30  # of a histogram of rows
@@ -33,12 +33,12 @@ def split_uncertainty(
     *,
     nodes: Sequence[str | int] | None = None,
 ) -> NDArray[Any]:
-    """P(right) of the rows at each node, one panel per node.
+    """Plot P(right) of the rows at each node, one panel per node.
 
     The rows with a probability of at least 1/2 of reaching the node are sorted by the mean of
     P(right), the probability of leaving its polytope. The line is the mean, the band the credible
-    interval. Marks are rows whose side is uncertain: the posterior probability of the side opposite
-    to that of the point estimate exceeds 10 %. The title has their share of all rows, weighted by
+    interval. Marks are rows whose side is uncertain: the posterior probability of the side that the
+    point estimate does not take exceeds 10 %. The title has their share of all rows, weighted by
     the probability of reaching the node, as in the table of ``split_uncertainty``. A hard split
     appears as a step with a thin band, a soft one as a slope, and one that the data do not
     determine has a wide band. The strip below shows the colours of ``y``: a good split separates
@@ -66,7 +66,9 @@ def split_uncertainty(
     ValueError
         If X is missing or y does not match it, the tree has no split, or there is no such node.
     """
-    found = _result(estimator, X)
+    if not isinstance(estimator, SplitUncertainty) and X is None:
+        raise ValueError("X is missing; pass the rows whose sides are to be shown.")
+    found = _style.result_of(estimator, SplitUncertainty, "split_uncertainty", X)
     colours, handles = (None, []) if y is None else _colours_of(np.asarray(y), found, estimator)
     chosen = _style.chosen_nodes(found.labels, found.reached.sum(axis=0), nodes)
     shares = found.to_frame()["unsure"].to_numpy()
@@ -77,10 +79,16 @@ def split_uncertainty(
         drawn = spread(len(rows), DRAWN)
         _rows(panel, 1 + drawn, found, rows[drawn], node)
         if colours is not None and len(rows):
-            _strip(panel, colours[rows])
+            extent, style = (0.5, len(rows) + 0.5, *STRIP), {"aspect": "auto", "zorder": 1}
+            panel.imshow(colours[rows][None], extent=extent, interpolation="nearest", **style)
         share = "" if np.isnan(shares[node]) else f"{100 * shares[node]:.1f} % uncertain"
         _style.panel_title(panel, found.labels[node], share)
-        _frame(panel, len(rows), STRIP[0] if colours is not None else 0.0)
+        bottom = STRIP[0] if colours is not None else -0.03
+        panel.set(xlim=(0.5, max(len(rows), 1) + 0.5), ylim=(bottom, 1.03))
+        panel.set(xlabel="rows, sorted", yticks=[0, HALF, 1], yticklabels=["0", "½", "1"])
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+        panel.tick_params(labelsize=_style.SMALL)
+        _style.open_frame(panel)
     _style.label_first_column(axes, "P(right)")
     _style.shared_legend(axes, outside=ax is None, more=handles)
     return axes
@@ -109,28 +117,19 @@ def draw_margins(
         ax.stairs(height, edges, fill=True, color=colours[kind], linewidth=0)
     ax.axvline(0.0, color=_style.INK, linewidth=1.2)
     left, right = f"\N{LEFTWARDS ARROW} {sides[0]}", f"{sides[1]} \N{RIGHTWARDS ARROW}"
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": _style.SMALL, "va": "top"}
     places = ((-reach, 0, ends[0], "left"), (0.0, -6, left, "right"), (0.0, 6, right, "left"),
               (reach, 0, ends[1], "right"))  # fmt: skip
     for x, aside, words, align in places:
-        ax.annotate(
-            words, (x, 0.0), (aside, -4), textcoords="offset points", fontsize=_style.SMALL,
-            color=_style.INK, ha=align, va="top",
-        )  # fmt: skip
+        ax.annotate(words, (x, 0.0), (aside, -4), color=_style.INK, ha=align, **style)
     ax.set(xlim=(-reach, reach), xticks=[], yticks=[])
-    ax.spines["left"].set_visible(False)
-    _style.open_frame(ax)
-
-
-def _result(estimator: object, X: ArrayLike | None) -> SplitUncertainty:
-    if not isinstance(estimator, SplitUncertainty) and X is None:
-        raise ValueError("X is missing; pass the rows whose sides are to be shown.")
-    return _style.result_of(estimator, SplitUncertainty, "split_uncertainty", X)
+    ax.spines[["left", "top", "right"]].set_visible(False)
 
 
 def _colours_of(
     y: NDArray[Any], found: SplitUncertainty, estimator: object
 ) -> tuple[FloatArray, list[Patch]]:
-    """Colours of the rows, shape (n, 3), and legend entries of the classes."""
+    """Return the colours of the rows, shape (n, 3), and legend entries of the classes."""
     if y.shape != (len(found.mean),):
         raise ValueError(f"y must have shape ({len(found.mean)},) to match X, got {y.shape}.")
     if found.total_entropy is None and y.dtype.kind in "biuf":
@@ -153,25 +152,5 @@ def _rows(ax: Axes, places: IntArray, found: SplitUncertainty, rows: IntArray, n
     band: dict[str, Any] = {"alpha": _style.FAINT, "linewidth": 0, "step": "mid"}
     ax.fill_between(places, low, high, color=_style.POSTERIOR, label="interval", **band)
     ax.plot(places, mean, color=_style.POSTERIOR, linewidth=1.4, label="mean")
-    ax.scatter(
-        places[uncertain],
-        mean[uncertain],
-        MARK,
-        color=_style.DOUBT,
-        linewidths=0,
-        zorder=3,
-        label="uncertain",
-    )
-
-
-def _strip(ax: Axes, colours: FloatArray) -> None:
-    extent = (0.5, len(colours) + 0.5, *STRIP)
-    ax.imshow(colours[None], extent=extent, aspect="auto", interpolation="nearest", zorder=1)
-
-
-def _frame(ax: Axes, n_rows: int, bottom: float) -> None:
-    ax.set(xlim=(0.5, max(n_rows, 1) + 0.5), ylim=(min(bottom, -0.03), 1.03))
-    ax.set(xlabel="rows, sorted", yticks=[0, HALF, 1], yticklabels=["0", "½", "1"])
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
-    ax.tick_params(labelsize=_style.SMALL)
-    _style.open_frame(ax)
+    mark: dict[str, Any] = {"s": MARK, "color": _style.DOUBT, "linewidths": 0, "zorder": 3}
+    ax.scatter(places[uncertain], mean[uncertain], label="uncertain", **mark)

@@ -16,6 +16,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 from matplotlib.textpath import text_to_path
 
 from bayestree import description
@@ -31,6 +32,7 @@ VALUES = "cividis"  # colour map of real values
 POSTERIOR = PALETTE[0]
 QUIET = "#6E6E6E"  # secondary text
 DOUBT = PALETTE[5]
+BAND = "#DADADA"  # what is expected, behind what is found
 FAINT = 0.25  # opacity of an interval behind its mean or median
 SMALL = 8.0  # size of text in small panels
 ALONE = 1.4  # enlargement of a single panel
@@ -46,7 +48,7 @@ Result = TypeVar("Result")
 
 
 def linear_tree_of(estimator: object) -> Tree:
-    """The deterministic tree, whose splits must be half-spaces or polytopes."""
+    """Return the deterministic tree, whose splits must be half-spaces or polytopes."""
     found = tree_of(estimator)
     if not isinstance(found, Tree):
         raise TypeError(
@@ -56,18 +58,14 @@ def linear_tree_of(estimator: object) -> Tree:
     return found
 
 
-def new_axes(width: float, height: float) -> Axes:
-    """Axes of a new Figure with a size in inches, not registered with pyplot."""
-    return _new_figure(width, height).subplots()
-
-
-def _new_figure(width: float, height: float) -> Figure:
+def new_axes(width: float, height: float, **grid: Any) -> Any:
+    """Create Axes, or a grid of them, in a Figure of these inches that pyplot does not know."""
     layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
-    return Figure(figsize=(width, height), layout=layout)
+    return Figure(figsize=(width, height), layout=layout).subplots(**grid)
 
 
 def width_of(ax: Axes) -> float:
-    """Width of Axes in inches.
+    """Measure the width of Axes in inches.
 
     Axes of our own figures fill the figure, but report that width only after drawing.
     """
@@ -77,7 +75,7 @@ def width_of(ax: Axes) -> float:
     return float(ax.get_window_extent().width / figure.dpi)
 
 
-class Size(NamedTuple):
+class PanelSize(NamedTuple):
     """Inches of a panel, and of the space beside and above the panels for shared elements."""
 
     width: float
@@ -86,34 +84,29 @@ class Size(NamedTuple):
     above: float = 0.0
 
 
-def new_panels(n_panels: int, size: Size) -> AnyArray:
-    """Axes of a new Figure that is not registered with pyplot, shape (n_panels,)."""
+def panels(ax: Any, n_panels: int, size: PanelSize) -> AnyArray:
+    """Return the given Axes, one for each panel, or new Axes, shape (n_panels,)."""
+    if ax is not None:
+        given = np.ravel(np.array(ax, dtype=object))
+        if len(given) != n_panels:
+            raise ValueError(
+                f"ax must hold {n_panels} Axes, one for each panel, got {len(given)}; leave it "
+                "out, or name fewer nodes."
+            )
+        return given
     rows = -(-n_panels // COLUMNS)
     columns = -(-n_panels // rows)
     larger = ALONE if n_panels == 1 else 1.0
     width, height = larger * size.width * columns, larger * size.height * rows
-    figure = _new_figure(width + size.aside, height + size.above)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    shape = {"nrows": rows, "ncols": columns, "squeeze": False}
+    grid = new_axes(width + size.aside, height + size.above, **shape).ravel()
     for spare in grid[n_panels:]:
         spare.remove()
     return grid[:n_panels]
 
 
-def panels(ax: Any, n_panels: int, size: Size) -> AnyArray:
-    """The given Axes, one for each panel, or new ones."""
-    if ax is None:
-        return new_panels(n_panels, size)
-    given = np.ravel(np.array(ax, dtype=object))
-    if len(given) != n_panels:
-        raise ValueError(
-            f"ax must hold {n_panels} Axes, one for each panel, got {len(given)}; leave it out, "
-            "or name fewer nodes."
-        )
-    return given
-
-
 def panel_title(ax: Axes, name: str, detail: str = "") -> None:
-    """Title of a small panel: its name on the left, a detail on the right."""
+    """Give a small panel a title: its name on the left, a detail on the right."""
     ax.set_title(name, loc="left", fontsize=SMALL + 1, fontweight="bold", pad=4)
     ax.set_title(detail, loc="right", fontsize=SMALL, color=QUIET, pad=4)
 
@@ -127,9 +120,9 @@ def label_first_column(axes: AnyArray, label: str) -> None:
 
 
 def shared_legend(axes: AnyArray, *, outside: bool, more: Sequence[Artist] = ()) -> None:
-    """One legend for all panels: above them, or inside the first panel.
+    """Draw one legend for all panels: above them, or inside the first panel.
 
-    ``more`` are labelled handles to add to those of the first panel.
+    ``more`` are labelled handles to add to the handles of the first panel.
     """
     handles, labels = axes[0].get_legend_handles_labels()
     handles, labels = [*handles, *more], [*labels, *(str(one.get_label()) for one in more)]
@@ -139,22 +132,15 @@ def shared_legend(axes: AnyArray, *, outside: bool, more: Sequence[Artist] = ())
     figure = axes[0].figure
     width, height = figure.get_size_inches()
     columns = legend_columns(labels, width)
-    further = -(-len(handles) // columns) - 1
-    figure.set_size_inches(width, height + LEGEND_LINE * further)
-    order = line_by_line(len(handles), columns)
-    place = {"loc": "outside upper right", "ncols": columns, "fontsize": 9}
-    figure.legend(
-        [handles[k] for k in order],
-        [labels[k] for k in order],
-        frameon=False,
-        handlelength=1.4,
-        columnspacing=1.4,
-        **place,
-    )
+    more_lines = -(-len(handles) // columns) - 1
+    figure.set_size_inches(width, height + LEGEND_LINE * more_lines)
+    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 1.4}
+    entries = line_by_line(handles, columns), line_by_line(labels, columns)
+    figure.legend(*entries, loc="outside upper right", ncols=columns, columnspacing=1.4, **style)
 
 
 def inches(text: str, size: float) -> float:
-    """Width in inches of a line of text of a size in points, in any script."""
+    """Measure the width in inches of a line of text of a size in points, in any script."""
     formula = mpl.rcParams["text.parse_math"] and is_math_text(text)
     return _inches("".join(map(_measured, text)), size, formula=formula)
 
@@ -166,7 +152,7 @@ def _inches(text: str, size: float, *, formula: bool) -> float:
 
 
 def _measured(letter: str) -> str:
-    """A letter of the same width that the font has: it lacks East Asian ones, and marks."""
+    """Replace a letter that the font lacks, East Asian or a mark, by a letter of its width."""
     if unicodedata.category(letter) in ("Mn", "Cf"):  # accents and marks of direction
         return ""
     return "\N{EM DASH}" if unicodedata.east_asian_width(letter) in "WF" else letter
@@ -188,21 +174,20 @@ def cut(text: str, size: float, room: float) -> str:
     return ""
 
 
-def line_by_line(n_entries: int, columns: int) -> list[int]:
-    """Order of legend entries to be read line by line, since Matplotlib fills columns first."""
-    return [k for column in range(columns) for k in range(column, n_entries, columns)]
+def line_by_line(entries: Sequence[Any], columns: int) -> list[Any]:
+    """Order the entries of a legend to be read line by line: Matplotlib fills columns first."""
+    return [one for column in range(columns) for one in entries[column::columns]]
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
-    """Number of legend entries that fit side by side into a width in inches."""
+    """Count the legend entries that fit side by side into a width in inches."""
     widest = LEGEND_HANDLE + max(inches(label, 9) for label in labels)
     return max(1, min(len(labels), int((width - LEGEND_HANDLE) / widest)))
 
 
 def open_frame(ax: Axes) -> None:
     """Remove the top and right spines."""
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def date_ticks(axis: Axis, n_ticks: int) -> None:
@@ -215,7 +200,7 @@ def date_ticks(axis: Axis, n_ticks: int) -> None:
 
 
 def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> Result:
-    """A given result, or the result of a method of a fitted estimator."""
+    """Return a given result, or the result of a method of a fitted estimator."""
     if isinstance(given, kind):
         return given
     if not hasattr(given, method):
@@ -229,7 +214,7 @@ def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> R
 def chosen_nodes(
     labels: Sequence[str], rows: AnyArray, nodes: Sequence[str | int] | None
 ) -> list[int]:
-    """Indices of the named nodes, by default those that most rows reach."""
+    """Return the indices of the named nodes, by default of the nodes that most rows reach."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if nodes is None:
@@ -239,7 +224,7 @@ def chosen_nodes(
 
 
 def index_of(labels: Sequence[str], node: str | int) -> int:
-    """Index of the node with a label or number."""
+    """Return the index of the node with a label or number."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if isinstance(node, str) and node in labels:
@@ -251,14 +236,20 @@ def index_of(labels: Sequence[str], node: str | int) -> int:
 
 
 def value_colours(tree: RoutedTree) -> dict[str, Any]:
-    """Colour map of a regression tree and its scale, from the smallest leaf to the largest."""
+    """Return the colour map of a regression tree and its scale, from the smallest leaf up."""
     low, high = float(tree.value.min()), float(tree.value.max())
     scale = Normalize(low, high if high > low else low + 1.0)
     return {"cmap": mpl.colormaps[VALUES], "norm": scale}
 
 
+def class_handles(names: Sequence[str]) -> list[Patch]:
+    """Return the entries of a legend for the classes."""
+    pairs = zip(names, class_colours(len(names)), strict=True)
+    return [Patch(facecolor=colour, label=name) for name, colour in pairs]
+
+
 def class_colours(n_classes: int) -> FloatArray:
-    """One colour for each class, shape (C, 3)."""
+    """Return a colour for each class, shape (C, 3)."""
     if n_classes <= len(PALETTE):
         return np.array([to_rgb(colour) for colour in PALETTE[:n_classes]])
     return np.asarray(mpl.colormaps["turbo"](np.linspace(0.05, 0.95, n_classes)))[:, :3]

@@ -1,6 +1,6 @@
 """Trees as nodes and links: their layout, their leaves, and whole trees or branches."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -33,7 +33,7 @@ TERMS, DIGITS = 2, 2  # of the condition of a node
 At = Mapping[int, FloatArray]  # positions of nodes and of leaves ``~leaf``
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """Position of a node, or of a leaf ``~leaf``, in a drawing.
 
     ``across`` is the position across the direction of growth: tips at 0, 1, 2, ... from left to
@@ -48,16 +48,18 @@ class Place(NamedTuple):
     line: int
 
 
-def layout(topology: Topology, root: int = 0, is_open: Container[int] | None = None) -> list[Place]:
-    """Places of the branch below ``root``, in the order of an outline.
+def layout(
+    topology: Topology, root: int = 0, is_open: Container[int] | None = None
+) -> list[NodePlace]:
+    """Place the branch below ``root``, in the order of an outline.
 
     Only nodes that are open, by default all, have their children drawn.
     """
-    places: list[Place] = []
+    places: list[NodePlace] = []
     n_tips = 0
     for line, (child, steps) in enumerate(visits(topology, root, is_open)):
         parent = steps[-1][0] if steps else None
-        places.append(Place(child, parent, len(steps), n_tips, line))
+        places.append(NodePlace(child, parent, len(steps), n_tips, line))
         n_tips += child < 0 or (is_open is not None and child not in is_open)
     below: dict[int, list[float]] = {}
     for line, place in reversed([*enumerate(places)]):
@@ -82,8 +84,8 @@ class LeafStyle(NamedTuple):
     beside: bool = False
 
 
-def positions(places: Sequence[Place]) -> dict[int, FloatArray]:
-    """Positions (across, -depth) of nodes and leaves."""
+def positions(places: Sequence[NodePlace]) -> dict[int, FloatArray]:
+    """Return the positions (across, -depth) of nodes and leaves."""
     return {one.child: np.array([one.across, -float(one.depth)]) for one in places}
 
 
@@ -98,8 +100,8 @@ def tree(
 
     A node shows its split and how many training rows reach it. A split by one facet is shown as a
     condition for going left, on its two largest terms. A polytope is shown by the facet nearest to
-    the mean of the data and the number of its other facets, each of which is necessary for going
-    left, but not sufficient. These are the point estimate. With several posterior draws, another
+    the mean of the data and the number of its other facets. Each facet is necessary for going left,
+    but not sufficient. These are the point estimate. With several posterior draws, another
     line shows the posterior of the number of facets that alone cut off at least 1 % of the rows:
     its median, with a central interval in brackets. The width of a link grows with the number of
     its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
@@ -137,7 +139,7 @@ def tree(
 def plain_description(
     tree: RoutedTree, features: Sequence[str] = (), classes: Sequence[str] = ()
 ) -> TreeDescription:
-    """The description of a drawn tree, whose conditions have a line for each term.
+    """Describe a tree to draw, whose conditions have a line for each term.
 
     ``features`` and ``classes`` replace the names of the tree.
     """
@@ -149,7 +151,7 @@ def plain_description(
 def draw_branch(
     described: TreeDescription,
     node_texts: Mapping[int, str],
-    places: Sequence[Place],
+    places: Sequence[NodePlace],
     ax: Axes | None = None,
     *,
     sides: tuple[str, str] | None = None,
@@ -162,8 +164,7 @@ def draw_branch(
     path. ``sides`` replaces the names of the sides of the root. A new figure has ``room`` in
     inches above and below the tree.
     """
-    plan = min(_upright(described, node_texts, places), _horizontal(described, node_texts, places),
-               key=lambda plan: plan.excess)  # fmt: skip
+    plan = min(_plans(described, node_texts, places), key=lambda plan: plan.excess)
     if ax is None:
         width = max(min(plan.width, MAX_SIZE[0]), 3.2) + 2 * _style.PAD
         ax = _style.new_axes(width, min(plan.height, MAX_SIZE[1]) + room)
@@ -181,26 +182,23 @@ def draw_branch(
         if place.parent == root:
             side = int(described.tree.topology.children[root, 1] == place.child)
             _side_name(ax, 0.4 * start + 0.6 * end, names[side], side, style)
-    for child in at:
-        if child >= 0:
-            is_open = child in open_nodes
-            text = node_texts[child] if is_open else _closed_text(described, child)
-            _node(ax, described.path(child), at[child], text, style.size, is_open=is_open)
+    for child in (place.child for place in places if place.child >= 0):
+        if is_open := child in open_nodes:
+            text = node_texts[child]
+        else:
+            leaves = counted(len(described.tree.topology.subtree_leaves(child)), "leaf")
+            text = f"{leaves}\n{counted(round(described.rows(child)), 'row')}"
+        _node(ax, described.path(child), at[child], text, style.size, is_open=is_open)
     draw_leaves(ax, described, {~child: xy for child, xy in at.items() if child < 0}, style)
     ax.set_axis_off()
     return ax, style
-
-
-def _closed_text(described: TreeDescription, node: int) -> str:
-    leaves = counted(len(described.tree.topology.subtree_leaves(node)), "leaf")
-    return f"{leaves}\n{counted(round(described.rows(node)), 'row')}"
 
 
 class _Plan(NamedTuple):
     """Dimensions in inches of a tree at full size, in one orientation.
 
     ``slot`` is the extent of a leaf across the direction of growth, ``column`` the distance from a
-    node to its children along it, and ``leaf`` the width of the text of a leaf.
+    node to its children along it. ``leaf`` is the width of the text of a leaf.
     """
 
     horizontal: bool
@@ -216,53 +214,37 @@ class _Plan(NamedTuple):
         return max(self.width / MAX_SIZE[0], self.height / MAX_SIZE[1], 1.0)
 
 
-def _node_extent(node_texts: Mapping[int, str]) -> tuple[float, float]:
-    """Width and height of the largest node, in inches."""
+def _plans(
+    described: TreeDescription, node_texts: Mapping[int, str], places: Sequence[NodePlace]
+) -> Iterator[_Plan]:
+    """Plan a tree that grows downwards, and another that grows from left to right."""
     lines = [text.splitlines() for text in node_texts.values()] or [[""]]
     wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
-    return wide, LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
-
-
-def _leaf_width(described: TreeDescription) -> float:
+    high = LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
     labels = [f"{name}: 100.0 %" for name in described.classes or ("",)]
     widest = max(_style.inches(label, TEXT[1]) for label in labels) + 1.1 * GAP
-    return float(np.clip(widest, *SLOT))
-
-
-def _n_tips(places: Sequence[Place]) -> int:
-    return len({one.child for one in places} - {one.parent for one in places})
-
-
-def _depth(places: Sequence[Place]) -> int:
-    return max(one.depth for one in places)
-
-
-def _upright(
-    described: TreeDescription, node_texts: Mapping[int, str], places: Sequence[Place]
-) -> _Plan:
-    """A tree that grows downwards."""
-    (wide, high), leaf = _node_extent(node_texts), _leaf_width(described)
+    leaf = float(np.clip(widest, *SLOT))
+    n_tips, depth = _extent(places)
     slot, level = max(leaf, wide / 2), max(LEVEL, high + SPACE)
-    width, height = slot * (_n_tips(places) + EDGES), level * (_depth(places) + 0.97)
-    return _Plan(False, width, height, slot, level, leaf)
-
-
-def _horizontal(
-    described: TreeDescription, node_texts: Mapping[int, str], places: Sequence[Place]
-) -> _Plan:
-    """A tree that grows from left to right."""
-    (wide, high), tree = _node_extent(node_texts), described.tree
+    yield _Plan(False, slot * (n_tips + EDGES), level * (depth + 0.97), slot, level, leaf)
     slot, column = high / 2 + GAP / 2, wide + SPACE
-    rows = _style.inches(f", {tree.leaf_rows.max():,.0f} rows", TEXT[1])
-    leaf = _leaf_width(described) + rows
-    width = column * (_depth(places) + 0.5) + BAR[0] + leaf
-    return _Plan(True, width, slot * (_n_tips(places) + 0.2) + 0.2, slot, column, leaf)
+    leaf += _style.inches(f", {described.tree.leaf_rows.max():,.0f} rows", TEXT[1])
+    width = column * (depth + 0.5) + BAR[0] + leaf
+    yield _Plan(True, width, slot * (n_tips + 0.2) + 0.2, slot, column, leaf)
 
 
-def _placed(ax: Axes, places: Sequence[Place], plan: _Plan, scale: float) -> tuple[At, LeafStyle]:
-    """Positions of nodes and leaves, and the style of leaves; sets the limits."""
+def _extent(places: Sequence[NodePlace]) -> tuple[int, int]:
+    """Return the number of tips and the depth."""
+    tips = {one.child for one in places} - {one.parent for one in places}
+    return len(tips), max(one.depth for one in places)
+
+
+def _placed(
+    ax: Axes, places: Sequence[NodePlace], plan: _Plan, scale: float
+) -> tuple[At, LeafStyle]:
+    """Return the positions of nodes and leaves, and the style of leaves; set the limits."""
     size = max(scale * TEXT[1], TEXT[0])
-    at, n_tips, depth = positions(places), _n_tips(places), _depth(places)
+    at, (n_tips, depth) = positions(places), _extent(places)
     if plan.horizontal:
         at = {child: xy[::-1] * [-plan.column, -plan.slot] for child, xy in at.items()}
         ax.set(xlim=(-plan.column / 2, plan.width - plan.column / 2))
@@ -287,7 +269,7 @@ def _link(
 
 
 def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafStyle) -> None:
-    """Name of a side of the root, beside its link."""
+    """Name a side of the root next to its link."""
     x, y = place
     if style.beside:
         align: dict[str, Any] = {"ha": "right", "va": ("bottom", "top")[side]}
@@ -300,40 +282,35 @@ def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafSty
 def _measured(
     estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize
 ) -> PolytopeSize | None:
-    """Posterior of the number of facets, if there is one to show."""
-    if isinstance(sizes, PolytopeSize):
-        if sizes.labels != tree.topology.node_labels:
-            raise ValueError(
-                f"sizes describes the nodes {', '.join(sizes.labels)}, but the tree has "
-                f"{', '.join(tree.topology.node_labels)}; pass the sizes of the same estimator."
-            )
-        return sizes
-    if not sizes or not has_draws(estimator):
-        return None
-    return cast(Any, estimator).polytope_size()
+    """Return the posterior of the number of facets, if there is one to show."""
+    if not isinstance(sizes, PolytopeSize):
+        shown = sizes and has_draws(estimator)
+        return cast(Any, estimator).polytope_size() if shown else None
+    if sizes.labels != tree.topology.node_labels:
+        raise ValueError(
+            f"sizes describes the nodes {', '.join(sizes.labels)}, but the tree has "
+            f"{', '.join(tree.topology.node_labels)}; pass the sizes of the same estimator."
+        )
+    return sizes
 
 
 def node_texts_of(
-    described: TreeDescription,
-    nodes: Iterable[int],
-    measured: PolytopeSize | None,
-    level: float,
+    described: TreeDescription, nodes: Iterable[int], measured: PolytopeSize | None, level: float
 ) -> dict[int, str]:
-    """Text of some nodes: condition, posterior of the number of facets, and rows."""
+    """Write the text of some nodes: condition, posterior of the number of facets, and rows."""
     texts = {}
-    bounds = None if measured is None else measured.interval(level).astype(int)
+    bounds = np.empty(0) if measured is None else measured.interval(level).astype(int)
     for node in nodes:
         lines = [_condition(described, node)]
-        if measured is not None and bounds is not None:
+        if measured is not None:
             low, high = bounds[node].tolist()
             lines.append(f"posterior: {measured.median()[node]} [{low}, {high}]")
-        lines.append(counted(round(described.rows(node)), "row"))
-        texts[node] = "\n".join(lines)
+        texts[node] = "\n".join([*lines, counted(round(described.rows(node)), "row")])
     return texts
 
 
 def _condition(described: TreeDescription, node: int) -> str:
-    """Condition of the left side of a node: its nearest facet, and the number of the others."""
+    """Write the condition for left at a node: its nearest facet, and the number of others."""
     if described.linear is None:
         return described.tree.split_name
     (nearest,) = described.half_spaces(node, 1)
@@ -343,13 +320,8 @@ def _condition(described: TreeDescription, node: int) -> str:
 
 
 def _node(ax: Axes, path: str, at: FloatArray, text: str, size: float, *, is_open: bool) -> None:
-    box = {
-        "boxstyle": "round,pad=0.35",
-        "facecolor": "white",
-        "edgecolor": _style.INK,
-        "linewidth": 0.9,
-        "linestyle": "-" if is_open else "--",
-    }
+    box: dict[str, Any] = {"boxstyle": "round,pad=0.35", "facecolor": "white", "linewidth": 0.9}
+    box |= {"edgecolor": _style.INK, "linestyle": "-" if is_open else "--"}
     place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 3}
     x, y = at.tolist()
     ax.text(x, y, text, fontsize=size, color=_style.INK, bbox=box, gid=f"at-{path}", **place)
@@ -367,7 +339,9 @@ def draw_leaves(ax: Axes, described: TreeDescription, leaf_at: At, style: LeafSt
         shares, scale = np.ones((tree.n_leaves, 1)), _style.value_colours(tree)
         palettes = [[scale["cmap"](scale["norm"](value))] for value in tree.value]
         labels = [f"{value:.4g}" for value in tree.value]
-    counts = _counts(tree, style)
+    counts = [counted(round(weight), "row") for weight in tree.leaf_rows.tolist()]
+    if _style.inches(max(counts, key=len), style.size) > style.slot:  # leave out the noun
+        counts = [count.split()[0] for count in counts]
     for leaf, (x, y) in leaf_at.items():
         gid = f"at-{described.path(~leaf)}"
         start, bottom = x - style.width / 2, y - style.bar / 2
@@ -387,12 +361,8 @@ def class_legend(ax: Axes, described: TreeDescription, style: LeafStyle) -> None
     names = described.classes
     if not 0 < len(names) <= MAX_NAMED:
         return
-    handles = [
-        Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
-        for name, colour in zip(names, _style.class_colours(len(names)), strict=True)
-    ]
     ax.legend(
-        handles=handles,
+        handles=_style.class_handles(names),
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0 if style.beside else 0.02),
         ncols=_style.legend_columns(names, _style.width_of(ax)),
@@ -404,7 +374,7 @@ def class_legend(ax: Axes, described: TreeDescription, style: LeafStyle) -> None
 
 
 def _class_labels(described: TreeDescription, style: LeafStyle) -> list[str]:
-    """The most probable class of each leaf, cut to the room, with its probability."""
+    """Write the most probable class of each leaf, cut to the room, with its probability."""
     value = described.tree.value
     room = style.slot - GAP * style.size / TEXT[1] - _style.inches(": 100.0 %", style.size)
     names = [_style.cut(name, style.size, room) for name in described.classes]
@@ -414,13 +384,6 @@ def _class_labels(described: TreeDescription, style: LeafStyle) -> list[str]:
         f"{names[best]}: {100 * value[leaf, best]:.1f} %".removeprefix(": ")
         for leaf, best in enumerate(value.argmax(axis=1))
     ]
-
-
-def _counts(tree: RoutedTree, style: LeafStyle) -> list[str]:
-    """Rows of each leaf; without the noun if it is too wide."""
-    counts = [counted(round(weight), "row") for weight in tree.leaf_rows.tolist()]
-    fits = _style.inches(max(counts, key=len), style.size) <= style.slot
-    return counts if fits else [count.split()[0] for count in counts]
 
 
 def _leaf_text(

@@ -1,5 +1,6 @@
 """Descriptions of the nodes and leaves of a drawn tree, with the facets of each node."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,11 +9,12 @@ from scipy.special import expit
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, quantity
-from bayestree.description import POLYTOPE_RULE, TreeDescription
+from bayestree.description import TreeDescription
 from bayestree.diagnostics import Facets
-from bayestree.report import figures, text
-from bayestree.report.study import Study
-from bayestree.report.trees import LabelledTree, printed
+from bayestree.plots._split_uncertainty import draw_margins
+from bayestree.report import figures
+from bayestree.report.study import SPACE, Study, number, percent, with_minus
+from bayestree.report.trees import LabelledTree, printed, typographic
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -20,12 +22,12 @@ MAX_PRINTED = 9  # nodes whose description appears on paper as well
 MAX_PICTURED = 60  # nodes with a histogram and the coefficients of their facets
 CLASSES = 8  # maximum number of classes or slopes of a leaf
 MAX_LOG_ODDS = 30.0  # maximum absolute log-odds of a side
-
 MAX_MATCHED = 24  # nodes whose facets are matched across the draws: those of the most rows
 TERMS, DIGITS = 4, 3  # of a facet, as in export_text
 MAX_FACETS = 8  # maximum number of facets of a node
 RARE_FACET = 0.05  # share of the draws below which a facet is not shown
 WEIGHTS = 6  # maximum number of coefficients of a facet
+MARGINS = (4.2, 1.3)  # inches of a histogram
 ALT_TEXT = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
 
 Card = dict[str, Any]  # variables of a template
@@ -39,7 +41,7 @@ class Sample(NamedTuple):
 
 
 def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[Card]:
-    """Descriptions of the nodes that are drawn."""
+    """Describe the nodes that are drawn."""
     order = np.argsort(-tree.node_rows, kind="stable")
     rank = {node: place for place, node in enumerate(order.tolist())}
     sample = _sample(study, tree.tree)
@@ -54,20 +56,12 @@ def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: S
         point = _point_facets(study, tree.linear, node, brief=rank >= MAX_PICTURED)
         if study.has_split_draws and rank < MAX_MATCHED:
             posterior = _posterior_facets(study, tree.tree, node)
-    size_text, likely, prior_text = _size_texts(study, node)
     return {
-        "anchor": tree.anchor(node),
-        "path": tree.path(node),
+        "at": node,
         "steps": _steps(tree, node),
-        "rows": counted(tree.rows(node), "row"),
-        "share": text.percent(tree.share(node)),
-        "sides": _sides(tree, node),
+        "sides": [("all", node), *zip(tree.side_names, tree.children(node), strict=True)],
         "point": point,
         "posterior": posterior,
-        "likely": likely,
-        "meaning": "" if study.sizes is None else study.sizes.meaning,
-        "size_text": size_text,
-        "prior_text": prior_text,
         "uncertainty": _uncertainty(study, node),
         "histogram": _histogram(study, tree, node, sample) if rank < MAX_PICTURED else None,
         "printed": rank < MAX_PRINTED,
@@ -75,42 +69,35 @@ def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: S
 
 
 def leaf_cards(study: Study, tree: LabelledTree, leaves: list[int]) -> list[Card]:
-    """Descriptions of the leaves that are drawn."""
+    """Describe the leaves that are drawn."""
     reached = None
     if study.held is not None and study.held.y is not None and len(study.held):
         reached = tree.tree.apply(study.held.matrix)
     images = _mean_images(study, tree.tree)
     return [
         {
-            "anchor": tree.anchor(~leaf),
-            "path": tree.path(~leaf),
-            "rows": counted(tree.rows(~leaf), "row"),
-            "share": text.percent(tree.share(~leaf)),
-            "prediction": tree.leaf_label(leaf),
+            "at": ~leaf,
             "classes": _classes(tree, leaf),
             "steps": _steps(tree, ~leaf),
             "held": _held_out(study, tree, leaf, reached),
-            "slope": _slope(tree, leaf),
+            "slopes": tree.slopes(leaf)[:CLASSES],
             "image": images.get(leaf),
         }
         for leaf in leaves
     ]
 
 
-def _classes(tree: LabelledTree, leaf: int) -> tuple[tuple[int, str, str], ...]:
-    """Number, name and probability of the most frequent classes of a leaf."""
+def _classes(tree: LabelledTree, leaf: int) -> list[tuple[int, float]]:
+    """Return the most frequent classes of a leaf with their probabilities."""
     if not tree.classifies:
-        return ()
+        return []
     value = tree.tree.value[leaf]
     order = np.argsort(-value, kind="stable")[:CLASSES]
-    return tuple(
-        (label, tree.classes[label], f"{value[label]:.3f}")
-        for label in order[value[order] > 0].tolist()
-    )
+    return [(label, float(value[label])) for label in order[value[order] > 0].tolist()]
 
 
 def _mean_images(study: Study, tree: RoutedTree) -> dict[int, Markup]:
-    """The mean image of some of the training rows in each leaf, if rows are images."""
+    """Draw the mean of some of the training rows in each leaf, if rows are images."""
     if study.image_shape is None or study.train is None:
         return {}
     X = study.train.sample().matrix
@@ -122,49 +109,15 @@ def _mean_images(study: Study, tree: RoutedTree) -> dict[int, Markup]:
     }
 
 
-def _steps(tree: LabelledTree, child: int) -> list[Card]:
-    """The nodes on the path from the root to a node or leaf."""
-    path = tree.path(child)
-    if path == "root":
-        return []
-    number = {label: node for node, label in enumerate(tree.tree.topology.node_labels)}
-    steps = []
-    for length, letter in enumerate(path):
-        node = number[path[:length] or "root"]
-        side = tree.side_names["LR".index(letter)]
-        step = {"anchor": tree.anchor(node), "path": tree.path(node), "condition": tree.line(node)}
-        steps.append(step | {"side": side})
-    return steps
-
-
-def _sides(tree: LabelledTree, node: int) -> list[Card]:
-    """The rows of a node, and of its two sides."""
-    children = tree.tree.topology.children[node].tolist()
-    return [
-        {
-            "name": name,
-            "anchor": tree.anchor(child),
-            "rows": quantity(tree.rows(child)),
-            "stack": tree.stack(child),
-            "summary": tree.value_text(child),
-        }
-        for name, child in [("all", node), *zip(tree.side_names, children, strict=True)]
-    ]
-
-
-def _size_texts(study: Study, node: int) -> tuple[str, str, str]:
-    """The number of facets of a node in words: posterior, its most probable values, and prior."""
-    if study.sizes is None:
-        return "", "", ""
-    prior_text = ""
-    if study.size_prior is not None:
-        prior = study.size_prior[node]
-        prior_text = f"; its prior mean is {prior @ np.arange(len(prior)):.1f}"
-    return study.size_text(node), figures.most_probable(study.size_posterior[node]), prior_text
+def _steps(tree: LabelledTree, child: int) -> list[tuple[int, str]]:
+    """Return the nodes on the path from the root to a node or leaf, with the sides taken."""
+    path, labels = tree.path(child), tree.tree.topology.node_labels
+    letters = enumerate(path if path != "root" else "")
+    return [(labels.index(path[:n] or "root"), tree.side_names["LR".index(s)]) for n, s in letters]
 
 
 def _uncertainty(study: Study, node: int) -> str:
-    """Uncertainty of the split about the rows on which it is judged, as a sentence."""
+    """State the uncertainty of the split about the rows on which it is judged."""
     if study.is_forest or study.uncertainty is None or study.evaluated is None:
         return ""
     row = study.uncertainty_table.iloc[node]
@@ -172,14 +125,14 @@ def _uncertainty(study: Study, node: int) -> str:
         return f"Too few {study.evaluated.kind} reach this node to judge its split."
     return (
         f"Of the {quantity(round(row['rows']))} {study.evaluated.kind} that reach this node, "
-        f"{text.percent(row['unsure'])} are uncertain: the posterior probability of the other side "
-        f"exceeds 10{text.SPACE}%. Its mean over all of them is "
-        f"{text.percent(row['disagreement'])}."
+        f"{percent(row['unsure'])} are uncertain: the posterior probability of the other side "
+        f"exceeds 10{SPACE}%. Its mean over all of them is "
+        f"{percent(row['disagreement'])}."
     )
 
 
 def _held_out(study: Study, tree: LabelledTree, leaf: int, reached: IntArray | None) -> str:
-    """The held-out rows of a leaf, as a sentence."""
+    """Count the held-out rows of a leaf in a sentence."""
     if reached is None or study.held is None or study.held.y is None:
         return ""
     y = study.held.y[reached == leaf]
@@ -189,38 +142,30 @@ def _held_out(study: Study, tree: LabelledTree, leaf: int, reached: IntArray | N
     if study.held.extra is not None or study.survives:
         return f"{reach}."
     if not tree.classifies:
-        return f"{reach}, with a mean of {text.number(float(y.astype(np.float64).mean()))}."
+        return f"{reach}, with a mean of {number(float(y.astype(np.float64).mean()))}."
     best = int(tree.tree.value[leaf].argmax())
     right = int((y == study.labels[best]).sum())
     return f"{reach}; {right} of them {'is' if right == 1 else 'are'} {tree.classes[best]}."
 
 
-def _slope(tree: LabelledTree, leaf: int) -> tuple[tuple[str, str], ...]:
-    """Coefficients of a linear leaf, the strongest first."""
-    found = tree.slopes(leaf)[:CLASSES]
-    return tuple((tree.features[j], text.number(one, 3)) for j, one in found)
-
-
 def _sample(study: Study, tree: RoutedTree) -> Sample:
-    """Some of the training rows at each node."""
-    margin: dict[int, FloatArray] = {}
-    labels: dict[int, IntArray] = {}
+    """Measure some of the training rows at each node."""
+    found = Sample({}, {})
     if study.train is None:
-        return Sample(margin, labels)
+        return found
     rows = study.train.sample()
-    X = rows.matrix
-    coded = None
+    X, coded = rows.matrix, None
     if study.classifies and rows.y is not None and np.isin(rows.y, study.labels).all():
         coded = class_numbers(rows.y, study.labels)
     for node, reached, _ in tree.walk(X):
-        margin[node] = log_odds(tree, node, X[reached])
+        found.margin[node] = log_odds(tree, node, X[reached])
         if coded is not None:
-            labels[node] = coded[reached]
-    return Sample(margin, labels)
+            found.labels[node] = coded[reached]
+    return found
 
 
 def log_odds(tree: RoutedTree, node: int, X: FloatArray) -> FloatArray:
-    """Log-odds of the right side at a node, shape (n,), limited to ``MAX_LOG_ODDS``."""
+    """Return the log-odds of the right side at a node, (n,), at least ``-MAX_LOG_ODDS``."""
     if isinstance(tree, Tree) and tree.n_facets[node] == 1:
         expert = tree.experts(node).start
         return X @ tree.hyperplane[expert] - tree.facet_limit[expert]
@@ -229,6 +174,7 @@ def log_odds(tree: RoutedTree, node: int, X: FloatArray) -> FloatArray:
 
 
 def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> Markup | None:
+    """Draw some training rows by their distance from the border, if any reach the node."""
     margin = sample.margin.get(node)
     if margin is None or len(margin) == 0:
         return None
@@ -245,12 +191,19 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
         f"Histogram of {counted(len(margin), 'training row')} by the side of the split: "
         f"{quantity((margin <= 0).sum())} {left}, {quantity((margin > 0).sum())} {right}"
     )
-    labels, n_classes = sample.labels.get(node), len(tree.classes)
-    return figures.margins(margin, labels, n_classes, tree.side_names, ticks, alt)
+    draw = partial(
+        draw_margins,
+        margin=margin,
+        labels=sample.labels.get(node),
+        n_classes=len(tree.classes),
+        sides=tree.side_names,
+        ends=ticks,
+    )
+    return figures.picture(draw, MARGINS, alt)
 
 
 def _posterior_facets(study: Study, tree: RoutedTree, node: int) -> Card | None:
-    """The facets that draws share, with probabilities and intervals; None if they share none."""
+    """List the facets that draws share, with probabilities and intervals, if there are any."""
     found: Facets = study.bayesian.facets(tree.topology.node_labels[node])
     common = np.flatnonzero(found.probability >= RARE_FACET)[:MAX_FACETS]
     if len(common) == 0:
@@ -260,7 +213,7 @@ def _posterior_facets(study: Study, tree: RoutedTree, node: int) -> Card | None:
 
 
 def _point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Card:
-    """The facets of the point estimate in the order of ``export_text``, the nearest first.
+    """List the facets of the point estimate in the order of ``export_text``, the nearest first.
 
     A brief table has no coefficients.
     """
@@ -269,29 +222,28 @@ def _point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Card:
     for facet in described.half_spaces(node, MAX_FACETS):
         left, bound = printed(facet)
         strength: FloatArray = tree.standardised_hyperplane[facet.expert]
-        coefficients: list[Card] = []
+        row: Card = {"left": left, "limit": with_minus(bound), "coefficients": [], "image": None}
         if not brief and np.count_nonzero(strength) > 1:
             plane = tree.hyperplane[facet.expert]
             shares = strength**2 / (strength**2).sum()
-            coefficients = _coefficients(study, plane / np.linalg.norm(plane), shares)
-        image = None if brief else _strength_image(study, strength)
-        row = {"left": left, "limit": text.with_minus(bound), "coefficients": coefficients}
-        rows.append(row | {"image": image, "probability": None, "interval": ""})
+            row["coefficients"] = _coefficients(study, plane / np.linalg.norm(plane), shares)
+        if not brief:
+            row["image"] = _strength_image(study, strength)
+        rows.append(row | {"probability": None, "interval": ""})
     n_facets = described.n_facets(node)
     size = counted(n_facets, "facet")
-    return {"rows": rows, "hidden": n_facets - len(rows), "size": size, "rule": POLYTOPE_RULE}
+    return {"rows": rows, "hidden": n_facets - len(rows), "size": size}
 
 
 def _posterior_row(study: Study, found: Facets, facet: int) -> Card:
     left, *limits = found.terms(facet, study.features, TERMS)
-    middle, low, high = map(text.with_minus, limits)
-    shares = found.strength[facet] ** 2
-    intervals = found.normal_interval[facet]
+    middle, low, high = map(with_minus, limits)
+    strength, intervals = found.strength[facet], found.normal_interval[facet]
     return {
-        "left": text.relation(left),
+        "left": typographic(left),
         "limit": middle,
-        "coefficients": _coefficients(study, found.normal[facet], shares, intervals),
-        "image": _strength_image(study, found.strength[facet]),
+        "coefficients": _coefficients(study, found.normal[facet], strength**2, intervals),
+        "image": _strength_image(study, strength),
         "probability": float(found.probability[facet]),
         "interval": f"{low} to {high}",
     }
@@ -300,23 +252,23 @@ def _posterior_row(study: Study, found: Facets, facet: int) -> Card:
 def _coefficients(
     study: Study, normal: FloatArray, shares: FloatArray, intervals: FloatArray | None = None
 ) -> list[Card]:
-    """The largest coefficients of a unit normal (d,), with their intervals (d, 2) if any."""
+    """List the largest coefficients of a unit normal (d,), with their intervals (d, 2) if any."""
     most = min(WEIGHTS, np.count_nonzero(shares)) if intervals is None else WEIGHTS
     return [
         {
             "name": study.features[j],
             "strength": float(shares[j]),
-            "value": text.number(float(normal[j]), 3),
+            "value": number(float(normal[j]), 3),
             "interval": ""
             if intervals is None
-            else " to ".join(text.number(float(end), 3) for end in intervals[j]),
+            else " to ".join(number(float(end), 3) for end in intervals[j]),
         }
         for j in np.argsort(-shares, kind="stable")[:most].tolist()
     ]
 
 
 def _strength_image(study: Study, strength: FloatArray) -> Markup | None:
-    """Coefficients per unit of each feature as an image, if rows are images."""
+    """Show the coefficients per unit of each feature as an image, if rows are images."""
     if study.image_shape is None:
         return None
     return figures.signed_image(strength, study.image_shape, ALT_TEXT)

@@ -1,4 +1,4 @@
-"""The figures of a report: those of the plots, as SVG in the font and colours of the page."""
+"""The figures of a report: plots, as SVG in the font and colours of the page."""
 
 import base64
 import io
@@ -22,11 +22,12 @@ from matplotlib.image import imsave
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bayestree import plots
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.description import TreeDescription
+from bayestree.diagnostics import Calibration, Shrinkage, SplitUncertainty
 from bayestree.plots._node_panels import SIGNED
-from bayestree.plots._polytope_size import RARE, draw_sizes
+from bayestree.plots._polytopes import RARE, draw_sizes
 from bayestree.plots._predictions import (
     Scale,
     draw_classes,
@@ -34,18 +35,15 @@ from bayestree.plots._predictions import (
     draw_predicted,
     draw_values,
 )
-from bayestree.plots._split_uncertainty import draw_margins
-from bayestree.plots._tree import Place, draw_branch
-from bayestree.report import text
+from bayestree.plots._tree import NodePlace, draw_branch
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import Study
+from bayestree.report.study import Study, percent
 from bayestree.tables import Column, Dates, Statistics
 
 PANEL = (2.75, 2.05)  # inches of a small panel
 PLOT = (4.6, 3.3)  # of a single figure
 SCATTER = (3.3, 2.9)  # of a pair of features
 SIZES = (2.2, 1.7)  # of the probabilities of sizes
-MARGINS = (4.2, 1.3)  # of a histogram of margins
 FIRST = 6  # nodes in figures with a panel for each
 EXPERTS = 3  # nodes whose experts are shown
 PAIRS = 3  # features in the pair plots
@@ -98,15 +96,9 @@ class Group(NamedTuple):
     sheet: str = ""
 
 
-def page_colour(colour: str) -> str:
-    """A colour of plots as it is on the page, where it may depend on the light."""
-    return PAGE.get(colour, colour)
-
-
 def picture(
     draw: Callable[[Axes], object],
-    width: float,
-    height: float,
+    size: tuple[float, float],
     alt: str,
     *,
     legend: bool = True,
@@ -116,9 +108,9 @@ def picture(
 
     ``on_paper`` keeps the white background, which colour maps need.
     """
-    with page_style(salt=f"{alt}{width}{height}"):
+    with page_style(salt=f"{alt}{size[0]}{size[1]}"):
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-        figure = Figure(figsize=(width, height), layout=layout)
+        figure = Figure(figsize=size, layout=layout)
         ax = figure.subplots()
         draw(ax)
         box = ax.get_legend()
@@ -132,7 +124,7 @@ def picture(
 def branch(
     described: TreeDescription,
     texts: Mapping[int, str],
-    places: Sequence[Place],
+    places: Sequence[NodePlace],
     groups: Mapping[str, Group],
     sides: tuple[str, str],
     alt: str,
@@ -157,7 +149,7 @@ def branch(
 
 @contextmanager
 def page_style(salt: str = "") -> Iterator[None]:
-    """Draw as the page needs it; ``salt`` makes the ids of a figure differ from those of others.
+    """Draw as the page needs it; ``salt`` makes the ids of figures differ.
 
     That the font lacks letters does not matter: the browser draws the text with its own fonts.
     """
@@ -168,7 +160,7 @@ def page_style(salt: str = "") -> Iterator[None]:
 
 
 def _svg(figure: Figure, kind: str, *, on_paper: bool = False) -> ElementTree.Element:
-    """A figure as an SVG element without styles, metadata and the names of other groups."""
+    """Write a figure as an SVG element without styles, metadata and names of other groups."""
     for ax in figure.axes:
         ax.patch.set_visible(on_paper)
         for points in ax.collections:
@@ -206,7 +198,7 @@ def _compact(svg: ElementTree.Element) -> None:
 
 
 def _shorten(attributes: dict[str, str]) -> None:
-    """Leave out the font, which is that of the page, rotations by 0, spaces and decimals."""
+    """Leave out the font, as the page has its own, rotations by 0, spaces and decimals."""
     if attributes.get("transform", "").startswith("rotate(-0 "):
         attributes.pop("transform")
     if "style" in attributes:
@@ -238,7 +230,7 @@ def _link(svg: ElementTree.Element, groups: Mapping[str, Group]) -> None:
 
 
 def _target(group: Group) -> ElementTree.Element:
-    """The element around the parts of a node or leaf."""
+    """Make the element around the parts of a node or leaf."""
     known = {"class": group.kind}
     if group.anchor:
         known |= {"href": f"#{group.anchor}", "data-at": group.anchor, "aria-label": group.title}
@@ -250,7 +242,7 @@ def _target(group: Group) -> ElementTree.Element:
 
 
 def _markup(svg: ElementTree.Element, alt: str, *, on_paper: bool = False) -> Markup:
-    """An SVG element with an alternative text, in the font and colours of the page."""
+    """Write an SVG element with an alternative text, in the font and colours of the page."""
     svg.set("aria-label", alt)
     title = ElementTree.Element(f"{{{SVG}}}title")
     title.text = alt
@@ -274,27 +266,23 @@ def _log_ticks(figure: Figure) -> None:
 
 
 def first_nodes(study: Study, most: int = FIRST) -> list[int]:
-    """Nodes that most rows reach, in the order of the tree."""
+    """Return the nodes that most rows reach, in the order of the tree."""
     rows = study.tree.topology.sum_below(study.tree.leaf_rows)
     return sorted(np.argsort(-rows, kind="stable")[:most].tolist())
 
 
-def shrinkage(study: Study, node: int) -> Markup:
-    """Sorted weights of the experts of a node, with their prior."""
-    found = study.shrinkage
-    assert found is not None
+def shrinkage(found: Shrinkage, node: int) -> Markup:
+    """Draw the sorted weights of the experts of a node, with their prior."""
     low, middle, high = np.quantile(found.effective[:, :, node], [0.05, 0.5, 0.95])
     alt = (
         f"Sorted weights of the experts of node {found.labels[node]}, posterior and prior; "
         f"effective number of weights {middle:.1f}, 90 % interval {low:.1f} to {high:.1f}"
     )
-    return picture(lambda ax: plots.shrinkage(found, node, ax), *PLOT, alt)
+    return picture(partial(plots.shrinkage, found, node), PLOT, alt)
 
 
-def shrinkage_factors(study: Study, node: int) -> Markup | None:
-    """Shrinkage of each coefficient of a node; None if it is not known."""
-    found = study.shrinkage
-    assert found is not None
+def shrinkage_factors(found: Shrinkage, node: int) -> Markup | None:
+    """Draw the shrinkage of each coefficient of a node, if it is known."""
     known = ~np.isnan(found.kappa[node]).all(axis=-1)
     if not known.any():
         return None
@@ -305,74 +293,63 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
     size = min(2.0 + 0.26 * n_features, 9.4), 0.5 + max(0.3 * n_experts, 1.2) + names
     label = found.labels[node]
     alt = f"Shrinkage factors of the coefficients of node {label}, one row per expert"
-    return picture(lambda ax: plots.shrinkage_factors(found, node, ax), *size, alt, on_paper=True)
+    return picture(partial(plots.shrinkage_factors, found, node), size, alt, on_paper=True)
 
 
-def split_uncertainty(study: Study, nodes: list[int]) -> list[Markup]:
-    """P(right) of the rows at some nodes, sorted."""
-    assert study.evaluated is not None
-    rows, found = study.evaluated, study.uncertainty
-    assert found is not None
-    figures = []
+def split_uncertainty(found: SplitUncertainty, nodes: list[int]) -> list[Markup]:
+    """Draw P(right) of the rows at some nodes, sorted."""
+    figures, rows = [], counted(len(found.mean), "row")
     for node in nodes:
-        alt = (
-            f"Probability of the right side at node {found.labels[node]} of "
-            f"{counted(len(rows), 'row')}, sorted"
-        )
+        alt = f"Probability of the right side at node {found.labels[node]} of {rows}, sorted"
         draw = partial(plots.split_uncertainty, found, None, None, nodes=[node])
-        figures.append(picture(draw, *PANEL, alt, legend=False))
+        figures.append(picture(draw, PANEL, alt, legend=False))
     return figures
 
 
 def elbo(study: Study) -> Markup | None:
-    """Trace of the evidence lower bound, if it was recorded."""
+    """Draw the trace of the evidence lower bound, if it was recorded."""
     stats = study.bayesian.posterior_.stats
     if "elbo" not in stats:
         return None
     trace = np.asarray(stats["elbo"])
     ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
     alt = f"Evidence lower bound over {len(trace)} epochs, {ends}"
-    return picture(lambda ax: plots.elbo(study.bayesian, ax), *PLOT, alt)
+    return picture(partial(plots.elbo, study.bayesian), PLOT, alt)
 
 
-def calibration(study: Study) -> Markup:
-    """Reliability diagram."""
-    found = study.calibration
-    assert found is not None
+def calibration(found: Calibration) -> Markup:
+    """Draw the reliability diagram."""
     alt = (
         f"Reliability diagram of {found.n_rows} rows: share of correct predictions against "
         f"probability, expected calibration error {found.ece.value:.3f}"
     )
-    return picture(lambda ax: plots.calibration(found, ax), 4.0, 4.1, alt, legend=False)
+    return picture(partial(plots.calibration, found), (4.0, 4.1), alt, legend=False)
 
 
 def boundary(study: Study) -> Markup:
-    """Map of a tree of two features, with some of the rows."""
+    """Draw the map of a tree of two features, with some of the rows."""
     rows = None if study.scored is None else study.scored.sample(POINTS)
     alt = f"Map of {' and '.join(study.features)} with borders and facets of the tree"
     X, y = (None, None) if rows is None else (rows.matrix, rows.y)
-    return picture(
-        lambda ax: plots.boundary(study.bayesian, X, y, ax, resolution=200),
-        5.4, 4.9, alt, on_paper=True,
-    )  # fmt: skip
+    draw = partial(plots.boundary, study.bayesian, X, y, resolution=200)
+    return picture(draw, (5.4, 4.9), alt, on_paper=True)
 
 
-def pairs(study: Study, columns: list[int]) -> list[Markup]:
-    """Scatter plots of pairs of columns, with misclassified rows marked."""
-    assert study.scored is not None
-    rows = study.scored.sample(POINTS)
-    matrix, encoding = rows.matrix, study.encoding
+def pairs(study: Study, rows: LabelledRows, columns: list[int]) -> list[Markup]:
+    """Draw scatter plots of pairs of columns, with misclassified rows marked."""
+    rows, encoding = rows.sample(POINTS), study.encoding
+    matrix = rows.matrix
     scales = [_scale(encoding.columns[j], matrix[:, encoding.places[j]], j) for j in columns]
     figures = []
     for pair in combinations(scales, 2):
         alt = f"{counted(len(rows), 'row')} by {' and '.join(one.name for one in pair)}"
         draw = partial(_pair, study=study, rows=rows, pair=pair)
-        figures.append(picture(draw, *SCATTER, alt))
+        figures.append(picture(draw, SCATTER, alt))
     return figures
 
 
 def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
-    """Values of a column, from its features (n, k): categories are spread around their places."""
+    """Return a column's values, from its features (n, k), with categories spread around places."""
     if not column.levels or isinstance(column, Statistics):
         values: AnyArray = block[:, 0]
         if column.gaps:
@@ -400,83 +377,65 @@ def _pair(ax: Axes, *, study: Study, rows: LabelledRows, pair: tuple[Scale, Scal
     draw_classes(ax, *pair, label, wrong, len(study.classes))
 
 
-def predicted(study: Study) -> Markup:
-    """Observed against predicted values of a regression, with intervals if there are any."""
-    assert study.scored is not None
-    rows = study.scored.sample(CURVE)
-    alt = f"Observed against predicted values of {counted(len(rows), 'row')}"
+def predicted(study: Study, rows: LabelledRows) -> Markup:
+    """Draw observed against predicted values of a regression, with intervals if there are any."""
+    rows = rows.sample(CURVE)
     assert rows.y is not None
-    observed = rows.y.astype(np.float64)
-    interval = study.interval(rows, 0.9) if study.has_draws else None
     draw = partial(
-        draw_predicted, predicted=study.expected(rows), observed=observed, interval=interval,
+        draw_predicted,
+        predicted=study.expected(rows),
+        observed=rows.y.astype(np.float64),
+        interval=study.interval(rows, 0.9) if study.has_draws else None,
         target=study.target,
-    )  # fmt: skip
-    return picture(draw, 4.2, 4.0, alt)
+    )
+    alt = f"Observed against predicted values of {counted(len(rows), 'row')}"
+    return picture(draw, (4.2, 4.0), alt)
 
 
-def coverage_of(study: Study) -> FloatArray | None:
-    """Share of the scored rows inside their intervals, for each of ``LEVELS``."""
-    if not study.has_draws or study.scored is None or study.classifies:
-        return None
-    rows = study.scored.sample()
-    inside = (study.bayesian.in_interval(rows.X, rows.response, float(one)) for one in LEVELS)
-    return np.array([float(one.mean()) for one in inside])
-
-
-def coverage(inside: FloatArray, n: int) -> Markup:
-    """Share of rows inside their intervals against the probability of the intervals."""
-    alt = f"Share of {n} rows inside their intervals against the probability of the intervals"
-    return picture(lambda ax: draw_coverage(ax, LEVELS, inside, n), 4.0, 3.8, alt)
+def coverage(study: Study, rows: LabelledRows) -> tuple[Markup, float]:
+    """Draw the share of rows in their intervals of some levels; return the last share too."""
+    found = (study.bayesian.in_interval(rows.X, rows.response, float(one)) for one in LEVELS)
+    inside = np.array([float(one.mean()) for one in found])
+    alt = (
+        f"Share of {len(rows)} rows inside their intervals against the probability of the intervals"
+    )
+    draw = partial(draw_coverage, levels=LEVELS, inside=inside, n_rows=len(rows))
+    return picture(draw, (4.0, 3.8), alt), float(inside[-1])
 
 
 def sizes(posterior: FloatArray, prior: FloatArray | None, title: str) -> Markup:
-    """Posterior probabilities of 0, 1, ... facets or leaves, with the prior as an outline."""
+    """Draw the probabilities of 0, 1, ... facets or leaves, with the prior as an outline."""
     alt = f"{title}: {most_probable(posterior)}"
-    return picture(lambda ax: draw_sizes(ax, posterior, prior), *SIZES, alt, legend=False)
+    draw = partial(draw_sizes, posterior=posterior, prior=prior)
+    return picture(draw, SIZES, alt, legend=False)
 
 
 def most_probable(posterior: FloatArray) -> str:
-    """The most probable sizes with their probabilities, in words."""
+    """List the most probable sizes with their probabilities, in words."""
     return ", ".join(
-        f"{size} with {text.percent(float(posterior[size]))}"
+        f"{size} with {percent(float(posterior[size]))}"
         for size in sorted(np.argsort(-posterior, kind="stable")[:4].tolist())
         if posterior[size] > RARE
     )
 
 
-def margins(
-    margin: FloatArray,
-    labels: IntArray | None,
-    n_classes: int,
-    sides: tuple[str, str],
-    ends: tuple[str, str],
-    alt: str,
-) -> Markup:
-    """Histogram of rows by their distance from a border, in the colours of their classes."""
-    draw = partial(
-        draw_margins, margin=margin, labels=labels, n_classes=n_classes, sides=sides, ends=ends
-    )
-    return picture(draw, *MARGINS, alt)
-
-
 def grey_image(
     values: FloatArray, low: float, high: float, shape: tuple[int, int], alt: str
 ) -> Markup:
-    """Numbers as shades of grey, from white at ``low`` to black at ``high``."""
+    """Show numbers as shades of grey, from white at ``low`` to black at ``high``."""
     place = (values - low) / (high - low) if high > low else np.zeros(len(values))
     return _image(mpl.colormaps["Greys"](place), shape, alt)
 
 
 def signed_image(values: FloatArray, shape: tuple[int, int], alt: str) -> Markup:
-    """Numbers of both signs as an image: red above 0, blue below, white at 0."""
+    """Show numbers of both signs as an image: red above 0, blue below, white at 0."""
     top = float(np.abs(values).max())
     place = 0.5 + 0.5 * values / top if top > 0 else np.full(len(values), 0.5)
     return _image(mpl.colormaps[SIGNED](place), shape, alt)
 
 
 def _image(colours: FloatArray, shape: tuple[int, int], alt: str) -> Markup:
-    """Colours (pixels, 4) as an image without smoothing."""
+    """Show colours (pixels, 4) as an image without smoothing."""
     height, width = shape
     raster = np.rint(255 * colours[:, :3]).astype(np.uint8).reshape(height, width, 3)
     file = io.BytesIO()

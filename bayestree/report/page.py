@@ -2,8 +2,8 @@
 
 import base64
 import hashlib
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +13,22 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike
 
 from bayestree._utils.progress import fitting
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, quantity
 from bayestree._version import __version__
-from bayestree.description import FittedEstimator, kind_of, modes_of, trees_of
+from bayestree.description import POLYTOPE_RULE, FittedEstimator, kind_of, modes_of, trees_of
 from bayestree.diagnostics import Calibration, PolytopeSize
+from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.plots import _style
-from bayestree.report import text
-from bayestree.report.figures import page_colour
-from bayestree.report.rows import most_important, rows_of
-from bayestree.report.scores import Score, Scores, scores_of
+from bayestree.report.figures import PAGE, most_probable
+from bayestree.report.rows import (
+    IMPORTANCE_DEFINITION,
+    UNCERTAIN_DEFINITION,
+    most_important,
+    rows_of,
+)
+from bayestree.report.scores import ScoreLine, Scores, scores_of, with_error
 from bayestree.report.sections import sections
-from bayestree.report.study import Study
+from bayestree.report.study import SPACE, Study, number, percent, with_minus
 from bayestree.report.trees import DOT
 from bayestree.tree import Tree
 
@@ -52,8 +57,9 @@ def html_report(
 ) -> str:
     """Write the report of a fitted tree or forest as one HTML page without external resources.
 
-    The page shows the tree with a description of each node and leaf and, as the fit and the given
-    rows allow, facets, uncertainty, scores, calibration, convergence and how to reproduce the fit.
+    The page shows the tree with a description of each node and leaf, and how to reproduce the fit.
+    As the fit and the given rows allow, it also shows facets, uncertainty, scores, calibration and
+    convergence.
 
     Parameters
     ----------
@@ -92,7 +98,7 @@ def html_report(
 
 @cache
 def _environment() -> Environment:
-    """The templates, each compiled once: that takes as long as to write a page."""
+    """Return the templates, each compiled once: that takes as long as to write a page."""
     environment = Environment(
         loader=PackageLoader("bayestree.report"),
         autoescape=True,
@@ -100,7 +106,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = text.percent
+    filters = (percent, number, with_minus, counted, quantity, most_probable)
+    environment.filters |= {one.__name__: one for one in filters}
+    environment.globals |= {
+        "polytope_rule": POLYTOPE_RULE,
+        "uncertain_definition": UNCERTAIN_DEFINITION,
+        "importance_definition": IMPORTANCE_DEFINITION,
+        "variational": VARIATIONAL,
+    }
     return environment
 
 
@@ -112,6 +125,7 @@ def _rendered(study: Study) -> str:
     style = source.get_source(environment, "report.css")[0]
     shown = sections(study)  # first, because it shows the progress of most computations
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    colours = map(to_hex, _style.class_colours(len(study.classes)))
     return environment.get_template("report.html").render(
         title=study.title or _default_title(study),
         study=study,
@@ -121,7 +135,7 @@ def _rendered(study: Study) -> str:
         style=Markup(style),  # a file of the package, as is the script
         script=Markup(script),
         digest=digest,
-        colours=[page_colour(to_hex(one)) for one in _style.class_colours(len(study.classes))],
+        colours=[PAGE.get(one, one) for one in colours],
         version=__version__,
     )
 
@@ -133,7 +147,7 @@ def _default_title(study: Study) -> str:
 
 
 def _subtitle(study: Study) -> str:
-    """The estimator, inference, data and draws in a line."""
+    """Write the estimator, inference, data and draws in a line."""
     parts = [type(study.estimator).__name__]
     if study.inference:
         parts.append(f"inference {study.inference}")
@@ -159,15 +173,9 @@ class Finding(NamedTuple):
 
 
 def _findings(study: Study, scores: Scores | None) -> list[Finding]:
-    """All findings that apply."""
-    found = [
-        _prediction(study, scores),
-        _tree(study),
-        _first_split(study),
-        _uncertainty(study),
-        _calibration(study),
-        _convergence(study),
-    ]
+    """Return all findings that apply."""
+    others = (_tree, _first_split, _uncertainty, _calibration, _convergence)
+    found = [_prediction(study, scores), *(find(study) for find in others)]
     return [one for one in found if one is not None]
 
 
@@ -176,45 +184,44 @@ def _prediction(study: Study, scores: Scores | None) -> Finding | None:
         return None
     if study.survives and (concordance := scores.get("concordance")) is not None:
         sentence = f"Of the pairs of {scores.rows} whose order is known, the risk scores order "
-        return Finding("Prediction", f"{sentence}{text.percent(concordance.value)} correctly.")
+        return Finding("Prediction", f"{sentence}{percent(concordance.value)} correctly.")
     score, naive = scores.get("accuracy" if study.classifies else "rmse"), scores.get("baseline")
     if score is None:
         return None
+    write: Callable[[float], str] = percent if study.classifies else partial(number, digits=3)
     if study.classifies:
-        sentence = f"{text.percent(score.value)} of the predictions for {scores.rows} are correct"
+        sentence = f"{percent(score.value)} of the predictions for {scores.rows} are correct"
         constant = "always predicting the most frequent class would be correct for"
     else:
-        error = text.number(score.value, 3)
-        sentence = f"The root mean squared error of the predictions for {scores.rows} is {error}"
+        sentence = f"The root mean squared error of the predictions for {scores.rows} is "
+        sentence += write(score.value)
         constant = "always predicting the mean would have an error of"
     if score.baseline is not None:
         sentence += f"; {_compared(score, scores)}"
     if naive is not None:
-        value = text.percent(naive.value) if study.classifies else text.number(naive.value, 3)
-        sentence += f"; {constant} {value}"
+        sentence += f"; {constant} {write(naive.value)}"
     if not scores.held_out:
         sentence += ". The model was fitted to these rows, so expect worse predictions of new rows"
     return Finding("Prediction", f"{sentence}.")
 
 
-def _compared(score: Score, scores: Scores) -> str:
-    """The score of the linear model, and the difference of the tree."""
+def _compared(score: ScoreLine, scores: Scores) -> str:
+    """Write the score of the linear model, and the difference of the tree."""
     assert score.baseline is not None
-    value = text.percent(score.baseline) if score.is_share else text.number(score.baseline, 3)
+    value = percent(score.baseline) if score.is_share else number(score.baseline, 3)
     verb = "is correct for" if score.is_share else "has an error of"
     sentence = f"{scores.baseline}, {scores.baseline_fit}, {verb} {value}"
     if scores.baseline_error is None:
         return sentence
     unit = 100 if score.is_share else 1
-    gap = text.with_error(unit * (score.value - score.baseline), unit * scores.baseline_error)
+    gap = with_error(unit * (score.value - score.baseline), unit * scores.baseline_error)
     return f"{sentence} (difference {gap}{' percentage points' if score.is_share else ''})"
 
 
 def _tree(study: Study) -> Finding:
     tree = study.tree
     if study.is_forest:
-        leaves = sum(one.n_leaves for one in study.trees)
-        total = counted(leaves, "leaf")
+        total = counted(sum(one.n_leaves for one in study.trees), "leaf")
         combined = getattr(study.estimator, "_combined", "a prediction is their mean")
         sentence = f"{len(study.trees)} trees with {total} in total; {combined}."
         return Finding("Forest", sentence)
@@ -227,7 +234,7 @@ def _tree(study: Study) -> Finding:
     sizes = study.sizes
     if sizes is not None and sizes.n_leaves is not None:
         low, high = np.quantile(sizes.n_leaves, [0.05, 0.95], method="inverted_cdf").astype(int)
-        span = f"{low} leaves" if low == high else f"{low} to {high} leaves (90{text.SPACE}%)"
+        span = f"{low} leaves" if low == high else f"{low} to {high} leaves (90{SPACE}%)"
         sentence += f" The posterior uses {span}."
     return Finding("Tree", sentence)
 
@@ -246,8 +253,16 @@ def _first_split(study: Study) -> Finding | None:
         return Finding("First split", f"{shape}.")
     share = study.importance.nodes[0][0]
     main = [study.columns[j] for j in most_important(share)]
-    depends = f"; the side of a row depends mostly on {text.listed(main, FEW)}" if main else ""
+    depends = f"; the side of a row depends mostly on {listed(main, FEW)}" if main else ""
     return Finding("First split", f"{shape}{depends}.")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """List the first few names with commas and an *and*."""
+    shown = [*names[:most]]
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def _uncertainty(study: Study) -> Finding | None:
@@ -260,8 +275,8 @@ def _uncertainty(study: Study) -> Finding | None:
     if len(uncertain) > 1:
         where = f"At node {uncertain.index[worst]}, the most uncertain one, "
     sentence = (
-        f"{where}{text.percent(share)} of the {study.evaluated.kind} may belong on the other side "
-        f"of the split (posterior probability above 10{text.SPACE}%)."
+        f"{where}{percent(share)} of the {study.evaluated.kind} may belong on the other side "
+        f"of the split (posterior probability above 10{SPACE}%)."
     )
     return Finding("Uncertainty", sentence, "" if share < UNCERTAIN else "doubtful")
 
@@ -280,16 +295,16 @@ def _calibration(study: Study) -> Finding | None:
 
 
 def _verdict(found: Calibration) -> tuple[str, str]:
-    """Whether probabilities are calibrated, or the direction of their error."""
+    """Judge whether probabilities are calibrated, or in which direction they err."""
     excess, ece = found.overconfidence, found.ece
     if abs(excess.value) > CHANCE * excess.error:
         kind = "too confident" if excess.value > 0 else "not confident enough"
         claimed, right = found.accuracy.if_calibrated, found.accuracy.value
         gap, error = 100 * abs(excess.value), 100 * excess.error
         return (
-            f"Probabilities are {kind}: the predicted class has {text.percent(claimed)} on "
-            f"average, but {text.percent(right)} of the predictions are correct "
-            f"(difference {text.with_error(gap, error)} percentage points)."
+            f"Probabilities are {kind}: the predicted class has {percent(claimed)} on "
+            f"average, but {percent(right)} of the predictions are correct "
+            f"(difference {with_error(gap, error)} percentage points)."
         ), "doubtful"
     if ece.value > ece.if_calibrated + CHANCE * ece.error:
         return (

@@ -4,6 +4,7 @@ The report and the summary of a run share these definitions.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -32,7 +33,8 @@ IMPORTANCE_DEFINITION = (
 )
 
 
-class LabelledRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
     """Rows (n, d) as the estimator takes them, with their weights and, if known, their target.
 
     ``extra`` is the exposure or event of each row, if the target comes with one.
@@ -65,14 +67,13 @@ class LabelledRows(NamedTuple):
         return len(self.weights)
 
     def sample(self, most: int = SAMPLE) -> "LabelledRows":
-        """At most ``most`` of the rows, evenly spaced."""
+        """Take at most ``most`` of the rows, evenly spaced."""
         if len(self) <= most:
             return self
         kept = spread(len(self), most)
         X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
-        y = None if self.y is None else self.y[kept]
-        extra = None if self.extra is None else self.extra[kept]
-        return LabelledRows(X, y, self.weights[kept], self.held_out, self.estimator, extra)
+        y, extra = (None if one is None else one[kept] for one in (self.y, self.extra))
+        return replace(self, X=X, y=y, weights=self.weights[kept], extra=extra)
 
     @property
     def matrix(self) -> FloatArray:
@@ -112,7 +113,7 @@ def rows_of(
 
 
 def _with_names(estimator: FittedEstimator, X: Any) -> Any:
-    """X with feature names if and only if the fit had them, which avoids warnings."""
+    """Give X feature names if and only if the fit had them, which avoids warnings."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         return np.asarray(X)
@@ -132,7 +133,7 @@ class PermutationImportance(NamedTuple):
 
 
 def evaluation_rows(train: LabelledRows | None, held: LabelledRows | None) -> LabelledRows | None:
-    """The rows on which splits are judged: at most 2,000, held out if there are any."""
+    """Choose the rows on which splits are judged: at most 2,000, held out if there are any."""
     rows = held if held is not None and len(held) else train
     return None if rows is None else rows.sample()
 
@@ -140,7 +141,7 @@ def evaluation_rows(train: LabelledRows | None, held: LabelledRows | None) -> La
 def permutation_importance(
     trees: Sequence[RoutedTree], rows: LabelledRows, encoding: Encoding
 ) -> PermutationImportance:
-    """Importance of each column for the splits of one or more deterministic trees.
+    """Measure the importance of each column for the splits of one or more deterministic trees.
 
     Splits by networks are left out.
     """
@@ -161,14 +162,14 @@ def permutation_importance(
 
 
 def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
-    """The smallest set of columns that has a share ``level`` of the importance, largest first."""
+    """Find the smallest set of columns with a share ``level`` of the importance, largest first."""
     order = np.argsort(-share, kind="stable")[: np.count_nonzero(share)]
     covered = np.cumsum(share[order])
     return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
 
 
 def split_uncertainty(estimator: FittedEstimator, rows: LabelledRows) -> SplitUncertainty | None:
-    """Uncertainty of the splits about the rows; None without a posterior of the splits.
+    """Measure the uncertainty of the splits about the rows; None without their posterior.
 
     It is not defined if the sides of a split are swapped between draws (``mirror=True``).
     """
@@ -188,7 +189,7 @@ def _changed(
     shuffles: int,
     random: np.random.Generator,
 ) -> FloatArray:
-    """Share of rows (n, d) that change sides when a column is shuffled, shape (c,)."""
+    """Return the share of rows (n, d) that change sides when a column is shuffled, shape (c,)."""
     share = np.zeros(len(places))
     if len(X) == 0:
         return share
@@ -206,13 +207,11 @@ def _changed(
 
 
 def _side_distance(tree: Tree) -> FloatArray:
-    """Distance between the mean predictions of the two sides of each node, shape (V,).
+    """Return the distance of the mean predictions of the two sides of each node, shape (V,).
 
     For class probabilities it is the total variation distance.
     """
     described = TreeDescription(tree)
-    values = [
-        [described.value(int(child)) for child in children] for children in tree.topology.children
-    ]
-    distance = np.array([np.abs(left - right).sum() for left, right in values])
+    pairs = (map(described.value, pair) for pair in tree.topology.children.tolist())
+    distance = np.array([np.abs(left - right).sum() for left, right in pairs])
     return distance / 2 if described.classifies else distance

@@ -1,19 +1,21 @@
 """Scores of the predictions, and the confusion matrix."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.metrics import r2_score, root_mean_squared_error
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree.report import text
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.diagnostics.scores import squared_scores
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import Study, training_rows_phrase
+from bayestree.report.study import SPACE, Study, number, training_rows_phrase, with_minus
 
 MAX_CLASSES = 12  # maximum number of classes in a confusion matrix
 TINY = 1e-15
+FREQUENT = "always predicting the most frequent class"
 NAMES = {
     "accuracy": "Accuracy",
+    "baseline": "\N{EM DASH} of the mean",
     "log_loss": "Log-loss",
     "brier": "Brier score",
     "ece": "Expected calibration error",
@@ -24,17 +26,7 @@ NAMES = {
     "explained_deviance": "Explained share of the deviance",
     "concordance": "Concordance",
 }
-# Scores that a run records, with their keys here.
-RECORDED = {
-    "accuracy": "accuracy",
-    "accuracy_of_most_frequent_class": "baseline",
-    "log_loss": "log_loss",
-    "rmse": "rmse",
-    "r2": "r2",
-    "mean_deviance": "mean_deviance",
-    "explained_deviance": "explained_deviance",
-    "concordance": "concordance",
-}
+RECORDED = {"baseline": "accuracy_of_most_frequent_class"}  # names of a run that differ from ours
 REFERENCES = {
     "mean_deviance": "0 is best",
     "explained_deviance": "1 is best; 0 is as good as a constant rate",
@@ -42,7 +34,7 @@ REFERENCES = {
 }
 
 
-class Score(NamedTuple):
+class ScoreLine(NamedTuple):
     """A score with its standard error, a reference, and the score of the linear model."""
 
     key: str
@@ -54,22 +46,30 @@ class Score(NamedTuple):
 
     @property
     def name(self) -> str:
-        if self.key == "baseline":
-            return f"\N{EM DASH} of the {'most frequent class' if self.is_share else 'mean'}"
+        if self.key == "baseline" and self.is_share:
+            return "\N{EM DASH} of the most frequent class"
         return NAMES[self.key]
 
     @property
     def text(self) -> str:
         if not self.is_share:
-            return text.with_error(self.value, self.error)
+            return with_error(self.value, self.error)
         error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {100 * self.error:.1f}"
-        return f"{100 * self.value:.1f}{error}{text.SPACE}%"
+        return f"{100 * self.value:.1f}{error}{SPACE}%"
 
     @property
     def baseline_text(self) -> str:
         if self.baseline is None:
             return ""
         return self._replace(value=self.baseline, error=None).text
+
+
+def with_error(value: float, error: float | None) -> str:
+    """Write a value with its standard error, both to the two leading digits of the error."""
+    if error is None or not error > 0:
+        return number(value)
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return with_minus(f"{value:,.{places}f} \N{PLUS-MINUS SIGN} {error:,.{places}f}")
 
 
 class Scores(NamedTuple):
@@ -79,7 +79,7 @@ class Scores(NamedTuple):
     error; ``baseline_rows`` is the number of training rows of the linear model, None for all.
     """
 
-    each: tuple[Score, ...]
+    each: list[ScoreLine]
     rows: str
     held_out: bool
     baseline: str = ""
@@ -90,60 +90,43 @@ class Scores(NamedTuple):
     def baseline_fit(self) -> str:
         return training_rows_phrase(self.baseline_rows)
 
-    def get(self, key: str) -> Score | None:
+    def get(self, key: str) -> ScoreLine | None:
         return next((score for score in self.each if score.key == key), None)
 
 
-class Confusion(NamedTuple):
-    """Counts of rows by true class (rows) and predicted class (columns), shape (C, C)."""
-
-    classes: tuple[str, ...]
-    counts: IntArray
-
-    @property
-    def shares(self) -> FloatArray:
-        return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
-
-
 def scores_of(study: Study) -> Scores | None:
-    """Scores of the held-out rows, or else of the rows of the fit; None if there are none."""
+    """Score the held-out rows, or else the rows of the fit; None if there are none."""
     rows, found = study.scored, study.predicted
     if rows is None or rows.y is None or found is None or is_recorded(study):
         return _recorded(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
-    compute = _class_scores if study.classifies else _value_scores
-    scores: list[Score] = []
-    error = None
+    scores, error = _own_scores(study, rows, weights), None
     if not study.survives:
-        scores, error = compute(study, rows.y, found, weights)
-    scores = [*_own_scores(study, rows, weights), *scores]
+        compute = _class_scores if study.classifies else _value_scores
+        more, error = compute(study, rows.y, found, weights)
+        scores += more
     if study.baseline is None:
-        return Scores(tuple(scores), rows.counted, rows.held_out)
+        return Scores(scores, rows.counted, rows.held_out)
     n_rows: int | None = study.baseline.n_rows
     if n_rows == study.metrics.get("training_rows", 0 if study.train is None else len(study.train)):
         n_rows = None
-    return Scores(tuple(scores), rows.counted, rows.held_out, study.baseline.name, error, n_rows)
+    return Scores(scores, rows.counted, rows.held_out, study.baseline.name, error, n_rows)
 
 
 def is_recorded(study: Study) -> bool:
-    """Whether the scores are those recorded by the run, of more rows than are given here."""
+    """Tell whether the scores are as recorded by the run, of more rows than are given here."""
     return study.scored is None or int(study.metrics.get("scored_rows", 0)) > len(study.scored)
 
 
 def _recorded(study: Study) -> Scores | None:
-    """The scores recorded by a run, if there are any."""
+    """Return the scores recorded by a run, if there are any."""
     metrics = study.metrics
-    baseline = metrics.get("baseline", {})
-    scores = tuple(
-        Score(
-            key,
-            float(metrics[record]),
-            is_share=record.startswith("accuracy"),
-            baseline=baseline.get(record),
-        )
-        for record, key in RECORDED.items()
-        if record in metrics
-    )
+    baseline, scores = metrics.get("baseline", {}), []
+    for key in NAMES:
+        record = RECORDED.get(key, key)
+        if record in metrics:
+            own = {"is_share": record.startswith("accuracy"), "baseline": baseline.get(record)}
+            scores.append(ScoreLine(key, float(metrics[record]), **own))
     if not scores:
         return None
     kind = str(metrics.get("scored_on", "rows"))
@@ -160,8 +143,8 @@ def _recorded(study: Study) -> Scores | None:
 
 def _class_scores(
     study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
-) -> tuple[list[Score], float | None]:
-    """Scores of a classification, and the standard error of the difference in accuracy."""
+) -> tuple[list[ScoreLine], float | None]:
+    """Score a classification; return the standard error of the difference in accuracy too."""
     assert study.probability is not None
     truth = y[:, None] == study.labels
     right = (found == y).astype(np.float64)
@@ -178,28 +161,23 @@ def _class_scores(
         linear["log_loss"] = -np.log(np.maximum(likelihood, TINY))
     scores = [
         _mean("accuracy", right, weights, "share of rows predicted correctly", linear),
-        Score(
-            "baseline",
-            frequent / float(weights.sum()),
-            "always predicting the most frequent class",
-            is_share=True,
-        ),
+        ScoreLine("baseline", frequent / float(weights.sum()), FREQUENT, is_share=True),
         _mean("log_loss", loss, weights, f"nats; {uniform:.2f} for a uniform guess", linear),
         _mean("brier", brier, weights, "squared distance: 0 is best, 2 worst", linear),
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
         reference = f"{ece.if_calibrated:.3f} would be expected if calibrated"
-        scores.append(Score("ece", ece.value, reference, ece.error))
+        scores.append(ScoreLine("ece", ece.value, reference, ece.error))
     return scores, _error(right - linear["accuracy"], weights) if linear else None
 
 
-def _own_scores(study: Study, rows: LabelledRows, weights: FloatArray) -> list[Score]:
-    """Scores of counts or survival times."""
+def _own_scores(study: Study, rows: LabelledRows, weights: FloatArray) -> list[ScoreLine]:
+    """Score counts or survival times."""
     if study.classifies or not hasattr(study.estimator, "scores"):
         return []
     found = study.estimator.scores(rows.response, study.estimator.predict(rows.X), weights)
-    return [Score(key, found[key], text) for key, text in REFERENCES.items() if key in found]
+    return [ScoreLine(key, found[key], text) for key, text in REFERENCES.items() if key in found]
 
 
 def _mean(
@@ -208,65 +186,56 @@ def _mean(
     weights: FloatArray,
     reference: str,
     baseline: dict[str, FloatArray],
-) -> Score:
-    """A mean over the rows with its standard error, and the mean of the linear model."""
+) -> ScoreLine:
+    """Average over the rows, with the standard error, and the average of the linear model."""
     value = float(np.average(values, weights=weights))
     other = float(np.average(baseline[key], weights=weights)) if key in baseline else None
     error = _error(values, weights)
-    return Score(key, value, reference, error, key == "accuracy", other)
+    return ScoreLine(key, value, reference, error, key == "accuracy", other)
 
 
 def _value_scores(
     study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
-) -> tuple[list[Score], float | None]:
-    """Scores of a regression, and the standard error of the difference in RMSE."""
+) -> tuple[list[ScoreLine], float | None]:
+    """Score a regression; return the standard error of the difference in RMSE too."""
     truth, guess = y.astype(np.float64), found.astype(np.float64)
-    tree = _errors(truth, guess, weights)
     mean = np.full(len(truth), np.average(truth, weights=weights))
+    tree, constant = (squared_scores(truth, one, weights) for one in (guess, mean))
+    linear: dict[str, float] = {}
+    distance: dict[str, FloatArray] = {}
+    if study.baseline is not None and study.scored is not None:
+        other = study.baseline.model.predict(study.scored.X)
+        linear, distance["mae"] = squared_scores(truth, other, weights), np.abs(truth - other)
+    units = "in units of y; large errors count most"
     scores = [
-        Score("rmse", tree["rmse"], "in units of y; large errors count most"),
-        Score("baseline", _errors(truth, mean, weights)["rmse"], "always predicting the mean"),
-        _mean("mae", np.abs(truth - guess), weights, "in units of y", {}),
+        ScoreLine("rmse", tree["rmse"], units, baseline=linear.get("rmse")),
+        ScoreLine("baseline", constant["rmse"], "always predicting the mean"),
+        _mean("mae", np.abs(truth - guess), weights, "in units of y", distance),
     ]
     if "r2" in tree:
-        scores.append(Score("r2", tree["r2"], "1 is best; 0 is as good as the mean"))
-    if study.baseline is None or study.scored is None:
+        best = "1 is best; 0 is as good as the mean"
+        scores.append(ScoreLine("r2", tree["r2"], best, baseline=linear.get("r2")))
+    if not linear:
         return scores, None
-    other = study.baseline.model.predict(study.scored.X)
-    linear = _errors(truth, other, weights)
     # a - b = (a^2 - b^2) / (a + b), and the numerator is a mean over the rows
     difference = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
     total = tree["rmse"] + linear["rmse"]
-    compared = [score._replace(baseline=linear.get(score.key)) for score in scores]
-    return compared, None if difference is None or total == 0 else difference / total
-
-
-def _errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> dict[str, float]:
-    found = {
-        "rmse": float(root_mean_squared_error(truth, guess, sample_weight=weights)),
-        "mae": float(np.average(np.abs(truth - guess), weights=weights)),
-    }
-    if len(truth) > 1:
-        found["r2"] = float(r2_score(truth, guess, sample_weight=weights))
-    return found
+    return scores, None if difference is None or total == 0 else difference / total
 
 
 def _error(values: FloatArray, weights: FloatArray) -> float | None:
-    """Standard error of a weighted mean of independent rows."""
+    """Estimate the standard error of a weighted mean of independent rows."""
     share = weights / weights.sum()
     deviation = values - np.average(values, weights=weights)
     return float(np.sqrt((share**2 * deviation**2).sum())) if len(values) > 1 else None
 
 
-def confusion_of(study: Study) -> Confusion | None:
-    """The confusion matrix, if there are few classes."""
+def confusion_of(study: Study) -> list[list[int]] | None:
+    """Count the rows by true class, and within it by prediction, if there are few classes."""
     rows, found = study.scored, study.predicted
-    if rows is None or rows.y is None or found is None or not study.classifies:
+    if rows is None or found is None or not 0 < len(study.classes) <= MAX_CLASSES:
         return None
     labels = study.labels
-    if len(labels) > MAX_CLASSES:
-        return None
-    counts = np.array(
-        [[int(((rows.y == true) & (found == guess)).sum()) for guess in labels] for true in labels]
-    )
-    return Confusion(study.classes, counts)
+    return [
+        [int(((rows.y == true) & (found == guess)).sum()) for guess in labels] for true in labels
+    ]

@@ -1,5 +1,9 @@
-"""The subject of a report: a fitted estimator, its rows, diagnostics, and a linear baseline."""
+"""The subject of a report: a fitted estimator, its rows, diagnostics, and a linear baseline.
 
+Numbers are written here as all of the report has them.
+"""
+
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import FittedEstimator, FittedPosterior, features_of, has_draws
+from bayestree.description import FittedEstimator, FittedPosterior, features_of
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -43,6 +47,9 @@ MIN_DRAWS = 10  # minimum number of draws of each node
 LINEAR_WORK = 20_000_000
 LINEAR_ROWS = 500  # minimum number of rows in any case
 LINEAR_STEPS = 300
+SPACE = "\N{NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+LARGE = 1e7  # numbers from here on have an exponent
 
 
 class Baseline(NamedTuple):
@@ -76,9 +83,7 @@ class Study:
     @property
     def encoding(self) -> Encoding:
         """How the columns of the table become features."""
-        estimator: Any = self.estimator
-        found: Encoding = estimator.encoding_
-        return found
+        return cast(Any, self.estimator).encoding_
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -87,7 +92,7 @@ class Study:
 
     @property
     def width(self) -> str:
-        """The number of columns of the table, and of their features if these are others."""
+        """Number of columns of the table, and of their features if these are others."""
         features = counted(len(self.features), "feature")
         if self.encoding.is_plain:
             return features
@@ -108,7 +113,7 @@ class Study:
 
     @property
     def bayesian(self) -> Any:
-        """The estimator as a tree, most methods of which need posterior draws."""
+        """The estimator as a tree; most methods need posterior draws."""
         return cast(Any, self.estimator)
 
     @property
@@ -165,7 +170,7 @@ class Study:
 
     @property
     def has_draws(self) -> bool:
-        return not self.is_forest and has_draws(self.estimator)
+        return self.n_draws > 1
 
     @property
     def has_split_draws(self) -> bool:
@@ -181,7 +186,7 @@ class Study:
 
     @property
     def scored(self) -> LabelledRows | None:
-        """Rows with y to score by: held out if there are any, else those of the fit."""
+        """Rows with y to score by: held out if there are any, else the rows of the fit."""
         rows = self.held if self.held is not None and len(self.held) else self.train
         return rows if rows is not None and rows.y is not None else None
 
@@ -216,29 +221,30 @@ class Study:
         return self.sizes.prior_probabilities() if known or few else None
 
     def size_text(self, node: int) -> str:
-        """Posterior median of the number of facets of a node, with its 90 % interval."""
+        """Write the posterior median of the facets of a node, with its 90 % interval."""
         assert self.sizes is not None
         low, high = self.sizes.interval()[node].astype(int)
         return f"{int(self.sizes.median()[node])} ({low} to {high})"
 
+    def prior_size(self, node: int) -> str:
+        """Write the prior mean of the number of facets of a node, if it is known."""
+        prior = self.size_prior
+        return "" if prior is None else f"{prior[node] @ np.arange(prior.shape[1]):.1f}"
+
     @cached_property
     def shrinkage(self) -> Shrinkage | None:
-        if not self.has_split_draws:
-            return None
-        return self.bayesian.shrinkage()
+        return self.bayesian.shrinkage() if self.has_split_draws else None
 
     @cached_property
     def convergence(self) -> Convergence | None:
-        if not self.has_draws or not hasattr(self.estimator, "check_convergence"):
-            return None
-        return self.bayesian.check_convergence()
+        judged = self.has_draws and hasattr(self.estimator, "check_convergence")
+        return self.bayesian.check_convergence() if judged else None
 
     @cached_property
     def learned_prior(self) -> dict[str, list[float]]:
         """Learned hyperparameters by parameter, a value for each mode."""
-        if not hasattr(self.estimator, "learned_prior"):
-            return {}
-        return self.bayesian.learned_prior()
+        learns = hasattr(self.estimator, "learned_prior")
+        return self.bayesian.learned_prior() if learns else {}
 
     @cached_property
     def evaluated(self) -> LabelledRows | None:
@@ -248,9 +254,8 @@ class Study:
     @cached_property
     def uncertainty(self) -> SplitUncertainty | None:
         """Uncertainty of the splits about ``evaluated``, if it is defined."""
-        if self.evaluated is None:
-            return None
-        return split_uncertainty(self.estimator, self.evaluated)
+        rows = self.evaluated
+        return None if rows is None else split_uncertainty(self.estimator, rows)
 
     @cached_property
     def uncertainty_table(self) -> pd.DataFrame:
@@ -283,13 +288,12 @@ class Study:
         return self.expected(self.scored)
 
     def expected(self, rows: LabelledRows) -> AnyArray:
-        """Predicted values of some rows: of counts, for their exposures."""
+        """Predict the values of some rows: of counts, for their exposures."""
         return cast(Any, self.estimator).predict(rows.X, **self._known(rows))
 
     def interval(self, rows: LabelledRows, level: float) -> tuple[FloatArray, FloatArray]:
-        """Ends of the predictive intervals of some rows, for a regression with draws."""
-        low, high = cast(Any, self.bayesian).predict_interval(rows.X, level, **self._known(rows))
-        return low, high
+        """Return the ends of the predictive intervals of some rows, for a regression with draws."""
+        return cast(Any, self.estimator).predict_interval(rows.X, level, **self._known(rows))
 
     def _known(self, rows: LabelledRows) -> dict[str, Any]:
         return {} if rows.extra is None or self.survives else {"exposure": rows.extra}
@@ -299,8 +303,8 @@ class Study:
         rows = self.train
         if rows is None or rows.y is None or self.scored is None:
             return None
-        if self.survives or rows.extra is not None:
-            return None  # it knows neither events nor exposures
+        if self.survives or rows.extra is not None:  # it knows neither events nor exposures
+            return None
         return fit_baseline(
             rows.X, rows.y, rows.weights, classifies=self.classifies, estimator=self.estimator
         )
@@ -319,7 +323,7 @@ class Study:
 def fit_baseline(
     X: Any, y: NDArray[Any], weights: ArrayLike, *, classifies: bool, estimator: Any = None
 ) -> Baseline | None:
-    """Fit a logistic or ridge regression to standardised features, those of ``estimator``.
+    """Fit a logistic or ridge regression to the standardised features of ``estimator``.
 
     Of a large table only an evenly spaced subset is used, and only these rows are read. Weights
     are relative. Returns None if no row has a positive weight, or for fewer than two classes.
@@ -352,5 +356,30 @@ def fit_baseline(
 
 
 def training_rows_phrase(n_rows: int | None) -> str:
-    """A phrase for the training rows that a baseline used; None means all."""
+    """Describe the training rows that a baseline used; None means all."""
     return f"fitted to {'the same' if n_rows is None else f'{n_rows:,} of the'} training rows"
+
+
+def percent(share: float) -> str:
+    """Write a share with one decimal, or none if it is 0 or 100 %."""
+    if not math.isfinite(share):
+        return "not known"
+    value = 100 * share
+    return f"{value:.0f}{SPACE}%" if value in (0.0, 100.0) else f"{value:.1f}{SPACE}%"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Write a value to some significant digits, with a true minus sign."""
+    if not math.isfinite(value):
+        return "not finite" if not math.isnan(value) else "not known"
+    size = abs(value)
+    if not 1 <= size < LARGE:
+        return with_minus(f"{value:.{digits}g}")
+    places = max(0, digits - 1 - math.floor(math.log10(size)))
+    text = f"{round(value, places):,.{places}f}"
+    return with_minus(text.rstrip("0").rstrip(".") if places else text)
+
+
+def with_minus(text: str) -> str:
+    """Write a number with a true minus sign."""
+    return text.replace("-", MINUS)

@@ -1,10 +1,11 @@
-"""The drawn trees of a report: their sheets, the labels of nodes and leaves, and outlines.
+"""The drawn trees of a report: their sheets, labels and outlines, and the trees of a mixture.
 
 Large trees are drawn on several sheets: each has a few levels, and the branches below it have
-sheets of their own.
+sheets of their own. Of a mixture, the most probable trees are drawn and compared.
 """
 
 import heapq
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,10 +15,17 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.wording import counted
-from bayestree.description import HalfSpace, TreeDescription
-from bayestree.plots._tree import Place, layout, node_texts_of, plain_description
-from bayestree.report import figures, text
-from bayestree.report.study import Study
+from bayestree.description import HalfSpace, Mode, TreeDescription, modes_of, shown_mode
+from bayestree.export.text import export_text
+from bayestree.plots._tree import NodePlace, layout, node_texts_of, plain_description
+from bayestree.report import figures
+from bayestree.report.rows import (
+    LabelledRows,
+    PermutationImportance,
+    most_important,
+    permutation_importance,
+)
+from bayestree.report.study import MINUS, Study, number, percent
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 
@@ -28,13 +36,22 @@ MAX_NODES = 250  # maximum number of nodes of a tree that are drawn and describe
 FEW = 4  # maximum number of tips of a sheet with its panel beside it
 TERMS, DIGITS = 2, 3  # of the condition of a node
 DOT = " \N{MIDDLE DOT} "
+SUBTRACTION = re.compile(r" - (?=[0-9.])")  # between two terms
+SIGNS = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
+
+MODES_SHOWN = 3  # trees of a mixture that are drawn and written out
+LEVELS = 2  # splits below each other in their drawings, so that they fit next to each other
+FEATURES = 8  # features whose importance is compared
+GROUPS = 5  # leaves of the shown tree in which the trees differ most
+NAMED = 2  # features that a node names
+COMPARED_ROWS = 500  # rows on which trees are compared
 
 
 class Sheet(NamedTuple):
     """A part of a tree: its open nodes, parents first, and the places of these and of the tips."""
 
     nodes: tuple[int, ...]
-    places: list[Place]
+    places: list[NodePlace]
 
     @property
     def root(self) -> int:
@@ -47,14 +64,14 @@ class Sheet(NamedTuple):
         return tuple(place.child for place in self.places if place.child not in self.nodes)
 
     def kind(self, child: int) -> str:
-        """Whether a child is a leaf, a node, or a closed branch, which has a sheet of its own."""
+        """Tell a leaf, a node and a closed branch, which has a sheet of its own, apart."""
         if child < 0:
             return "leaf"
         return "node" if child in self.nodes else "branch"
 
 
 def shown_nodes(rows: FloatArray, most: int = MAX_NODES) -> BoolArray:
-    """Nodes to draw, shape (V,): those of the most rows, which include all nodes above them."""
+    """Choose the nodes to draw, (V,): the nodes of most rows, and with them all nodes above."""
     shown = np.zeros(len(rows), dtype=bool)
     # with equal rows the upper node comes first, because its number is smaller
     shown[np.argsort(-rows, kind="stable")[:most]] = True
@@ -62,10 +79,9 @@ def shown_nodes(rows: FloatArray, most: int = MAX_NODES) -> BoolArray:
 
 
 def sheets(topology: Topology, rows: FloatArray, shown: BoolArray) -> list[Sheet]:
-    """The sheets of a tree, the root's first.
+    """Divide a tree into sheets, the root's first.
 
-    Of the nodes ``shown``, shape (V,), the branches of the most ``rows``, shape (V,), are opened
-    first.
+    Among the nodes ``shown``, (V,), the branches of most ``rows``, (V,), are opened first.
     """
     leaves = topology.sum_below(np.ones(topology.n_leaves))
     found, waiting = [], [0]
@@ -80,7 +96,7 @@ def sheets(topology: Topology, rows: FloatArray, shown: BoolArray) -> list[Sheet
 def _opened(
     topology: Topology, root: int, rows: FloatArray, leaves: FloatArray, shown: BoolArray
 ) -> set[int]:
-    """Nodes that are open on the sheet of a branch."""
+    """Choose the nodes that are open on the sheet of a branch."""
     depth = topology.node_depth - topology.node_depth[root]
     opened, n_tips = set[int](), 1
     closed = [(-rows[root], root)]
@@ -98,12 +114,12 @@ def _opened(
 
 
 class LabelledTree(TreeDescription):
-    """The description of one of the trees of a study, with its labels and anchors on the page.
+    """The description of a tree of a study, with its labels and anchors on the page.
 
-    ``prefix`` distinguishes the anchors of the trees of a forest or a mixture, of which the study
-    has no posterior. ``conditions`` are those of the
-    point estimate; ``posterior`` has the posterior number of facets of each node, if there is one;
-    ``uncertain`` (V,) is the share of the evaluated rows about which each split is uncertain.
+    ``prefix`` distinguishes the anchors of the trees of a forest or a mixture; the study has no
+    posterior of these. ``conditions`` belong to the point estimate; ``posterior`` has the posterior
+    number of facets of each node, if there is one; ``uncertain`` (V,) is the share of the evaluated
+    rows about which each split is uncertain.
     """
 
     def __init__(self, study: Study, tree: RoutedTree, prefix: str = "") -> None:
@@ -133,33 +149,35 @@ class LabelledTree(TreeDescription):
         is_complete = (np.count_nonzero(self.linear.hyperplane, axis=1) <= TERMS).all()
         return ("yes", "no") if is_complete else ("left", "right")
 
+    def children(self, node: int) -> list[int]:
+        return self.tree.topology.children[node].tolist()
+
     def side(self, child: int) -> str:
         return self.side_names["LR".index(self.path(child)[-1])]
 
     def anchor(self, child: int) -> str:
         return f"{self.prefix}{self.path(child)}"
 
-    def line(self, node: int) -> str:
-        """Condition of a node in the point estimate, and its posterior, on one line."""
-        return DOT.join([self.conditions[node], *self.posterior[node : node + 1]])
-
-    def leaf_label(self, leaf: int) -> str:
-        value = self.tree.value[leaf]
+    def label(self, child: int) -> str:
+        """Write the prediction of a leaf, or the condition of a node and its posterior."""
+        if child >= 0:
+            return DOT.join([self.conditions[child], *self.posterior[child : child + 1]])
+        value = self.value(child)
         if not self.classifies:
-            return text.number(float(value))
+            return number(float(value[0]))
         best = int(value.argmax())
         return f"{self.classes[best]} ({value[best]:.2f})"
 
     def value_text(self, child: int) -> str:
-        """The most frequent class of a node or leaf with its share, or the mean."""
+        """Write the most frequent class of a node or leaf with its share, or the mean."""
         value = self.value(child)
         if not self.classifies:
-            return f"{self.tree.quantity} {text.number(float(value[0]))}"
+            return f"{self.tree.quantity} {number(float(value[0]))}"
         best = int(value.argmax())
-        return f"{self.classes[best]} ({text.percent(float(value[best]))})"
+        return f"{self.classes[best]} ({percent(float(value[best]))})"
 
     def stack(self, child: int) -> list[tuple[str, float]]:
-        """The parts of the bar of a node or leaf: colours, and lengths in per cent.
+        """Return the parts of the bar of a node or leaf: colours, and lengths in per cent.
 
         They are the shares of the classes, or a mean on the scale of the leaves.
         """
@@ -170,17 +188,15 @@ class LabelledTree(TreeDescription):
         return [(f"var(--c{label})", share) for label, share in shares if share > 0]
 
     def summary(self, child: int) -> str:
-        """Description of a node or leaf in a line, for tooltips and screen readers."""
+        """Describe a node or leaf in a line, for tooltips and screen readers."""
         rows = counted(self.rows(child), "row")
-        if child < 0:
-            return f"Leaf {self.path(child)}: {self.leaf_label(~child)}, {rows}"
-        uncertain = ""
-        if self.uncertain is not None:
-            uncertain = f", {text.percent(self.uncertain[child])} uncertain"
-        return f"Node {self.path(child)}: {self.line(child)}, {rows}{uncertain}"
+        kind, uncertain = "Leaf" if child < 0 else "Node", ""
+        if child >= 0 and self.uncertain is not None:
+            uncertain = f", {percent(self.uncertain[child])} uncertain"
+        return f"{kind} {self.path(child)}: {self.label(child)}, {rows}{uncertain}"
 
     def _short_condition(self, node: int) -> str:
-        """The condition of a hyperplane or its main features, or the number of facets."""
+        """Write the condition of a hyperplane or its main features, or the number of facets."""
         if self.linear is None:
             return self.tree.split_name
         if self.n_facets(node) > 1 or self.posterior_polytopes:
@@ -195,10 +211,16 @@ class LabelledTree(TreeDescription):
 
 
 def printed(facet: HalfSpace) -> tuple[str, str]:
-    """The left side and the limit of a facet with typographic signs."""
+    """Write the left side and the limit of a facet with typographic signs."""
     if not facet.left:
         return ("every row" if facet.bound >= 0 else "no row"), ""
-    return text.relation(facet.left), facet.limit
+    return typographic(facet.left), facet.limit
+
+
+def typographic(left: str) -> str:
+    """Write the left side of an inequality, and its relation, with typographic signs."""
+    left = SUBTRACTION.sub(f" {MINUS} ", left)
+    return left[:-2] + SIGNS.get(left[-2:], left[-2:])
 
 
 def drawing(
@@ -208,7 +230,11 @@ def drawing(
 
     ``more`` has another line of text for each node of the tree.
     """
-    groups = {tree.path(one.child): _group(tree, sheet, one, linked=linked) for one in sheet.places}
+    groups = {}
+    for child in (place.child for place in sheet.places):
+        kind, anchor = sheet.kind(child), tree.anchor(child) if linked else ""
+        opens = anchor if kind == "branch" else ""
+        groups[tree.path(child)] = figures.Group(kind, tree.summary(child), anchor, opens)
     alt = f"Tree from {tree.path(sheet.root)}: {counted(len(sheet.nodes), 'split')} drawn"
     with figures.page_style():
         measured = study.sizes if tree.posterior else None
@@ -218,37 +244,104 @@ def drawing(
         return figures.branch(tree.in_lines, texts, sheet.places, groups, tree.side_names, alt)
 
 
-def _group(tree: LabelledTree, sheet: Sheet, place: Place, *, linked: bool) -> figures.Group:
-    anchor = tree.anchor(place.child) if linked else ""
-    kind = sheet.kind(place.child)
-    return figures.Group(
-        kind, tree.summary(place.child), anchor, anchor if kind == "branch" else ""
-    )
+def compared_modes(study: Study) -> dict[str, Any] | None:
+    """Describe the trees of a mixture, the most probable first, and how far they differ."""
+    found = modes_of(study.estimator)
+    if not found:
+        return None
+    rows = None if study.evaluated is None else study.evaluated.sample(COMPARED_ROWS)
+    own, shown = shown_mode(study.estimator), []
+    for mode in found:
+        line = {
+            "number": mode.number,
+            "weight": mode.weight,
+            "leaves": mode.estimator.get_n_leaves(),
+            "depth": mode.estimator.get_depth(),
+            "is_shown": own is not None and mode.number == own.number,
+        }
+        if rows is not None:
+            apart, alike = _differences(study, mode.estimator, rows)
+            line |= {"apart": number(apart), "alike": alike}
+        shown.append(line)
+    first = found[:MODES_SHOWN]
+    used = [
+        None if rows is None else permutation_importance([m.estimator.tree_], rows, study.encoding)
+        for m in first
+    ]
+    drawn = [
+        {
+            "number": mode.number,
+            "weight": mode.weight,
+            "drawing": _drawing(study, mode, own_use),
+            "text": export_text(mode.estimator.tree_, max_features=2, max_facets=2),
+        }
+        for mode, own_use in zip(first, used, strict=True)
+    ]
+    return {
+        "modes": shown,
+        "trees": drawn,
+        "distilled": own is None,
+        "features": _features(study, [one.total for one in used if one is not None]),
+        "groups": [] if rows is None else _groups(study, found, rows),
+        "rows": "" if rows is None else rows.counted,
+    }
 
 
-def outline(tree: LabelledTree, sheet: Sheet) -> list[dict[str, Any]]:
-    """The nodes and leaves of a sheet as lines below each other, for narrow screens."""
-    lines = []
-    for place in sheet.places:
-        child, kind = place.child, sheet.kind(place.child)
-        details = [] if place.parent is None else [tree.side(child)]
-        details.append(counted(tree.rows(child), "row"))
-        if kind == "leaf":
-            label = tree.leaf_label(~child)
-        elif kind == "branch":
-            label = f"{len(tree.tree.topology.subtree_leaves(child))} leaves"
-        else:
-            label = tree.line(child)
-            if tree.uncertain is not None and tree.uncertain[child] > 0:
-                details.append(f"{text.percent(float(tree.uncertain[child]))} uncertain")
-        lines.append(
-            {
-                "kind": kind,
-                "anchor": tree.anchor(child),
-                "depth": place.depth,
-                "label": label,
-                "details": DOT.join(details),
-                "stack": tree.stack(child) if kind == "leaf" else None,
-            }
-        )
-    return lines
+def _drawing(study: Study, mode: Mode, used: PermutationImportance | None) -> Markup:
+    """Draw the upper splits of a mode, with the features that matter most to each."""
+    tree = mode.estimator.tree_
+    labelled = LabelledTree(study, tree, f"m{mode.number}-")
+    used_by: list[str] = []
+    if used is not None:
+        orders = [most_important(share)[:NAMED] for share in used.nodes[0]]
+        used_by = [", ".join(study.columns[j] for j in order) for order in orders]
+    shown = tree.topology.node_depth < LEVELS
+    sheet = sheets(tree.topology, labelled.node_rows, shown)[0]
+    return drawing(study, labelled, sheet, used_by, linked=False)
+
+
+def _features(study: Study, totals: Sequence[FloatArray]) -> list[tuple[str, list[float]]]:
+    """List the most important features, with their importance for each tree."""
+    table = np.array(totals).reshape(len(totals), len(study.columns))
+    order = np.argsort(-table.sum(axis=0), kind="stable")[:FEATURES]
+    return [(study.columns[j], table[:, j].tolist()) for j in order if table[:, j].any()]
+
+
+def _groups(study: Study, found: Sequence[Mode], rows: LabelledRows) -> list[dict[str, Any]]:
+    """List the leaves of the shown tree in which the modes disagree most about the rows.
+
+    A mode disagrees about a row if it predicts another class than the mixture; in regression the
+    disagreement is the standard deviation of the predictions.
+    """
+    whole: Any = study.estimator
+    each = np.array([mode.estimator.predict(rows.X) for mode in found])
+    mean, weights = whole.predict(rows.X), np.array([mode.weight for mode in found])
+    apart = weights @ (each != mean if study.classifies else (each - mean) ** 2)
+    size = apart if study.classifies else np.sqrt(apart)
+    leaf, tree = whole.apply(rows.X), study.tree
+    total = np.bincount(leaf, size, tree.n_leaves)
+    count = np.bincount(leaf, minlength=tree.n_leaves)
+    paths = LabelledTree(study, tree)
+    return [
+        {
+            "path": paths.anchor(~one),
+            "rows": int(count[one]),
+            "apart": percent(share) if study.classifies else number(share),
+        }
+        for one in np.argsort(-total, kind="stable")[:GROUPS]
+        if (share := float(total[one] / max(count[one], 1))) > 0
+    ]
+
+
+def _differences(study: Study, mode: Any, rows: LabelledRows) -> tuple[float, float]:
+    """Measure how far a mode's predictions are from the mixture's, and agreement about leaves.
+
+    The latter is the share of pairs of rows that its tree and the shown tree group alike: both into
+    one leaf, or both into two.
+    """
+    whole: Any = study.estimator
+    predict = "predict_proba" if study.classifies else "predict"
+    apart = np.abs(getattr(mode, predict)(rows.X) - getattr(whole, predict)(rows.X)).mean()
+    together = [leaf[:, None] == leaf for leaf in (mode.apply(rows.X), whole.apply(rows.X))]
+    pairs = np.triu_indices(len(rows), 1)
+    return float(apart), float((together[0] == together[1])[pairs].mean()) if len(rows) > 1 else 1.0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayestree import export_onnx
-from bayestree.export import _onnx_graph
+from bayestree.export import onnx as export
 from bayestree.export.onnx import OnnxMismatchError, check_onnx
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree, facet_threshold
@@ -199,7 +199,7 @@ def test_what_cannot_be_written_is_refused(monkeypatch):
         export_onnx(3)
     with pytest.raises(TypeError, match="kind 'network'; export their modules with torch"):
         export_onnx(network_tree())
-    monkeypatch.setattr(_onnx_graph, "MAX_BYTES", 100)
+    monkeypatch.setattr(export, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match="one ONNX file holds 2; grow smaller"):
         export_onnx(two_nodes())
 
@@ -208,6 +208,6 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(_onnx_graph, "import_module", missing)
+    monkeypatch.setattr(export, "import_module", missing)
     with pytest.raises(ImportError, match=r"package onnx; .* 'bayestree\[export\]'"):
         export_onnx(two_nodes())

@@ -1,4 +1,8 @@
-"""Text is measured and cut in any script."""
+"""Text is measured and cut in any script, and times have ticks."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
 
 from bayestree._utils.wording import FIRST_STRONG, POP
 from bayestree.plots import _style
@@ -19,3 +23,17 @@ def test_east_asian_letters_are_wider_and_marks_have_no_width():
 def test_a_cut_name_does_not_turn_what_follows():
     isolated = f"{FIRST_STRONG}{'و' * 40}{POP}"
     assert _style.cut(isolated, 12, 1.2).endswith(f"{POP}…")
+
+
+@pytest.mark.parametrize("n_ticks", [5, 6])
+@pytest.mark.parametrize("days", [0.1, 4, 1000, 1500, 50_000])
+def test_every_range_of_time_has_two_ticks_or_more_and_no_warning(days, n_ticks):
+    ax = Figure().subplots()
+    begin = np.datetime64("2012-01-01T00:00:00")
+    ax.plot([begin, begin + np.timedelta64(int(days * 86400), "s")], [0, 1])
+    _style.date_ticks(ax.xaxis, n_ticks)
+
+    ax.figure.canvas.draw()
+
+    low, high = ax.get_xlim()
+    assert 2 <= sum(low <= place <= high for place in ax.get_xticks()) <= n_ticks

@@ -13,7 +13,7 @@ import bayestree as bt
 from bayestree.models import Network
 from bayestree.report import figures
 from bayestree.report.page import html_report
-from bayestree.report.text import MINUS, number, percent
+from bayestree.report.study import MINUS, number, percent
 from tests.fitted_cases import CLASSIFIERS, REGRESSORS, linear, rows
 from tests.report.page import Page, plain
 

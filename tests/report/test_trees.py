@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bayestree.report import text as texts
+from bayestree.report.page import listed
+from bayestree.report.scores import with_error
+from bayestree.report.study import MINUS, SPACE, number, percent
 from bayestree.report.trees import MAX_TIPS, sheets, shown_nodes
 from bayestree.topology import Topology
 from tests.strategies import topologies
@@ -39,27 +41,27 @@ def test_a_tree_without_a_split_has_one_sheet():
     ("value", "text"),
     [
         (0.0, "0"), (1234.5678, "1,235"), (3440.0, "3,440"), (2.5, "2.5"),
-        (-0.00123, f"{texts.MINUS}0.00123"),
+        (-0.00123, f"{MINUS}0.00123"),
         (1.0, "1"), (123456.7, "123,457"), (3e9, "3e+09"), (np.nan, "not known"),
         (np.inf, "not finite"),
     ],
 )  # fmt: skip
 def test_numbers_are_short(value, text):
-    assert texts.number(value) == text
+    assert number(value) == text
 
 
 def test_values_are_as_fine_as_their_errors():
-    assert texts.with_error(0.062417, 0.0163) == "0.062 ± 0.016"
-    assert texts.with_error(43.21, 2.87) == "43.2 ± 2.9"
-    assert texts.with_error(1.5, None) == "1.5"
+    assert with_error(0.062417, 0.0163) == "0.062 ± 0.016"
+    assert with_error(43.21, 2.87) == "43.2 ± 2.9"
+    assert with_error(1.5, None) == "1.5"
 
 
 def test_shares_are_percentages():
-    found = [texts.percent(share).replace(texts.SPACE, " ") for share in (0, 1, 0.5, 0.999)]
+    found = [percent(share).replace(SPACE, " ") for share in (0, 1, 0.5, 0.999)]
     assert found == ["0 %", "100 %", "50.0 %", "99.9 %"]
 
 
 def test_lists_end_with_and():
-    assert texts.listed(["a"]) == "a"
-    assert texts.listed(["a", "b", "c"]) == "a, b and c"
-    assert texts.listed(["a", "b", "c", "d", "e"], most=2) == "a, b and 3 more"
+    assert listed(["a"], 4) == "a"
+    assert listed(["a", "b", "c"], 4) == "a, b and c"
+    assert listed(["a", "b", "c", "d", "e"], 2) == "a, b and 3 more"
