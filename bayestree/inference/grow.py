@@ -17,7 +17,7 @@ from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
-from bayestree.inference.splitters.protocol import FittedSplit, Splitter
+from bayestree.inference.splitters import FittedSplit, Splitter
 from bayestree.inference.splitters.stumps import StumpFitter
 from bayestree.inference.stage import GrowthLimits, Stage, as_function
 from bayestree.inference.training import HARD, check_linear, recalibrated

@@ -18,7 +18,7 @@ from bayestree.inference.draws import Arrays
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters import FittedSplit
 from bayestree.inference.splitters.stumps import best_split
 from bayestree.inference.stage import GrowthLimits
 from bayestree.inference.training import check_linear

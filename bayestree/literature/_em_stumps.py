@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bayestree.estimators._parameters import MaxFeatures, check_image, checked_pair
 from bayestree.inference import Data
-from bayestree.inference.splitters.protocol import FittedSplit, padded
+from bayestree.inference.splitters import FittedSplit, padded
 from bayestree.inference.training import at_prior_mean, check_counts
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, Priors

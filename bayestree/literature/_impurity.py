@@ -13,7 +13,7 @@ from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
 from bayestree.inference import Data, Posterior
 from bayestree.inference.grow import GrowingTree
-from bayestree.inference.splitters.protocol import Splitter
+from bayestree.inference.splitters import Splitter
 from bayestree.models import SoftTree
 from bayestree.models.criteria import Criterion, Entropy, Gini, Twoing
 from bayestree.models.leaves import Leaf

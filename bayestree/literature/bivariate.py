@@ -30,7 +30,8 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._parameters import MeanFamily
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data
-from bayestree.inference.splitters.cuts import (
+from bayestree.inference.splitters import FittedSplit, NodeByNode
+from bayestree.inference.splitters.planes import (
     GRAIN,
     SLACK,
     Cut,
@@ -40,7 +41,6 @@ from bayestree.inference.splitters.cuts import (
     quality_of,
     statistics_of,
 )
-from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
 from bayestree.inference.training import check_counts
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
 from bayestree.models import SoftTree, named

@@ -53,7 +53,7 @@ from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.single_leaf import why_not_parted
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters import FittedSplit
 from bayestree.inference.stage import Settings, method_of
 from bayestree.models import SoftTree
 

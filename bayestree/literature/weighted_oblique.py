@@ -37,7 +37,7 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.rows import UnitRule
 from bayestree.inference import Data, Posterior
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters import FittedSplit
 from bayestree.models import SoftTree, named
 from bayestree.models.criteria import Criterion, Entropy
 from bayestree.models.leaves import Leaf

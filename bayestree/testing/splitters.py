@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters import FittedSplit
 from bayestree.models import Categorical, Oblique, SoftTree
 from bayestree.models.priors.base import Lengths
 from bayestree.runs.checkpoints import from_bytes, to_bytes
@@ -37,7 +37,7 @@ class SplitterContract(Contract):
     --------
     >>> from dataclasses import dataclass
     >>> import torch
-    >>> from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
+    >>> from bayestree.inference.splitters import FittedSplit, NodeByNode
     >>> from bayestree.models import Categorical
     >>> @dataclass(frozen=True)
     ... class AtZero(NodeByNode):

@@ -5,7 +5,7 @@ import torch
 from bayestree import ConvexPolytopeTreeRegressor
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.grow import GrowingTree
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters import FittedSplit
 from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, named

@@ -14,7 +14,7 @@ import bayestree
 from bayestree import BivariateTreeClassifier, export_rules
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.grow import GrowingTree
-from bayestree.inference.splitters import cuts
+from bayestree.inference.splitters import planes
 from bayestree.literature import bivariate
 from bayestree.literature._impurity import cost_complexity
 from bayestree.literature.bivariate import BivariateSplitter, LineNode, LineSearch
@@ -206,8 +206,8 @@ def test_sums_by_the_class_of_each_row_find_the_same_lines(criterion, min_leaf):
     statistics = np.eye(40)[label] * weights[:, None]
     search = LineSearch(n_orientations=6, min_leaf=min_leaf, budget=100.0)  # screens the pairs
     each = [
-        LineNode(search, X, statistics, weights, cuts.quality_of(criterion), classes=classes)
-        for classes in (None, cuts.RowClasses.of(statistics.T, criterion, 20))
+        LineNode(search, X, statistics, weights, planes.quality_of(criterion), classes=classes)
+        for classes in (None, planes.RowClasses.of(statistics.T, criterion, 20))
     ]
     for find in ("single", "pair"):
         summed, by_row = (getattr(node, find)() for node in each)

@@ -24,7 +24,7 @@ from bayestree import (
     WeightedObliqueTreeRegressor,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.inference.splitters.cuts import best_cuts, quality_of
+from bayestree.inference.splitters.planes import best_cuts, quality_of
 from bayestree.inference.splitters.searches import OC1
 from bayestree.models import LinearGaussian
 from bayestree.models.leaves.linear import LinearError

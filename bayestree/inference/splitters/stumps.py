@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from bayestree.inference.data import PART, Data
-from bayestree.inference.splitters.protocol import FittedSplit, padded
+from bayestree.inference.splitters import FittedSplit, padded
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
