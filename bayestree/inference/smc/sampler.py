@@ -114,11 +114,6 @@ class Trajectories:
         return value, (gradient + prior_gradient - pull) * self.used, gradient
 
 
-def adapted(step_size: float, acceptance: float) -> float:
-    """Return the step size for the next trajectories."""
-    return float(step_size * np.exp(RATE * (acceptance - TARGET)))
-
-
 @dataclass
 class SmcRun:
     """The particles of a run at a temperature: all that is needed to resume it."""
@@ -215,7 +210,7 @@ def move_once(
         moved = path.move(particles, run.step_size, rng)
     particles = moved.particles
     run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
-    run.step_size = adapted(run.step_size, moved.acceptance)
+    run.step_size *= float(np.exp(RATE * (moved.acceptance - TARGET)))
     value, made = np.empty(len(particles.splits)), np.zeros((len(MOVES), 2))
     for part in rows.blocks(len(value)):
         value[part], counts = _move_block(particles.take(part), prior, rows, rng)
