@@ -23,8 +23,7 @@ from bayestree.models.leaves.base import (
     log_probabilities,
     most_likely,
 )
-from bayestree.models.priors import check_positive
-from bayestree.models.priors.base import FreeSites, Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
 ELSEWHERE = 0.02  # share of rows distributed as in all leaves: no class is impossible in a leaf
 #: Means and noises among which the criterion looks for the best.

@@ -16,8 +16,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion, SquaredError
 from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf, most_likely
-from bayestree.models.priors import check_positive
-from bayestree.models.priors.base import FreeSites, Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
 MIN_VARIANCE = 1e-6  # the density of y would be infinite where leaves fit perfectly
 STRENGTHS = (1e-6, 1.0)  # a calibrated prior is worth one row at most for the mean of a leaf

@@ -37,8 +37,7 @@ from bayestree.models.leaves.gaussian import (
     normal_log_density,
     surprise,
 )
-from bayestree.models.priors import check_positive
-from bayestree.models.priors.base import FreeSites, Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
 SLOPE_STRENGTHS = (1e-4, 1e4)  # of a calibrated prior of the slopes
 

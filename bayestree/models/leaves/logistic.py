@@ -37,8 +37,7 @@ from bayestree.models.leaves.base import (
     most_likely,
 )
 from bayestree.models.leaves.linear import lower_triangle, with_constant
-from bayestree.models.priors import check_positive
-from bayestree.models.priors.base import FreeSites, Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
 STEPS = 6  # of Newton's method from 0, where the curvature is largest: it seldom overshoots
 NO_ROWS = 1e-9  # weight below which sums over soft rows are rounding errors

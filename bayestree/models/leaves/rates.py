@@ -21,8 +21,7 @@ from bayestree.models.leaves.base import (
     NumericLeaf,
     most_likely,
 )
-from bayestree.models.priors import check_positive
-from bayestree.models.priors.base import FreeSites, Site, Sites
+from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
 SHAPES = (0.1, 20.0)  # of a calibrated prior: rates of leaves vary by a factor of 1.25 or more
 RANGE = 1e3  # factor by which a calibrated prior mean may differ from the rate of all rows

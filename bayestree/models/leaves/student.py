@@ -18,8 +18,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, weighted_quantiles
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves.base import Interval, LeafGradient, NumericLeaf, gauss_hermite
 from bayestree.models.leaves.gaussian import Gaussian, GaussianGradient, NormalInverseGamma
-from bayestree.models.priors import check_positive
-from bayestree.models.priors.base import Site, Sites
+from bayestree.models.priors.base import Site, Sites, check_positive
 
 NORMAL = 1.349  # distance between the quartiles of a standard normal
 STEPS = 12  # of the EM algorithm, each of which leaves less than half of the error
