@@ -130,7 +130,7 @@ def nearest_row(
 
 
 def nearest_of(found: list[NearestRow]) -> NearestRow:
-    """Return the nearest of the changes to several outcomes, any of which is wanted."""
+    """Return the nearest of the changes to several wanted outcomes."""
     best = min(found, key=lambda one: one.distance)
     return best._replace(
         bound=min(one.bound for one in found),

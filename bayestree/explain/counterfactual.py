@@ -218,7 +218,7 @@ class Wanted(NamedTuple):
         return (best != own, margin) if self.label is None else (best == own, -margin)
 
     def outcomes(self, tree: Tree) -> list[Outcome]:
-        """Return the outcomes of a tree, any of which is wanted."""
+        """Return all wanted outcomes of a tree."""
         if self.sign:
             return [Outcome.beyond(tree, self.level, below=self.sign < 0)]
         if self.label is not None:
@@ -241,7 +241,12 @@ def counterfactual(
     target: Any,
     max_programs: int,
 ) -> Counterfactual:
-    """Search a small change of a row (d,); for the arguments see ``explanation``."""
+    """Search a small change of a row (d,) with these ``cells`` of its columns.
+
+    ``trees`` are deterministic trees, whose nearest changes begin the search, and ``averages``
+    tells whether predictions average over draws or modes. For the other arguments see ``explain``
+    of the estimators.
+    """
     wanted = Wanted.of(np.atleast_1d(expect(row[None])[0][0]), labels, target)
     columns = movable_columns(encoding, cells, row, trees[0], features)
     moves = moves_of(row, columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,8 +17,6 @@ from bayestree.diagnostics import SplitUncertainty
 from bayestree.explain.counterfactual import (
     Counterfactual,
     Expect,
-    Features,
-    counterfactual,
     label_of,
 )
 from bayestree.explain.decision_path import (
@@ -31,7 +29,6 @@ from bayestree.explain.decision_path import (
 )
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
-from bayestree.tree import Tree
 
 CLASSES = 3  # classes shown, the most probable
 
@@ -277,37 +274,18 @@ def explanation(
     labels: AnyArray | None = None,
     posterior: SplitUncertainty | None = None,
     same_nodes: bool = True,
-    others: Sequence[Tree] = (),
-    averages: bool = False,
-    features: Features = None,
-    target: Any = None,
-    max_programs: int = 500,
+    change: Counterfactual | None = None,
 ) -> Explanation:
     """Explain the prediction ``expect`` for a row (d,) with these ``cells`` of its columns.
 
-    ``labels`` (C,) are the classes, and ``others`` the trees of other modes. ``same_nodes`` tells
-    whether nodes have the same meaning in every draw, and ``averages`` whether predictions average
-    over draws or modes. For the other arguments see ``explain`` of the estimators.
+    ``labels`` (C,) are the classes, and ``same_nodes`` tells whether nodes have the same meaning in
+    every draw of the ``posterior``. ``change`` is the nearest one, if it was searched for.
     """
     described = TreeDescription(tree, TERMS, DIGITS)
     expected, sd = (np.atleast_1d(part[0]) for part in expect(row[None]))
     splits = posterior if same_nodes else None
     leaf = int(tree.apply(row[None])[0])
     total, data, epistemic = _parts(expected, posterior, classifies=labels is not None)
-    change = None
-    if isinstance(tree, Tree) and (labels is not None or target is not None):
-        change = counterfactual(
-            [tree, *others],
-            row,
-            expect,
-            averages=averages,
-            labels=labels,
-            encoding=encoding,
-            cells=cells,
-            features=features,
-            target=target,
-            max_programs=max_programs,
-        )
     return Explanation(
         features=tuple(map(one_line, encoding.names)),
         cells=cells,

@@ -155,7 +155,7 @@ def point_importance(
     """Compute votes (1, c), losses (c,), their errors and one draw's weight of point estimates.
 
     ``expect`` predicts y, class numbers or values (n,), from X (n, d); each of the ``orders`` (n,)
-    shuffles the features of one of the c columns. ``misfit`` is minus the log-density of y given
+    shuffles the features of a column, of c in all. ``misfit`` is minus the log-density of y given
     its prediction, of a normal distribution by default.
     """
     votes = np.sum([weight * _tree_votes(tree, X) for weight, tree in trees], axis=0)

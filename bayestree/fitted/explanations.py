@@ -22,6 +22,7 @@ from bayestree.fitted.tree import Mixture, one_output
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.inference import Data
 from bayestree.routed_tree import RoutedTree
+from bayestree.tree import Tree
 
 if TYPE_CHECKING:
     from bayestree.explain.counterfactual import Features
@@ -82,7 +83,9 @@ def explain(
     ValueError
         If x is not one row, or ``features`` or ``target`` is unknown.
     """
-    from bayestree.explain.explanation import explanation  # noqa: PLC0415 - SciPy's optimisers
+    # SciPy's optimisers are slow to import.
+    from bayestree.explain.counterfactual import counterfactual  # noqa: PLC0415
+    from bayestree.explain.explanation import explanation  # noqa: PLC0415
 
     check_is_fitted(estimator)
     one_output(estimator, "explain")
@@ -90,25 +93,36 @@ def explain(
     rows = fitted_rows(estimator, X)
     if len(rows) != 1:
         raise ValueError(f"x must be one row, got {len(rows)}; explain them one by one.")
-    posterior = None
     mixture: Mixture = estimator.fitted_
+    tree, labels = estimator.tree_, getattr(estimator, "classes_", None)
+    cells = tuple(own[0] for own in estimator.encoding_.shown(X))
+    posterior = change = None
     if mixture.shown.n_draws > 1 and hasattr(estimator, "split_uncertainty"):
         posterior = estimator.split_uncertainty(X, level=level)
-    others = [one.tree for one, _ in mixture.by_weight() if one.tree is not estimator.tree_]
+    if isinstance(tree, Tree) and (labels is not None or target is not None):
+        others = [one.tree for one, _ in mixture.by_weight() if one.tree is not tree]
+        change = counterfactual(
+            [tree, *others],
+            rows[0],
+            estimator._expectation,
+            averages=estimator._averages(),
+            encoding=estimator.encoding_,
+            cells=cells,
+            labels=labels,
+            features=features,
+            target=target,
+            max_programs=max_programs,
+        )
     return explanation(
-        estimator.tree_,
+        tree,
         rows[0],
         estimator._expectation,
         encoding=estimator.encoding_,
-        cells=tuple(own[0] for own in estimator.encoding_.shown(X)),
-        labels=getattr(estimator, "classes_", None),
+        cells=cells,
+        labels=labels,
         posterior=posterior,
         same_nodes=not estimator.posterior_.settings.get("mirror"),
-        others=others,
-        averages=estimator._averages(),
-        features=features,
-        target=target,
-        max_programs=max_programs,
+        change=change,
     )
 
 

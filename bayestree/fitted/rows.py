@@ -33,22 +33,18 @@ KEPT = 0.25  # and after it is drawn in
 LARGEST = 1e150  # larger values, whose squares overflow, are left to be refused
 
 
+@dataclass(frozen=True, eq=False)
 class FileRows:
     """Selected rows of a mapped array (N, d), as (source - center) / scale in double precision.
 
     ``limits`` (2, d) are the least and the greatest value of each column of the source.
     """
 
-    def __init__(
-        self,
-        source: AnyArray,
-        numbers: IntArray | None = None,
-        center: FloatArray | None = None,
-        scale: FloatArray | None = None,
-        limits: tuple[FloatArray, FloatArray] | None = None,
-    ) -> None:
-        self.source, self.numbers = source, numbers
-        self.center, self.scale, self.limits = center, scale, limits
+    source: AnyArray
+    numbers: IntArray | None = None
+    center: FloatArray | None = None
+    scale: FloatArray | None = None
+    limits: tuple[FloatArray, FloatArray] | None = None
 
     def __len__(self) -> int:
         return len(self.source if self.numbers is None else self.numbers)
@@ -75,15 +71,15 @@ class FileRows:
             return self
         numbers = np.flatnonzero(kept)
         own = numbers if self.numbers is None else self.numbers[numbers]
-        return FileRows(self.source, own, self.center, self.scale, self.limits)
+        return replace(self, numbers=own)
 
     def standardised(self, center: FloatArray, scale: FloatArray) -> "FileRows":
         """Return the same rows in other units."""
-        return FileRows(self.source, self.numbers, center, scale, self.limits)
+        return replace(self, center=center, scale=scale)
 
     def within(self, low: FloatArray, high: FloatArray) -> "FileRows":
         """Return the same rows, with the source clipped to ``low`` and ``high``."""
-        return FileRows(self.source, self.numbers, self.center, self.scale, (low, high))
+        return replace(self, limits=(low, high))
 
     def slices(self) -> Iterator[slice]:
         """Slice all rows into parts that fit into memory."""
