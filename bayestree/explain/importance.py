@@ -159,9 +159,9 @@ def point_importance(
     its prediction, of a normal distribution by default.
     """
     votes = np.sum([weight * _tree_votes(tree, X) for weight, tree in trees], axis=0)
-    score = _PointScore(expect, X, y, weights, misfit)
+    decrease = _score_decrease(expect, X, y, weights, misfit)
     loss = [
-        np.mean([score(_shuffled(X, own, one)) for one in orders], axis=0)
+        np.mean([decrease(_shuffled(X, own, one)) for one in orders], axis=0)
         for own in encoding.places
     ]
     return encoding.by_column(votes[None]), *_with_error(np.array(loss), weights), np.ones(1)
@@ -301,37 +301,28 @@ def _log_scores(
     return np.asarray(logsumexp(np.concatenate(found), axis=0, b=weights[:, None]))
 
 
-class _PointScore:
-    """Decrease of the log score of a point prediction of each row from that for the given rows.
+def _score_decrease(
+    expect: Expect, X: FloatArray, y: AnyArray, weights: FloatArray, misfit: Misfit | None
+) -> Callable[[FloatArray], FloatArray]:
+    """Return how much lower the log score of each prediction is for other rows than for X.
 
     The probability of a class is at least half a row's share of all, since a leaf may lack it. A
     mean counts as the mean of a normal distribution with the variance of the residuals.
     """
+    if misfit is None and y.dtype.kind == "f":
+        square = (expect(X)[0] - y) ** 2
+        variance = max(float(np.average(square, weights=weights)), TINY)
+        misfit = lambda y, mean: (mean - y) ** 2 / (2 * variance)  # noqa: E731
 
-    def __init__(
-        self,
-        expect: Expect,
-        X: FloatArray,
-        y: AnyArray,
-        weights: FloatArray,
-        misfit: Misfit | None,
-    ) -> None:
-        self.expect, self.y, self.misfit = expect, y, misfit
-        if misfit is None and y.dtype.kind == "f":
-            square = (expect(X)[0] - y) ** 2
-            variance = max(float(np.average(square, weights=weights)), TINY)
-            self.misfit = lambda y, mean: (mean - y) ** 2 / (2 * variance)
-        self.before = self._score(X)
+    def score(rows: FloatArray) -> FloatArray:
+        mean = expect(rows)[0]
+        if misfit is not None:
+            return -misfit(y, mean)
+        right = mean[np.arange(len(rows)), y]
+        return np.log(np.maximum(right, 0.5 / len(rows)))
 
-    def __call__(self, X: FloatArray) -> FloatArray:
-        return self.before - self._score(X)
-
-    def _score(self, X: FloatArray) -> FloatArray:
-        mean = self.expect(X)[0]
-        if self.misfit is not None:
-            return -self.misfit(self.y, mean)
-        right = mean[np.arange(len(X)), self.y]
-        return np.log(np.maximum(right, 0.5 / len(X)))
+    before = score(X)
+    return lambda rows: before - score(rows)
 
 
 def _shuffled(X: FloatArray, features: IntArray, order: AnyArray) -> FloatArray:

@@ -99,41 +99,25 @@ def to_arviz(
         data, row_labels = training_rows(estimator, X, y, sample_weight)
     elif sample_weight is not None:
         raise ValueError("sample_weight needs the rows; give X and y.")
-    mixture, attributes = estimator.fitted_, _attributes(estimator)
+    mixture = estimator.fitted_
+    attributes = {
+        "estimator": type(estimator).__name__,
+        "parameters": json.dumps(estimator.get_params(deep=False), default=str),
+        "random_state": str(estimator.random_state),
+    }
     of_trees = {
         "feature_names": estimator._feature_names,
         "class_names": tuple(str(label) for label in getattr(estimator, "classes_", ())),
         "row_labels": row_labels,
     }
+    wanted: Any = {"groups": groups, "n_prior": n_prior, "random_state": random_state}
     with fitting(estimator.verbose):
         if mixture.several:
-            return _mixed_container(
-                mixture,
-                data,
-                attributes,
-                of_trees,
-                groups=groups,
-                n_prior=n_prior,
-                random_state=random_state,
-            )
-        return mixture.shown.posterior.to_arviz(
-            data,
-            groups=groups,
-            units=mixture.shown.scaling.units,
-            n_prior=n_prior,
-            random_state=random_state,
-            attributes=attributes,
-            **of_trees,
+            return _mixed_container(mixture, data, attributes, of_trees, **wanted)
+        shown = mixture.shown
+        return shown.posterior.to_arviz(
+            data, units=shown.scaling.units, attributes=attributes, **of_trees, **wanted
         )
-
-
-def _attributes(estimator: Any) -> dict[str, str]:
-    """Return the estimator and its parameters as attributes of a container."""
-    return {
-        "estimator": type(estimator).__name__,
-        "parameters": json.dumps(estimator.get_params(deep=False), default=str),
-        "random_state": str(estimator.random_state),
-    }
 
 
 def _mixed_container(
