@@ -322,9 +322,9 @@ def _highest_score(density: FloatArray, rows: FloatArray) -> FloatArray:
     """Maximize f(w) = sum_n v_n log sum_m w_m p_nm over weights w, with v = ``rows``.
 
     f is concave, and its gradient g has w . g = sum v. So f lies below its maximum by at most
-    max_u (u - w) . g = max g - sum v. Near the maximum an EM step, w <- w g / sum v, moves weights
-    by a tiny share where two models predict nearly alike, or where an unneeded model has a gradient
-    of nearly sum v. Newton's method under the constraints therefore gives the steps, and EM,
+    max_u (u - w) . g = max g - sum v. Near the maximum an EM step, w <- w g / sum v, is tiny
+    where two models predict nearly alike, or an unneeded model has a gradient of nearly sum v.
+    Newton's method under the constraints therefore gives the steps, and EM,
     which never lowers f, takes the rare ones that rounding errors prevent from raising it.
     """
     total, n_models = rows.sum(), density.shape[1]
@@ -419,9 +419,9 @@ def mixed_loo(
 def loo_of(container: Any, name: str = "obs") -> Loo:
     """Compute PSIS-LOO of a posterior in an ArviZ container.
 
-    The result agrees with ``arviz.loo`` (except that ArviZ 0.x divides the variance of the terms by
-    n, while ArviZ 1.x and this function divide it by n - 1), but one that cannot be trusted is
-    refused. That of a mixture is the score of the mixture (see ``to_arviz``).
+    The result agrees with ``arviz.loo``, but is refused if it cannot be trusted. (ArviZ 0.x divides
+    the variance of the terms by n; ArviZ 1.x and this function divide by n - 1.) A container of a
+    mixture gives the score of the mixture (see ``to_arviz``).
 
     Parameters
     ----------

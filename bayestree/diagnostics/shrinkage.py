@@ -207,11 +207,11 @@ def node_shrinkage(
     The factor of a coefficient beta is kappa = P / (P + I), where P is its prior precision and I
     the information in the rows: the 1 / (1 + I sigma^2) of Carvalho, Polson and Scott (2010) and
     Piironen and Vehtari (2017), by which the prior pulls an estimate towards zero. With an
-    inverse-gamma scale (CPT, eq. 6), sigma^2 given beta and b is
-    InvGamma(a + 1/2, b + beta^2 / 2), so P = (a + 1/2) / (b + (m^2 + s^2) / 2), with b at its
-    median and beta of location m and spread s. A Laplace distribution of rate l is also a scale
-    mixture of normals, of mean precision l / |beta| given beta (Park and Casella, 2008), so
-    P = l / sqrt(m^2 + s^2). The total posterior precision P + I is 1 / s^2, hence
+    inverse-gamma scale (CPT, eq. 6), sigma^2 given beta and b is InvGamma(a + 1/2, b + beta^2 / 2).
+    For beta of location m and spread s, P = (a + 1/2) / (b + (m^2 + s^2) / 2), with b at its
+    median. A Laplace distribution of rate l is also a scale mixture of normals: given beta, the
+    mean precision is l / |beta| (Park and Casella, 2008). So P = l / sqrt(m^2 + s^2). The total
+    posterior precision P + I is 1 / s^2, hence
 
         kappa = min(1, P s^2).
 
@@ -221,8 +221,8 @@ def node_shrinkage(
 
     Without information in the rows kappa is 1; for m >> s and small b it is (2 a + 1) s^2 / m^2.
     It compares prior and rows: a small coefficient that the rows determine well has a small
-    factor, and a large one has a factor near 1 where the rows imply that a split is sharp but not
-    how sharp: the prior limits its size while its sign is certain.
+    factor. A large one has a factor near 1 where the rows imply a sharp split, but not how sharp:
+    the prior limits its size while its sign is certain.
 
     Experts are exchangeable, so the experts of each draw are first matched to the point
     estimate by their votes. If a draw has no counterpart of an expert, an idle expert is left

@@ -4,10 +4,10 @@ The left side of a node, {s <= log 2}, is convex: cutting planes describe it as 
 one at each solution that violates it (Kelley's method). The right side is the complement: the union
 of the half-spaces beyond the facets and, where the votes of several experts add up, a little more.
 By convexity s(x) >= s(w) + g(w) . (x - w) with the gradient g, so that for any w the half-space
-{s(w) + g(w) . (x - w) >= log 2} lies inside the right side; and since the largest of K votes is at
-least s / K, the right side lies in the union of K half-spaces on which one vote is at least
-(log 2) / K. For one expert all of these are the same. The former give changes, the latter bounds:
-branch and bound over the leaves and, at a right turn, the expert with the largest vote.
+{s(w) + g(w) . (x - w) >= log 2} lies inside the right side. The largest of K votes is at least s /
+K, so the right side lies in the union of K half-spaces on which a vote is at least (log 2) / K. For
+one expert all of these are the same. The former give changes, the latter bounds: branch and bound
+over the leaves and, at a right turn, the expert with the largest vote.
 
 Categories change from one level to another: each such option is a variable that is 0 or 1, by which
 all of the above is linear as well, and the programs are mixed-integer ones.

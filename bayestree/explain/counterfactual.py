@@ -454,10 +454,11 @@ def movable_columns(
 ) -> list[Movable]:
     """Return the columns of a row that may change, and how.
 
-    A number moves by degrees within the range of the training rows, a category or boolean to any
-    other level at a cost of 1, an ordered one by as many steps as it costs. A missing value stays
-    missing unless ``features`` names the column; to fill it in costs 1 and, for a number, its
-    distance from the mean. Dates stay as they are: no linear program keeps their parts consistent.
+    A number moves by degrees within the range of the training rows. A category or boolean moves to
+    any other level at a cost of 1, an ordered category at a cost of 1 for each step. A missing
+    value stays missing unless ``features`` names the column; to fill it in costs 1 and, for a
+    number, its distance from the mean. Dates stay as they are: no linear program keeps their parts
+    consistent.
     """
     limits = _limits(encoding, features)
     found: list[Movable] = []

@@ -117,11 +117,11 @@ class Importance:
 def split_importance(trees: Sequence[tuple[float, RoutedTree]]) -> FloatArray:
     """Compute the importance of features for the splits of weighted trees, with sum 1.
 
-    A node counts by the distance between the values of its children, weighted by their rows: for
-    shares p of the classes n G(p) - sum_c n_c G(p_c) = sum_c n_c |p_c - p|^2 is the decrease of
-    Gini's impurity, and for means of the sum of squares. Its experts share this by their
-    votes for a row that is one unit of ``scale`` from the mean of the data towards the facet, and
-    the features of an expert by their absolute coefficients. For splits along the axes these are
+    A node counts by the distance between the values of its children, weighted by their rows. For
+    shares p of the classes, n G(p) - sum_c n_c G(p_c) = sum_c n_c |p_c - p|^2 is the decrease of
+    Gini's impurity, and for means of the sum of squares. Experts share it by their votes for a row
+    one unit of ``scale`` from the mean of the data towards the facet. The features of an expert
+    share by their absolute coefficients. For splits along the axes these are
     the importances of CART. Each feature of a linear or logistic leaf adds the same measure of its
     term: the rows times the square of what one unit of ``scale`` changes the mean, or to first
     order the probabilities, at ``center``. All are 0 if no tree has a split or a slope.
