@@ -19,7 +19,7 @@ import bayestree
 from bayestree.explain.dependence import interactions, shapley_values
 from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
-from tests.explain.test_moves import table as moves_table
+from tests.explain.test_counterfactual import table as moves_table
 from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 from tests.plots.cases import drawn, make_tree
 

@@ -10,7 +10,7 @@ import pytest
 import bayestree
 from bayestree import export_onnx
 from bayestree.export.onnx import OnnxMismatchError, check_onnx
-from tests.explain.test_moves import table
+from tests.explain.test_counterfactual import table
 from tests.fitted_cases import QUICK
 
 
