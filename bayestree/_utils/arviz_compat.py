@@ -158,22 +158,12 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
     large weight; a heavy right tail has a large positive k. ArviZ 0.x uses this sign and ArviZ 1.x
     the opposite one, without any indication in the results.
 
-    Parameters
-    ----------
-    log_ratios : array of S values, any shape
-        log of target over proposal at each draw from the proposal, up to a constant; -inf means
-        weight 0.
-    reff : float
-        Effective draws per draw, for draws from a chain.
-
-    Returns
-    -------
-    log_weights : array of the same shape
-        Smoothed and normalised: the weights sum to 1.
-    k : float
-        Shape of the generalised Pareto distribution of the largest ratios: weights are usable
-        below :func:`good_k`. -inf if the largest ratios are all equal (no tail), inf if there are
-        fewer than 30 draws, or too few with positive weight.
+    ``log_ratios`` are log of target over proposal at each draw from the proposal, up to a constant;
+    -inf means weight 0. ``reff`` is the number of effective draws per draw from a chain. The log
+    weights have the same shape, and the weights sum to 1. They are usable if k, the shape of the
+    generalised Pareto distribution of the largest ratios, is below :func:`good_k`. It is -inf if
+    the largest ratios are all equal (no tail), and inf for fewer than 30 draws, or too few with
+    positive weight.
     """
     ratios = np.asarray(log_ratios, dtype=np.float64)
     flat = ratios.ravel()

@@ -128,10 +128,7 @@ class Parameter:
 
     @cached_property
     def file_type(self) -> Any:
-        """The type of the values in a file, for pydantic and JSON schema, with "none" for None.
-
-        None if a file cannot contain any of the values, which may be objects.
-        """
+        """The type of values in a file, with "none" for None; None if all values are objects."""
         members = [_file_type(m) for m in _members(self.annotation) if _in_file(m)]
         return Union[tuple(members)] if members else None  # noqa: UP007 - unknown members
 
@@ -236,11 +233,9 @@ def check_parameters(instance: Any) -> None:
 
 
 def document(cls: type) -> None:
-    """Complete the docstring of a class.
+    """Replace ``{parameters}`` and ``{attributes}`` in the docstring of a class by these sections.
 
-    ``{parameters}`` is replaced by the "Parameters" section, and ``{attributes}`` by the heading
-    "Attributes" and the entries of that section of the base classes. Entries that follow
-    ``{attributes}`` are added to these, or replace entries of the same name.
+    Attributes are inherited; entries below ``{attributes}`` are added, or replace inherited ones.
     """
     if cls.__doc__ and PLACEHOLDER in cls.__doc__:
         section = f"Parameters\n----------\n{entries(cls)}"

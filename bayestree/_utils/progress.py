@@ -65,8 +65,8 @@ class Monitor(Protocol):
 class Track(Generic[Item]):
     """Iterate over steps while a monitor watches; a resumed loop yields only the remaining steps.
 
-    ``parts`` is all state that the loop changes (see :class:`Monitor`). Quantities that follow from
-    it, such as the step number, should be recomputed in each step.
+    ``parts`` is all state that the loop changes (see :class:`Monitor`); what follows from it should
+    be recomputed in each step.
     """
 
     def __init__(

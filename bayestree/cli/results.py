@@ -11,18 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayestree._utils.wording import InputError, counted, one_line
+from bayestree.cli import output
 from bayestree.cli.options import FolderArgument, Force, Json, TableOut
-from bayestree.cli.output import (
-    PAGE,
-    aligned,
-    check_output,
-    display,
-    facet_columns,
-    print_result,
-    records,
-    score_lines,
-    write_table,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,11 +52,11 @@ def diagnose(folder: FolderArgument, *, as_json: Json = False) -> None:
         "predictions": checks.predictions,
         "intervals": checks.intervals,
         "stands_for_the_posterior": checks.faithful,
-        "checks": records(checks.to_frame()),
+        "checks": output.records(checks.to_frame()),
         "not_judged": list(checks.not_judged),
         "evidence": checks.evidence and checks.evidence.to_json(),
     }
-    print_result(content, diagnosis, as_json=as_json)
+    output.print_result(content, diagnosis, as_json=as_json)
     if not diagnosis.passes:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -102,20 +92,20 @@ def compare(
 
         bayestree compare results/tumours results/laplace
     """
-    check_output(out, force=force)
+    output.check_output(out, force=force)
     from bayestree.runs.compare import compare as compare_runs
     from bayestree.runs.store import open_run
 
     comparison = compare_runs([open_run(folder) for folder in folders])
     if out is not None:
-        write_table(comparison.table.reset_index(), out)
+        output.write_table(comparison.table.reset_index(), out)
     content = {
-        "runs": records(comparison.table),
+        "runs": output.records(comparison.table),
         "basis": comparison.basis,
         "scored_on": comparison.scored_on,
         "remarks": list(comparison.remarks),
     }
-    print_result(content, comparison, as_json=as_json)
+    output.print_result(content, comparison, as_json=as_json)
 
 
 def report(
@@ -145,24 +135,24 @@ def report(
 
         bayestree report results/tumours --out tumours.html
     """
-    check_output(out and out.absolute(), PAGE, force=True)
+    output.check_output(out and out.absolute(), output.PAGE, force=True)
     from bayestree._utils.progress import watching
     from bayestree._utils.write import write_whole
     from bayestree.runs.outputs import report_of
-    from bayestree.runs.store import REPORT, RunFolder, open_run
+    from bayestree.runs.store import REPORT, open_run
 
     run = open_run(folder)
     run.columns.check_single("report")
     page = (out or folder / REPORT).absolute()
     rows = None if no_rows else _rows(run)
-    with closing(display(quiet=as_json)) as shown, watching(shown):
+    with closing(output.display(quiet=as_json)) as shown, watching(shown):
         shown.stage("report")
         text = report_of(
-            RunFolder(run.folder), run.file, rows, run.estimator, run.manifest, metrics=run.metrics
+            run.folder, run.file, rows, run.estimator, run.manifest, metrics=run.metrics
         )
     write_whole(page, text)
     content = {"file": str(page), "bytes": len(text.encode())}
-    print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
+    output.print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
 
 
 def _rows(run: "Run") -> "RunRows":
@@ -212,7 +202,7 @@ def summary(
 
         bayestree summary results/tumours --node root
     """
-    check_output(out, force=force)
+    output.check_output(out, force=force)
     from bayestree.runs.store import open_run
 
     run = open_run(folder)
@@ -230,17 +220,17 @@ def summary(
         shown = table.reset_index()
         if out.suffix == ".csv" and "features" in shown:  # names may contain commas
             shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
-        write_table(shown, out)
+        output.write_table(shown, out)
     content = {
         "folder": str(run.folder),
         "title": run.file.title,
         "question": run.file.question,
         "metrics": run.metrics,
         "warnings": run.manifest.get("warnings", []),
-        name: records(table),
+        name: output.records(table),
     }
     other: dict[Any, Any] = {"point_estimate": point} if node else dict(table.attrs)
-    print_result(content | other, text, as_json=as_json)
+    output.print_result(content | other, text, as_json=as_json)
 
 
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
@@ -306,7 +296,7 @@ def _head(run: "Run") -> Iterator[str]:
     )
     if words := words_of_mode(run.estimator):
         yield f"the tree is {words}"
-    yield from score_lines(metrics)
+    yield from output.score_lines(metrics)
     yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""
 
@@ -323,7 +313,7 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     columns["rows"] = [f"{round(rows, 1):,.10g}" for rows in shown["rows"]]
     has_posterior = "facets_low" in shown
     if has_posterior or ("facets" in shown and (table["facets"] > 1).any()):
-        columns |= facet_columns(shown)
+        columns |= output.facet_columns(shown)
     if "prior_mean" in shown:
         columns["prior"] = [f"{mean:.1f}" for mean in shown["prior_mean"]]
     if "unsure" in shown:
@@ -331,7 +321,7 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     if "features" in shown:
         columns["features"] = [_first(names) for names in shown["features"]]
     columns["split (point estimate)"] = [str(split) for split in shown["split"]]
-    yield from aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
+    yield from output.aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
     if len(table) > len(shown):
         yield f"… {len(table) - len(shown)} more nodes: write all with --out nodes.csv"
     several = "facets_point" in table and bool((table["facets_point"] > 1).any())

@@ -7,25 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayestree._utils.wording import InputError
-from bayestree.cli.options import (
-    ForceRun,
-    Json,
-    Quiet,
-    Resume,
-    Root,
-    card_names,
-    sets,
-    settings_of,
-    tree_names,
-)
-from bayestree.cli.output import (
-    clear_errors,
-    command_line,
-    display,
-    print_json,
-    resume_hint,
-    run_and_print,
-)
+from bayestree.cli import options, output
+from bayestree.cli.options import ForceRun, Json, Quiet, Resume, Root, sets
 from bayestree.estimators.registry import TREES
 from bayestree.runs.configuration import Task
 
@@ -47,7 +30,7 @@ def fit(
             "model.tree",
             metavar="NAME",
             help=f"One of {', '.join(TREES)}; by default cpt.",
-            autocompletion=tree_names,
+            autocompletion=options.tree_names,
         ),
     ] = None,
     card: Annotated[
@@ -55,7 +38,7 @@ def fit(
         typer.Option(
             metavar="CARD",
             help="Name or TOML file of a card of parameters; may be repeated.",
-            autocompletion=card_names,
+            autocompletion=options.card_names,
         ),
     ] = None,
     settings: Annotated[
@@ -77,11 +60,7 @@ def fit(
     ] = None,
     experts: Annotated[
         int | None,
-        sets(
-            "model.n_experts",
-            min=1,
-            help="Maximum number of facets of a split; by default 20.",
-        ),
+        sets("model.n_experts", min=1, help="Maximum number of facets of a split; by default 20."),
     ] = None,
     epochs: Annotated[
         int | None,
@@ -119,12 +98,12 @@ def fit(
     category. Cards are read first, in their order, then the options that set a parameter, then
     --set; later values win.
     """
-    options = {"DATA": ("data.path", data)} | settings_of(fit, locals())
-    with clear_errors(interrupted=resume_hint(force=force)):
+    given = {"DATA": ("data.path", data)} | options.settings_of(fit, locals())
+    with output.clear_errors(interrupted=output.resume_hint(force=force)):
         from bayestree.runs.schema import run_from_options
 
-        file = run_from_options(options, cards=card or [], pairs=settings or [])
-        run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
+        file = run_from_options(given, cards=card or [], pairs=settings or [])
+        output.run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
 
 def run(
@@ -175,7 +154,7 @@ def run(
 
         bayestree run tumours.toml --resume
     """
-    with clear_errors(interrupted=resume_hint(force=force)):
+    with output.clear_errors(interrupted=output.resume_hint(force=force)):
         from bayestree.runs.runner import spread
         from bayestree.runs.schema import read_run
 
@@ -184,7 +163,7 @@ def run(
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
         found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
         with spread(scheduler):
-            run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
+            output.run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
 
 INCOMPLETE = 1  # exit code where points failed
@@ -236,7 +215,7 @@ def sweep(
 
         bayestree sweep depths.toml --scheduler tcp://10.0.0.1:8786
     """
-    with clear_errors(interrupted=RESUME_HINT):
+    with output.clear_errors(interrupted=RESUME_HINT):
         from bayestree.runs.sweep import sweep as run_sweep
         from bayestree.runs.sweep_file import read_sweep
 
@@ -247,8 +226,8 @@ def sweep(
             n_jobs=jobs,
             scheduler=scheduler,
             force=force,
-            display=display(quiet=quiet or as_json),
-            command=command_line(),
+            display=output.display(quiet=quiet or as_json),
+            command=output.command_line(),
         )
         _print_sweep(found, as_json=as_json)
     if found.n_failed:
@@ -269,7 +248,7 @@ def _print_sweep(found: "Sweep", *, as_json: bool) -> None:
             "failed": found.n_failed,
             "ranking": json.loads(found.ranking.to_json(orient="records")),
         }
-        print_json(content)
+        output.print_json(content)
         return
     shown = found.ranking.head(MAX_RANKED).rename(columns={"mean": found.metric})
     print(f"\n{shown.to_string(index=False, na_rep='', float_format='{:.4g}'.format)}\n")

@@ -182,13 +182,13 @@ class Checkpoints:
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         shown = self.display.begin(label, total, parts, show=show)
-        if self._depth:
-            return _Loop(self, shown, None)
-        self._count += 1
-        if parts is None:
-            return _Loop(self, shown, None)
-        path = self.folder / f"{self._count:04d}.safetensors"
-        return _Loop(self, shown, _State(path, label, total, parts))
+        state = None
+        if not self._depth:
+            self._count += 1
+            if parts is not None:
+                path = self.folder / f"{self._count:04d}.safetensors"
+                state = _State(path, label, total, parts)
+        return _Loop(self, shown, state)
 
     def stop_soon(self) -> None:
         """Interrupt the run by a ``KeyboardInterrupt`` after the current step."""

@@ -244,7 +244,8 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
 def _write_report(run: Fitted) -> None:
     """Write the HTML report."""
     metrics = json.loads((run.folder / store.METRICS).read_text(encoding="utf-8"))
-    write_whole(run.folder / store.REPORT, report_of(*run, metrics=metrics))
+    text = report_of(run.folder.path, *run[1:], metrics=metrics)
+    write_whole(run.folder / store.REPORT, text)
 
 
 #: Stages after the fit, in order. The report comes last: it shows how long the others took.
@@ -258,7 +259,7 @@ FOR_ONE_TARGET = ("draws", "report")
 
 
 def report_of(
-    folder: RunFolder,
+    folder: Path,
     file: RunFile,
     rows: RunRows | None,
     estimator: Any,
@@ -289,9 +290,9 @@ def report_of(
     )
 
 
-def _repeat_command(folder: RunFolder) -> str:
+def _repeat_command(folder: Path) -> str:
     """Return the command that, in the folder of a run, repeats it in a neighbouring folder."""
-    again = Path("..", f"{folder.path.name}-again")
+    again = Path("..", f"{folder.name}-again")
     return f"bayestree run {store.RUN} --out {shlex.quote(str(again))}"
 
 

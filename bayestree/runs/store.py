@@ -321,7 +321,7 @@ class Run:
 
     def rows(self) -> RunRows:
         """Read the rows of the run again; an InputError if they have changed since the run."""
-        # Runs of earlier versions may have a row index among their features.
+        # Runs of version 0.1.0 may have a row index among their features.
         fitted = (self.folder / COLUMNS).is_file()
         used = [one.name for one in self.columns.encoding.columns if not isinstance(one, Ignored)]
         keep = used if fitted else []
@@ -359,9 +359,10 @@ def open_run(folder: str | Path) -> Run:
 def read_model(folder: Path) -> tuple[Any, Columns]:
     """Return the estimator of a folder and its columns; the folder need not have a manifest.
 
-    Models of earlier versions take features; they get the encoding of the columns.
+    Models of version 0.1.0 take features; they get the encoding of the columns.
     """
-    estimator, columns = _model(folder), _read_columns(folder)
+    _check_exists(folder / MODEL)
+    estimator, columns = load(folder / MODEL), _read_columns(folder)
     if columns.encoding.feature_names != estimator.encoding_.feature_names:
         raise InputError(
             f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
@@ -376,7 +377,7 @@ def _read_columns(folder: Path) -> Columns:
     """Read ``columns.json``; an InputError if it is missing or was changed."""
     content = _json(folder / COLUMNS)
     try:
-        encoding = Encoding.from_json(content["columns"])
+        encoding = Encoding.from_json([*map(_converted, content["columns"])])
         _ = encoding.feature_names
         extra, target = content.get("extra"), content["target"]
         first, *others = [target] if isinstance(target, str) else map(str, target)
@@ -393,9 +394,14 @@ def _read_columns(folder: Path) -> Columns:
         ) from error
 
 
-def _model(folder: Path) -> Any:
-    _check_exists(folder / MODEL)
-    return load(folder / MODEL)
+def _converted(entry: dict[str, Any]) -> dict[str, Any]:
+    """Convert a column of version 0.1.0, which has no kind, but categories if it is of text."""
+    if "kind" in entry:
+        return entry
+    name, found = entry["name"], entry["categories"]
+    if found is None:
+        return {"kind": "numbers", "name": name}
+    return {"kind": "categories", "name": name, "fill": [0.0] * len(found), "categories": found}
 
 
 def _json(path: Path) -> dict[str, Any]:

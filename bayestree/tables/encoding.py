@@ -16,7 +16,6 @@ from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_co
 from bayestree.tables.files import as_pandas, open_table
 from bayestree.tables.kinds import (
     KINDS,
-    Categories,
     Column,
     Dates,
     Numbers,
@@ -123,19 +122,17 @@ class Encoding:
 
         Missing numbers and dates are NaN, and missing text is empty.
         """
-        table = self.named(X)
-        return {
-            one.name: one.portable(without_codes(table.iloc[:, j], one.codes))
-            for j, one in enumerate(self.columns)
-        }
+        return {column.name: column.portable(values) for column, values in self._values(X)}
 
     def shown(self, X: Any) -> list[list[Any]]:
         """Return the values of each column: numbers, text, or times."""
+        return [column.shown(values) for column, values in self._values(X)]
+
+    def _values(self, X: Any) -> Iterator[tuple[Column, pd.Series]]:
+        """Yield the columns with their values, without codes for missing ones."""
         table = self.named(X)
-        return [
-            column.shown(without_codes(table.iloc[:, j], column.codes))
-            for j, column in enumerate(self.columns)
-        ]
+        for number, column in enumerate(self.columns):
+            yield column, without_codes(table.iloc[:, number], column.codes)
 
     @property
     def by_y(self) -> list[str]:
@@ -166,7 +163,7 @@ class Encoding:
 
     def features(self, frame: pd.DataFrame) -> Features:
         """Encode rows of a table, whose index holds the row numbers that messages state."""
-        absent = [column.name for column in self.columns if column.name not in frame]
+        absent = [name for name in self.names if name not in frame]
         if absent:
             verb = "is" if len(absent) == 1 else "are"
             raise InputError(
@@ -181,8 +178,7 @@ class Encoding:
         X = as_pandas(X)
         if isinstance(X, pd.DataFrame):
             return X.reset_index(drop=True)
-        names = [column.name for column in self.columns]
-        return pd.DataFrame(X, columns=names).infer_objects()
+        return pd.DataFrame(X, columns=[*self.names]).infer_objects()
 
     def filled(self, rows: FloatArray) -> FloatArray:
         """Return the rows (n, d) of a plain encoding, with means in the place of missing values."""
@@ -190,9 +186,8 @@ class Encoding:
         gaps = missing.any(axis=0)
         if not gaps.any():
             return rows
-        names = [column.name for column in self.columns]
         if any(self.columns[j].fill is None for j in np.flatnonzero(gaps)):
-            check_complete(pd.DataFrame(rows, columns=names))
+            check_complete(pd.DataFrame(rows, columns=[*self.names]))
         fill = np.array([np.nan if one.fill is None else one.fill[0] for one in self.columns])
         return np.where(missing, fill, rows)
 
@@ -233,14 +228,7 @@ class Encoding:
 
 
 def _column(entry: dict[str, Any]) -> Column:
-    """Return a column from its entry in JSON, which version 0.1.0 wrote without a kind."""
-    if "kind" not in entry:
-        found = entry["categories"]
-        return (
-            Numbers(entry["name"])
-            if found is None
-            else Categories(entry["name"], (0.0,) * len(found), categories=tuple(found))
-        )
+    """Return a column from its entry in JSON."""
     kind = KINDS[entry.pop("kind")]
     known = {field.name for field in fields(kind)}
     if not entry.keys() <= known:

@@ -210,9 +210,8 @@ def test_other_weights_are_other_rows():
     def weighted(*weights):
         rows = SimpleNamespace(rows_held=np.array([3]), weights=np.array(weights))
         data = {"data": {"sha256": "0"}}
-        return SimpleNamespace(
-            manifest={"data": data}, target="y", task="regression", rows=lambda: rows
-        )
+        columns = SimpleNamespace(target="y", task="regression")
+        return SimpleNamespace(manifest={"data": data}, columns=columns, rows=lambda: rows)
 
     assert [*_same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 2.0)})] == ["A", "B"]
     with pytest.raises(InputError, match="their held-out rows or weights differ"):

@@ -35,7 +35,7 @@ def test_chunks_are_joined(fitted, ending, tmp_path):
     frame.to_parquet(tmp_path / "new.parquet")
     out = tmp_path / f"out{ending}"
     found = predict_file(fitted.folder, tmp_path / "new.parquet", out)
-    X = fitted.encoding.features(frame)
+    X = fitted.columns.encoding.features(frame)
     table = pd.read_csv(out) if ending == ".csv" else pd.read_parquet(out)
     expected = predictions(fitted.estimator, X)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False)

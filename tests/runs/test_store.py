@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayestree
@@ -33,8 +34,8 @@ class TestOpen:
         found = open_run(finished)
         assert found.folder == finished
         assert found.file.title == "Sizes"
-        assert (found.task, found.target) == ("classification", "kind")
-        assert found.encoding.feature_names == ["width", "height"]
+        assert (found.columns.task, found.columns.target) == ("classification", "kind")
+        assert found.columns.encoding.feature_names == ["width", "height"]
         assert found.metrics["leaves"] == found.estimator.get_n_leaves()
         rows = found.rows()
         accuracy = found.estimator.score(rows.X_held, rows.y_held)
@@ -135,3 +136,14 @@ def test_a_draft_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
         path.write_text("draws")
     assert named == [False]
     assert (tmp_path / "posterior.nc").read_text() == "draws"
+
+
+def test_columns_of_version_0_1_0(folder):
+    entries = [{"name": "a", "categories": None}, {"name": "b", "categories": ["x", "y"]}]
+    content = json.loads((folder / "columns.json").read_text()) | {"columns": entries}
+    (folder / "columns.json").write_text(json.dumps(content))
+    found = open_run(folder).columns.encoding
+    frame = pd.DataFrame({"a": [1.0], "b": ["y"]})
+    assert found.encode(frame).to_numpy().tolist() == [[1, 0, 1]]
+    with pytest.raises(InputError, match="1 missing value"):
+        found.encode(frame.assign(a=np.nan))

@@ -27,7 +27,7 @@ def fitted(tmp_path_factory):
 
 
 def test_each_target_is_predicted_and_scored(fitted):
-    assert fitted.target == ("price", "area")
+    assert fitted.columns.target == ("price", "area")
     assert not {"report.html", "posterior.nc"} & {one.name for one in fitted.folder.iterdir()}
     log = (fitted.folder / "run.log").read_text(encoding="utf-8")
     assert "no draws: the run has several targets" in log
@@ -35,7 +35,7 @@ def test_each_target_is_predicted_and_scored(fitted):
     found = pd.read_parquet(fitted.folder / "predictions.parquet")
     assert list(found)[:3] == ["row", "price", "area"]
     rows = fitted.rows()
-    for j, name in enumerate(fitted.target):
+    for j, name in enumerate(fitted.columns.target):
         own = fitted.estimator.output(j)
         np.testing.assert_array_equal(found[name], rows.y_held[:, j])
         np.testing.assert_allclose(found[f"prediction: {name}"], own.predict(rows.X_held))

@@ -392,14 +392,6 @@ class TestEncoding:
         encoding_of(frame).count_unknown(frame.assign(c=pd.Series(["new", "a", None])), counts)
         assert counts == {"c": {"new": 1}, "a": {}}
 
-    def test_encodings_of_earlier_versions(self):
-        entries = [{"name": "a", "categories": None}, {"name": "b", "categories": ["x", "y"]}]
-        found = Encoding.from_json(entries)
-        frame = pd.DataFrame({"a": [1.0], "b": ["y"]})
-        assert found.encode(frame).to_numpy().tolist() == [[1, 0, 1]]
-        with pytest.raises(InputError, match="1 missing value"):
-            found.encode(frame.assign(a=np.nan))
-
     def test_a_changed_file(self):
         with pytest.raises(ValueError, match="unknown keys of a column: \\['size'\\]"):
             Encoding.from_json([{"name": "a", "kind": "numbers", "size": 1}])
