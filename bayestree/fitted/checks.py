@@ -28,7 +28,7 @@ from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.arviz import to_arviz
-from bayestree.fitted.tree import Fitted, FittedTree, Mixture, one_output
+from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows, training_rows
 from bayestree.inference import pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
@@ -63,7 +63,7 @@ def warn_if_unconverged(estimator: Any) -> None:
 
 
 def check_convergence(
-    estimator: Fitted,
+    estimator: MixtureEstimator,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
@@ -118,7 +118,9 @@ def _checked(
     )
 
 
-def label_free(estimator: Fitted, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
+def label_free(
+    estimator: MixtureEstimator, X: ArrayLike | None = None, *, n_rows: int = 20
+) -> xr.Dataset:
     """Compute quantities to compare across chains, invariant to the order of experts.
 
     Parameters
@@ -214,7 +216,7 @@ def _as_chains(found: Sequence[xr.Dataset]) -> xr.Dataset:
     return joined.assign_coords(chain=np.arange(len(modes)), mode=("chain", modes))
 
 
-def evidence(estimator: Fitted) -> Evidence:
+def evidence(estimator: MixtureEstimator) -> Evidence:
     """Log evidence, and posterior of the number of leaves and the depth.
 
     Returns
@@ -233,7 +235,7 @@ def evidence(estimator: Fitted) -> Evidence:
 
 
 def loo(
-    estimator: Fitted,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,

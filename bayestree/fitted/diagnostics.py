@@ -21,7 +21,7 @@ from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, mixed_uncertainty
-from bayestree.fitted.tree import Fitted, FittedTree, Mixture, one_output
+from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior
 from bayestree.models import SoftTree
@@ -35,7 +35,7 @@ PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these ro
 PRIOR_SEED = 0  # the same draws at every call
 
 
-def polytope_size(estimator: Fitted, max_draws: int = 100) -> PolytopeSize:
+def polytope_size(estimator: MixtureEstimator, max_draws: int = 100) -> PolytopeSize:
     """Measure the number of facets of each node of ``tree_`` in four ways.
 
     After inference="svi" it comes from a single variational fit, whose counts are too
@@ -96,7 +96,7 @@ def _sizes(mixture: Mixture, each: list[PolytopeSize]) -> TreeSize:
 
 
 def facets(
-    estimator: Fitted,
+    estimator: MixtureEstimator,
     node: str | int = "root",
     *,
     level: float = 0.9,
@@ -152,7 +152,7 @@ def facets(
     )
 
 
-def shrinkage(estimator: Fitted) -> Shrinkage:
+def shrinkage(estimator: MixtureEstimator) -> Shrinkage:
     """Measure the shrinkage of the experts' weights and of their hyperplanes' coefficients.
 
     Returns
@@ -175,7 +175,9 @@ def shrinkage(estimator: Fitted) -> Shrinkage:
     )
 
 
-def split_uncertainty(estimator: Fitted, X: ArrayLike, *, level: float = 0.9) -> SplitUncertainty:
+def split_uncertainty(
+    estimator: MixtureEstimator, X: ArrayLike, *, level: float = 0.9
+) -> SplitUncertainty:
     """Compute the posterior uncertainty of the splits of ``tree_`` at given rows.
 
     Parameters
@@ -226,7 +228,9 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
     )
 
 
-def co_membership(estimator: Fitted, X: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
+def co_membership(
+    estimator: MixtureEstimator, X: ArrayLike, other: ArrayLike | None = None
+) -> FloatArray:
     """Compute the posterior probability that two rows share a leaf.
 
     Given the parameters, each row is routed at random, as in the model; a row on the border

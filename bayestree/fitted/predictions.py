@@ -16,7 +16,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import tails
 from bayestree.fitted.rows import FileRows
-from bayestree.fitted.tree import Fitted, FittedTree
+from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitted.validation import checked, fitted_rows
 from bayestree.inference import pointwise
 from bayestree.inference.posterior import mixture_quantiles
@@ -43,7 +43,7 @@ def by_parts(
 
 
 def predict_interval(
-    estimator: Fitted, X: ArrayLike, level: float = 0.9
+    estimator: MixtureEstimator, X: ArrayLike, level: float = 0.9
 ) -> tuple[FloatArray, FloatArray]:
     """Predict a central interval of y, or of the time of the event.
 
@@ -63,7 +63,7 @@ def predict_interval(
 
 
 def interval(
-    estimator: Fitted, X: ArrayLike, level: float, known: FloatArray | None = None
+    estimator: MixtureEstimator, X: ArrayLike, level: float, known: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Predict an interval for rows with the auxiliary column ``known``."""
     ends = np.array(tails(level))
@@ -74,7 +74,9 @@ def interval(
     return by_parts(estimator, X, of_rows, known)
 
 
-def in_interval(estimator: Fitted, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
+def in_interval(
+    estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike, level: float = 0.9
+) -> FloatArray:
     """Tell whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.
 
     A censored time has the probability of it, given that the row survived until then.
@@ -93,7 +95,7 @@ def in_interval(estimator: Fitted, X: ArrayLike, y: ArrayLike, level: float = 0.
 
 
 def quantiles(
-    estimator: Fitted, rows: FloatArray, known: FloatArray | None, levels: FloatArray
+    estimator: MixtureEstimator, rows: FloatArray, known: FloatArray | None, levels: FloatArray
 ) -> FloatArray:
     """Compute quantiles of the mixture, (levels, n) or (levels, n, q)."""
     mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
@@ -110,7 +112,7 @@ def quantiles(
 
 
 def sample_posterior_predictive(
-    estimator: Fitted,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     draws: int | None = None,
     *,

@@ -183,8 +183,8 @@ class Mixture:
         return replace(self, trees=[tree.output(number) for tree in self.trees], distilled=None)
 
 
-class Fitted(FittedEstimator, Protocol):
-    """What the functions of this room read of an estimator; they are its methods."""
+class MixtureEstimator(FittedEstimator, Protocol):
+    """An estimator that keeps a mixture, as the functions of ``fitted`` read it."""
 
     fitted_: Mixture
     validation_fraction: float

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.fitted.rows import FileRows, large_file
-from bayestree.fitted.tree import Fitted
+from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks
 from bayestree.tables import (
@@ -355,7 +355,7 @@ def checked(
 
 
 def training_data(
-    estimator: Fitted,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
