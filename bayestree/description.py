@@ -286,7 +286,7 @@ class FittedPosterior(Protocol):
     def n_draws(self) -> int: ...
 
 
-class FittedEstimator(Protocol):
+class FittedModel(Protocol):
     """A fitted estimator: what plots, reports and exports read of every kind."""
 
     @property

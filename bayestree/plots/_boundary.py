@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.description import FittedEstimator, has_draws, tree_of
+from bayestree.description import FittedModel, has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree, facet_threshold
@@ -65,7 +65,7 @@ class _Window(NamedTuple):
 
 
 def boundary(
-    estimator: FittedEstimator | RoutedTree,
+    estimator: FittedModel | RoutedTree,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     ax: Axes | None = None,
@@ -167,7 +167,7 @@ def _with_names(estimator: object, rows: FloatArray) -> Any:
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
 
 
-def _shade_classes(ax: Axes, estimator: FittedEstimator | RoutedTree, window: _Window) -> None:
+def _shade_classes(ax: Axes, estimator: FittedModel | RoutedTree, window: _Window) -> None:
     predict = getattr(estimator, "predict_proba", None) or estimator.predict
     probability = predict(_with_names(estimator, window.rows))
     n_classes = probability.shape[1]
@@ -177,7 +177,7 @@ def _shade_classes(ax: Axes, estimator: FittedEstimator | RoutedTree, window: _W
     ax.imshow(image, extent=window.extent, **SHADED)
 
 
-def _shade_values(ax: Axes, estimator: FittedEstimator | RoutedTree, window: _Window) -> None:
+def _shade_values(ax: Axes, estimator: FittedModel | RoutedTree, window: _Window) -> None:
     value = estimator.predict(_with_names(estimator, window.rows))
     image = ax.imshow(window.grid(value), extent=window.extent, cmap=_style.VALUES, **SHADED)
     ax.figure.colorbar(image, ax=ax, label="expected value")
@@ -229,7 +229,7 @@ def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
 
 def _points(
     ax: Axes,
-    estimator: FittedEstimator | RoutedTree,
+    estimator: FittedModel | RoutedTree,
     tree: RoutedTree,
     rows: FloatArray,
     target: NDArray[Any] | None,

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.description import FittedEstimator, FittedPosterior, kind_of
+from bayestree.description import FittedModel, FittedPosterior, kind_of
 from bayestree.diagnostics.draws import tails
 from bayestree.plots import _style
 
@@ -21,7 +21,7 @@ BINS = 20  # maximum of the default number of bins
 PER_BIN = 5  # minimum expected number of simulations per bin
 
 
-def elbo(estimator: FittedEstimator | FittedPosterior, ax: Axes | None = None) -> Axes:
+def elbo(estimator: FittedModel | FittedPosterior, ax: Axes | None = None) -> Axes:
     """Plot the trace of the evidence lower bound (ELBO) by epoch.
 
     The thin line is the bound estimated from one draw and minibatches, the thick line its running

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
-from bayestree.description import FittedEstimator, TreeDescription, features_of
+from bayestree.description import FittedModel, TreeDescription, features_of
 from bayestree.plots import _style
 from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout, positions
 from bayestree.routed_tree import RoutedTree
@@ -85,7 +85,7 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
 
 
 def node_scatter(
-    estimator: FittedEstimator | Tree,
+    estimator: FittedModel | Tree,
     X: ArrayLike,
     y: ArrayLike,
     node: str | int | None = None,
@@ -293,7 +293,7 @@ def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
 
 
 def facet_image(
-    estimator: FittedEstimator | Tree,
+    estimator: FittedModel | Tree,
     node: str | int = "root",
     shape: tuple[int, int] = (28, 28),
     ax: Any = None,
@@ -361,7 +361,7 @@ def _signed(ax: Axes, values: FloatArray, shape: tuple[int, int], largest: float
     return ax.imshow(values.reshape(shape), interpolation="nearest", **colours)
 
 
-def node_images(estimator: FittedEstimator | Tree, shape: tuple[int, int]) -> AnyArray:
+def node_images(estimator: FittedModel | Tree, shape: tuple[int, int]) -> AnyArray:
     """Draw the coefficients of all nodes of an oblique tree as images, arranged as the tree.
 
     Ink on red pixels sends a row right, ink on blue pixels left; white pixels are not used. Each

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.description import FittedEstimator
+from bayestree.description import FittedModel
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.shrinkage import Shrinkage
 from bayestree.diagnostics.size import Measure, PolytopeSize
@@ -30,7 +30,7 @@ HALF = 0.5
 
 
 def polytope_size(
-    estimator: FittedEstimator | PolytopeSize,
+    estimator: FittedModel | PolytopeSize,
     measure: Measure | None = None,
     ax: Any = None,
     *,
@@ -120,7 +120,7 @@ def _range(ax: Axes, *tables: FloatArray, minimum: int = 1) -> None:
 
 
 def shrinkage(
-    estimator: FittedEstimator | Shrinkage,
+    estimator: FittedModel | Shrinkage,
     node: str | int = "root",
     ax: Axes | None = None,
     *,
@@ -187,7 +187,7 @@ def shrinkage(
 
 
 def shrinkage_factors(
-    estimator: FittedEstimator | Shrinkage, node: str | int = "root", ax: Axes | None = None
+    estimator: FittedModel | Shrinkage, node: str | int = "root", ax: Axes | None = None
 ) -> Axes:
     """Plot the shrinkage factors of the coefficients of a node's experts as a heat map.
 

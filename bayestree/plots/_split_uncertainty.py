@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree._utils.arrays import FloatArray, IntArray, class_numbers
-from bayestree.description import FittedEstimator
+from bayestree.description import FittedModel
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.plots import _style
@@ -26,7 +26,7 @@ MARK = 9.0  # area of the marker of an uncertain row
 
 
 def split_uncertainty(
-    estimator: FittedEstimator | SplitUncertainty,
+    estimator: FittedModel | SplitUncertainty,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     ax: Any = None,

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, one_line
-from bayestree.description import FittedEstimator, TreeDescription, has_draws, tree_of, visits
+from bayestree.description import FittedModel, TreeDescription, has_draws, tree_of, visits
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
@@ -90,7 +90,7 @@ def positions(places: Sequence[NodePlace]) -> dict[int, FloatArray]:
 
 
 def tree(
-    estimator: FittedEstimator | RoutedTree,
+    estimator: FittedModel | RoutedTree,
     ax: Axes | None = None,
     *,
     sizes: bool | PolytopeSize = True,

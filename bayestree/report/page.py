@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.progress import fitting
 from bayestree._utils.wording import counted, quantity
 from bayestree._version import __version__
-from bayestree.description import POLYTOPE_RULE, FittedEstimator, kind_of, modes_of, trees_of
+from bayestree.description import POLYTOPE_RULE, FittedModel, kind_of, modes_of, trees_of
 from bayestree.diagnostics import Calibration, PolytopeSize
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.plots import _style
@@ -38,7 +38,7 @@ CHANCE = 2.0  # standard errors up to which a calibration error may be due to ch
 
 
 def html_report(
-    estimator: FittedEstimator,
+    estimator: FittedModel,
     *,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.description import FittedEstimator, TreeDescription, features_of, has_draws
+from bayestree.description import FittedModel, TreeDescription, features_of, has_draws
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import spread
 from bayestree.routed_tree import RoutedTree
@@ -44,7 +44,7 @@ class LabelledRows:
     y: AnyArray | None
     weights: FloatArray
     held_out: bool
-    estimator: FittedEstimator | None = None
+    estimator: FittedModel | None = None
     extra: FloatArray | None = None
 
     @property
@@ -82,7 +82,7 @@ class LabelledRows:
 
 
 def rows_of(
-    estimator: FittedEstimator, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
+    estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> LabelledRows | None:
     """Check rows and convert them to the form that the estimator takes; None if X is None."""
     if X is None:
@@ -112,7 +112,7 @@ def rows_of(
     return LabelledRows(_with_names(estimator, X), target, weight, held_out, estimator, extra)
 
 
-def _with_names(estimator: FittedEstimator, X: Any) -> Any:
+def _with_names(estimator: FittedModel, X: Any) -> Any:
     """Give X feature names if and only if the fit had them, which avoids warnings."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -168,7 +168,7 @@ def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
     return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
 
 
-def split_uncertainty(estimator: FittedEstimator, rows: LabelledRows) -> SplitUncertainty | None:
+def split_uncertainty(estimator: FittedModel, rows: LabelledRows) -> SplitUncertainty | None:
     """Measure the uncertainty of the splits about the rows; None without their posterior.
 
     It is not defined if the sides of a split are swapped between draws (``mirror=True``).

@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import FittedEstimator, FittedPosterior, features_of
+from bayestree.description import FittedModel, FittedPosterior, features_of
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -68,7 +68,7 @@ class Study:
     environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before.
     """
 
-    estimator: FittedEstimator
+    estimator: FittedModel
     train: LabelledRows | None = None
     held: LabelledRows | None = None
     title: str = ""
