@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.description import FittedEstimator
+from bayestree.description import FittedModel
 from bayestree.diagnostics.label_free import box_rows, typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.fitted.rows import Scaling
@@ -183,7 +183,7 @@ class Mixture:
         return replace(self, trees=[tree.output(number) for tree in self.trees], distilled=None)
 
 
-class MixtureEstimator(FittedEstimator, Protocol):
+class MixtureEstimator(FittedModel, Protocol):
     """An estimator that keeps a mixture, as the functions of ``fitted`` read it."""
 
     fitted_: Mixture
