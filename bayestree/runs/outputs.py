@@ -147,7 +147,7 @@ MAX_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc b
 _SIZES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-class Fitted(NamedTuple):
+class FittedRun(NamedTuple):
     """A fitted estimator with the rows and the folder of its run."""
 
     folder: RunFolder
@@ -157,7 +157,7 @@ class Fitted(NamedTuple):
     manifest: Mapping[str, Any]
 
 
-def write_model(run: Fitted) -> None:
+def write_model(run: FittedRun) -> None:
     """Write the fitted estimator and its columns."""
     rows = run.rows
     data = run.file.data
@@ -167,7 +167,7 @@ def write_model(run: Fitted) -> None:
     run.estimator.save(run.folder / store.MODEL)
 
 
-def _write_scores(run: Fitted) -> None:
+def _write_scores(run: FittedRun) -> None:
     """Write the tree as text, the posterior numbers of facets, and scores and sizes."""
     folder, file, rows, estimator, _ = run
     write_whole(folder / store.TREE, text_of(estimator))
@@ -191,7 +191,7 @@ def _write_scores(run: Fitted) -> None:
     folder.write_json(store.METRICS, metrics)
 
 
-def _write_draws(run: Fitted) -> None:
+def _write_draws(run: FittedRun) -> None:
     """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
     if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
         return
@@ -202,7 +202,7 @@ def _write_draws(run: Fitted) -> None:
     write_whole(run.folder / store.DRAWS, arviz_compat.netcdf(container))
 
 
-def _write_predictions(run: Fitted) -> None:
+def _write_predictions(run: FittedRun) -> None:
     """Write predictions of the held-out rows, with their row numbers and targets."""
     rows, extra = run.rows, run.file.data.extra
     path = run.folder / store.PREDICTIONS
@@ -241,7 +241,7 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
         yield write_csv if suffix == ".csv" else write_parquet
 
 
-def _write_report(run: Fitted) -> None:
+def _write_report(run: FittedRun) -> None:
     """Write the HTML report."""
     metrics = json.loads((run.folder / store.METRICS).read_text(encoding="utf-8"))
     text = report_of(run.folder.path, *run[1:], metrics=metrics)
@@ -249,7 +249,7 @@ def _write_report(run: Fitted) -> None:
 
 
 #: Stages after the fit, in order. The report comes last: it shows how long the others took.
-WRITERS: dict[str, Callable[[Fitted], None]] = {
+WRITERS: dict[str, Callable[[FittedRun], None]] = {
     "scores": _write_scores,
     "draws": _write_draws,
     "predictions": _write_predictions,

@@ -141,10 +141,10 @@ class _RunInProgress:
         """The estimator read from its file, as in a resumed run."""
         return read_model(self.folder.path)[0]
 
-    def _write(self, write: Callable[[outputs.Fitted], None], estimator: Any = None) -> None:
+    def _write(self, write: Callable[[outputs.FittedRun], None], estimator: Any = None) -> None:
         fitted = self._fitted if estimator is None else estimator
         with watching(self.display):
-            write(outputs.Fitted(self.folder, self.file, self.rows, fitted, self.manifest))
+            write(outputs.FittedRun(self.folder, self.file, self.rows, fitted, self.manifest))
 
     def _fit(self, estimator: Any) -> None:
         rows, given = self.rows, {}
