@@ -170,17 +170,6 @@ class TestRoundTrip:
         two = there_and_back(one, tmp_path)
         np.testing.assert_array_equal(one.random_state.rand(3), two.random_state.rand(3))
 
-    def test_a_tree_without_a_split(self, tmp_path):
-        two = there_and_back(classifier(max_depth=0), tmp_path)
-        assert two.get_n_leaves() == 1
-        assert two.predict_proba(rows()[0]).shape == (60, 2)
-        assert len(two.polytope_size().to_frame()) == 0
-
-    def test_oblique(self, tmp_path):
-        two = there_and_back(classifier(n_experts=1), tmp_path)
-        assert two.posterior_.model.split == Oblique()
-        assert (two.polytope_size().facets <= 1).all()
-
     def test_the_same_fit_gives_the_same_bytes(self, saved, tmp_path):
         there_and_back(classifier(), tmp_path)
         assert (tmp_path / "model.safetensors").read_bytes() == saved

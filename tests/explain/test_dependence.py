@@ -20,7 +20,7 @@ from bayestree.explain.dependence import interactions, shapley_values
 from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 from tests.explain.test_counterfactual import table as moves_table
-from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
+from tests.fitted_cases import QUICK, rows, trained
 from tests.plots.cases import drawn, make_tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -78,13 +78,12 @@ def columns(d):
 
 
 def test_shapley_values_of_estimators():
-    X, y, value = rows()
-    clf = CLASSIFIERS["axis"]().fit(X, y)
+    X, clf = rows()[0], trained("classes", "axis")
     found = clf.shapley_values(X[:4])
     np.testing.assert_allclose(
         found.base + found.contributions.sum(axis=1), clf.predict_proba(X[:4])
     )
-    reg = REGRESSORS["linear leaves"]().fit(X, value)
+    reg = trained("numbers", "linear leaves")
     found = reg.shapley_values(X[:2], X[:50])
     np.testing.assert_allclose(
         (found.base + found.contributions.sum(axis=1))[:, 0], reg.predict(X[:2])
@@ -138,8 +137,7 @@ def test_bands_are_quantiles_of_the_draws(regressor):
 
 
 def test_a_point_estimate_has_no_band():
-    X, _, y = rows()
-    reg = REGRESSORS["alternating"]().fit(X, y)
+    X, reg = rows()[0], trained("numbers", "alternating")
     found = reg.partial_dependence(X, 2, max_rows=30)
     assert len(found.curves) == 30
     np.testing.assert_array_equal(found.low, found.high)
@@ -278,7 +276,7 @@ def test_interactions_of_estimators(posterior):
     found = posterior.interactions(X, ["x0", 1], max_rows=15)
     assert found.features == ("x0", "x1")
     assert 0 < found.strength[0, 1] <= 1.5
-    every = CLASSIFIERS["bivariate"]().fit(X, rows()[1]).interactions(X, max_rows=10)
+    every = trained("classes", "bivariate").interactions(X, max_rows=10)
     assert len(every.features) == 4
 
 
@@ -290,8 +288,8 @@ class TestInspectionOfScikitLearn:
 
     @pytest.mark.parametrize("name", ["posterior", "forest", "bivariate"])
     def test_partial_dependence_agrees(self, name, posterior):
-        X, y, _ = rows()
-        clf = posterior if name == "posterior" else CLASSIFIERS[name]().fit(X, y)
+        X = rows()[0]
+        clf = posterior if name == "posterior" else trained("classes", name)
         theirs = partial_dependence(clf, X[:30], [0], grid_resolution=5)
         grid = theirs["grid_values"][0]
         average = theirs["average"].T  # of all three classes

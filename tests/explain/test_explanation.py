@@ -9,7 +9,7 @@ from torch import nn
 import bayestree
 from bayestree import EndToEndTreeClassifier
 from bayestree.models import Network
-from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
+from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows, trained
 from tests.plots.cases import drawn, texts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -27,8 +27,7 @@ def posterior():
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_every_classifier(name):
-    X, y, _ = rows()
-    clf = CLASSIFIERS[name]().fit(X, y)
+    X, clf = rows()[0], trained("classes", name)
     for x in X[:3]:
         found = clf.explain(x)
         assert found.prediction == clf.predict(x[None])[0]
@@ -44,8 +43,7 @@ def test_every_classifier(name):
 
 @pytest.mark.parametrize("name", REALS)
 def test_every_regressor(name):
-    X, _, y = rows()
-    reg = REGRESSORS[name]().fit(X, y)
+    X, reg = rows()[0], trained("numbers", name)
     x = X[5]
     found = reg.explain(x)
     assert found.change is None
@@ -151,7 +149,7 @@ def test_refusals(posterior):
         posterior.explain(X[0], features={"x1": (X[0, 1] + 1, None)})
     with pytest.raises(ValueError, match="by must be one of 'turn', "):
         posterior.explain(X[0]).to_frame("node")
-    reg = REGRESSORS["alternating"]().fit(X, rows()[2])
+    reg = trained("numbers", "alternating")
     for target in (np.inf, "high"):
         with pytest.raises(ValueError, match="target must be a finite number"):
             reg.explain(X[0], target=target)

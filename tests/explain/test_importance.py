@@ -13,7 +13,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.baselines import from_sklearn
 from bayestree.explain.importance import split_importance
 from bayestree.models import Network
-from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows
+from tests.fitted_cases import CLASSIFIERS, QUICK, rows, trained
 from tests.plots.cases import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -37,8 +37,7 @@ def test_splits_along_the_axes_have_the_importances_of_cart(kind):
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_every_classifier_has_importances(name):
-    X, y, _ = rows()
-    clf = CLASSIFIERS[name]().fit(X, y)
+    X, clf = rows()[0], trained("classes", name)
     found = clf.feature_importances_
     assert found.shape == (4,)
     np.testing.assert_allclose(found.sum(), 1.0)
@@ -155,7 +154,7 @@ def test_the_mixture_of_modes_is_scored():
 
 def test_point_estimates_of_numbers():
     X, _, y = rows()
-    reg = REGRESSORS["linear leaves"]().fit(X, y)
+    reg = trained("numbers", "linear leaves")
     found = reg.importance(X, y, n_repeats=2, random_state=0)
     orders = shuffles(len(X), 2)
     before = ((reg.predict(X) - y) ** 2).mean()

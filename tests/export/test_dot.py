@@ -9,7 +9,7 @@ import pytest
 from bayestree import export_dot
 from bayestree.topology import Topology
 from tests.export.test_text import committee, oblique
-from tests.fitted_cases import CLASSIFIERS, network_tree, rows
+from tests.fitted_cases import network_tree, trained
 from tests.test_tree import random_tree
 
 EDGE = re.compile(r'(\w+) -> (\w+) \[label="(\w+)", penwidth=([\d.]+)\]')
@@ -64,8 +64,7 @@ def test_leaves_of_numbers_are_the_deeper_the_higher():
 
 
 def test_a_forest_is_one_graph_of_trees():
-    X, label, _ = rows()
-    clf = CLASSIFIERS["forest"]().fit(X, label)
+    clf = trained("classes", "forest")
     text = export_dot(clf)
     assert [text.count(f'label="tree {t}"') for t in (1, 2, 3, 4)] == [1, 1, 1, 0]
     assert len(edges(text)) == sum(2 * tree.tree_.n_nodes for tree in clf.estimators_)

@@ -21,7 +21,7 @@ from tests.export.readers import (
     rules_rows,
     text_rows,
 )
-from tests.fitted_cases import CLASSIFIERS, REGRESSORS, rows
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, trained
 from tests.strategies import seeds, topologies
 
 D = 4
@@ -169,11 +169,10 @@ def test_rows_exactly_on_a_border_go_left(kind):
 
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *(f"{name} of numbers" for name in REGRESSORS)])
 def test_fitted_trees(name):
-    X, label, y = rows()
     if name in CLASSIFIERS:
-        estimator = CLASSIFIERS[name]().fit(X, label)
+        estimator = trained("classes", name)
     else:
-        estimator = REGRESSORS[name.removesuffix(" of numbers")]().fit(X, y)
+        estimator = trained("numbers", name.removesuffix(" of numbers"))
     for member in getattr(estimator, "estimators_", [estimator]):
         tree = replace(
             member.tree_,

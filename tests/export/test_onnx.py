@@ -15,7 +15,7 @@ from bayestree.export import onnx as export
 from bayestree.export.onnx import OnnxMismatchError, check_onnx
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree, facet_threshold
-from tests.fitted_cases import CLASSIFIERS, REGRESSORS, network_tree, rows
+from tests.fitted_cases import CLASSIFIERS, REGRESSORS, network_tree, rows, trained
 from tests.strategies import seeds, topologies
 from tests.test_tree import random_tree, rows_for
 
@@ -42,8 +42,7 @@ def test_every_classifier_has_equal_leaves_labels_and_probabilities(name):
 
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_every_regressor_has_equal_leaves_and_predictions(name):
-    X, _, y = rows()
-    reg = REGRESSORS[name]().fit(X, y)
+    reg = trained("numbers", name)
     new = rows(seed=1)[0]
     found = run(export_onnx(reg), new)
     np.testing.assert_array_equal(found["leaf"], reg.apply(new))

@@ -100,15 +100,6 @@ def test_it_predicts_the_mean_of_its_trees(forest):
     assert forest.apply(X).shape == (150, 5)
 
 
-def test_one_file_holds_it_all(forest, tmp_path):
-    X, _ = load_iris(return_X_y=True)
-    forest.save(tmp_path / "forest.safetensors")
-    loaded = bayestree.load(tmp_path / "forest.safetensors")
-    assert loaded.get_params() == forest.get_params()
-    np.testing.assert_array_equal(loaded.predict_proba(X), forest.predict_proba(X))
-    assert bayestree.export_text(loaded) == bayestree.export_text(forest)
-
-
 @pytest.mark.portable
 def test_random_features_make_it_better_than_its_trees():
     rng = np.random.default_rng(0)

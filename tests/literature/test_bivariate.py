@@ -10,8 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier
 
-import bayestree
-from bayestree import BivariateTreeClassifier, export_rules
+from bayestree import BivariateTreeClassifier
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.splitters import planes
@@ -461,16 +460,6 @@ def test_a_price_of_leaves_prunes():
         for alpha in (0.0, 0.01, 1.0)
     ]
     assert leaves[0] > leaves[1] > leaves[2] == 1
-
-
-def test_saved_and_loaded(tmp_path):
-    X, y = load_iris(return_X_y=True, as_frame=True)
-    clf = BivariateTreeClassifier(max_depth=3).fit(X, y)
-    clf.save(tmp_path / "tree.safetensors")
-    found = bayestree.load(tmp_path / "tree.safetensors")
-    np.testing.assert_array_equal(found.predict_proba(X), clf.predict_proba(X))
-    assert export_rules(found) == export_rules(clf)
-    assert found.get_params() == clf.get_params()
 
 
 def test_the_soft_tree_of_the_posterior_is_the_tree():

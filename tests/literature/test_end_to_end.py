@@ -252,20 +252,6 @@ def test_leaves(digits, forest):
     assert forest.get_n_leaves() == sum(tree.get_n_leaves() for tree in forest.estimators_)
 
 
-def test_one_file_holds_it_all(digits, forest, tmp_path):
-    _, X, _, _ = digits
-    forest.save(tmp_path / "forest.safetensors")
-    loaded = bayestree.load(tmp_path / "forest.safetensors")
-    assert isinstance(loaded, EndToEndForestClassifier)
-    assert loaded.get_params() == forest.get_params()
-    np.testing.assert_array_equal(loaded.predict_proba(X), forest.predict_proba(X))
-    np.testing.assert_array_equal(loaded.apply(X), forest.apply(X))
-    for again, tree in zip(loaded.estimators_, forest.estimators_, strict=True):
-        np.testing.assert_array_equal(
-            again.posterior_.point["hyperplane"], tree.posterior_.point["hyperplane"]
-        )
-
-
 def test_as_text_its_trees_come_one_after_the_other(forest):
     text = bayestree.export_text(forest, max_features=2)
     parts = [bayestree.export_text(tree, max_features=2) for tree in forest.estimators_]

@@ -180,15 +180,6 @@ def test_it_multiplies_the_probabilities_of_its_trees(forest):
         bayestree.export_onnx(forest)
 
 
-def test_one_file_holds_it_all(forest, tmp_path):
-    X, _ = load_iris(return_X_y=True)
-    forest.save(tmp_path / "forest.safetensors")
-    loaded = bayestree.load(tmp_path / "forest.safetensors")
-    assert loaded.get_params() == forest.get_params()
-    np.testing.assert_array_equal(loaded.predict_proba(X), forest.predict_proba(X))
-    assert bayestree.export_text(loaded) == bayestree.export_text(forest)
-
-
 def test_smoothing_lessens_contributions(forest):
     X, y = load_iris(return_X_y=True)
     settings = forest.get_params() | {"smoothing": 1e9}

@@ -108,14 +108,6 @@ def test_every_tree_is_complete_and_starts_elsewhere(rows, forest):
     assert forest.get_depth() <= 3
 
 
-def test_one_file_holds_it_all(rows, forest, tmp_path):
-    X, _ = rows
-    forest.save(tmp_path / "forest.safetensors")
-    loaded = bayestree.load(tmp_path / "forest.safetensors")
-    assert loaded.get_params() == forest.get_params()
-    np.testing.assert_array_equal(loaded.predict_proba(X), forest.predict_proba(X))
-
-
 def test_text_shows_the_deterministic_trees(forest):
     text = bayestree.export_text(forest)
     assert text.startswith("tree 1 of 3: ")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-import bayestree
 from bayestree import (
     BivariateTreeRegressor,
     EndToEndForestRegressor,
@@ -60,17 +59,6 @@ def test_intervals_cover_what_they_say(name, fitted):
     assert np.median(high - low) < 100  # less than the distance of the levels
     with pytest.raises(ValueError, match="level must lie between 0 and 1, got 2"):
         fitted[name].predict_interval(X, 2)
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_a_file_predicts_the_same(name, fitted, tmp_path):
-    X, _ = planted()
-    fitted[name].save(tmp_path / "tree.safetensors")
-    loaded = bayestree.load(tmp_path / "tree.safetensors")
-    np.testing.assert_array_equal(loaded.predict(X), fitted[name].predict(X))
-    if hasattr(loaded, "predict_interval"):
-        found, expected = (one.predict_interval(X[:9]) for one in (loaded, fitted[name]))
-        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_forest_is_the_mean_of_its_trees(fitted):
