@@ -8,7 +8,7 @@ name, and the parameters that an estimator passes on, follow from the class.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 from bayestree._utils.parameters import (
     PLACEHOLDER,
@@ -36,9 +36,6 @@ LAST = {
     "random_state": "int, RandomState or Generator, optional",
     "progress": "bool\n    Show a progress bar.",
 }
-
-
-Method = TypeVar("Method", bound="Settings")
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,10 @@ class Settings:
         """Return these settings by name, or all of them."""
         return {name: getattr(self, name) for name in names or parameters_of(type(self))}
 
+    def check(self, model: SoftTree) -> None:
+        """Refuse invalid settings, and a model that the method cannot fit, before any work."""
+        check_parameters(self)
+
     def __setattr__(self, name: str, value: object) -> None:
         if name in vars(self) or name not in parameters_of(type(self)):
             raise FrozenInstanceError(
@@ -90,12 +91,6 @@ class Settings:
         known = parameters_of(type(self))
         changed = [f"{n}={v!r}" for n, v in self.chosen().items() if v != known[n].default]
         return f"{type(self).__name__}({', '.join(changed)})"
-
-
-def method_of(kind: type[Method], estimator: Any, **others: Any) -> Method:
-    """Return a method with the parameters of an estimator as settings, and ``others``."""
-    names = parameters_of(kind).keys() - others.keys()
-    return kind(**{name: getattr(estimator, name) for name in names}, **others)
 
 
 class Stage(Settings):
@@ -162,8 +157,7 @@ class Stage(Settings):
         return cls(**{**cls.in_estimators, **given})
 
     def check(self, model: SoftTree) -> None:
-        """Refuse invalid settings, and a model that the method cannot fit, before any work."""
-        check_parameters(self)
+        super().check(model)
         if any(model.monotone) and not self.keeps_signs:
             raise ValueError(
                 f"{self!r} cannot keep predictions monotone in features: use growth, MAP, or SVI "

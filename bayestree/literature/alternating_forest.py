@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.parameters import Count, Inference, Model, check_parameters, declare, takes
+from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
@@ -30,15 +29,15 @@ from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomR
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.grow import GrowingTree, fitted_splits
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
-from bayestree.inference.stage import Settings, method_of
 from bayestree.literature._em_stumps import feature_count
+from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree
 
 STEEPNESS = 3.0  # of the loss of margins, which lie between -1 and 1
 
 
 @declare
-class AlternatingForest(Settings):
+class AlternatingForest(WholeFit[list[Posterior]]):
     """Settings of the growth of all trees together.
 
     {parameters}
@@ -52,42 +51,31 @@ class AlternatingForest(Settings):
         ),
     ] = "sqrt"
 
-    def fit(
-        self,
-        model: SoftTree,
-        data: Data,
-        *,
-        n_trees: int,
-        limits: GrowthLimits,
-        random_state: RandomState = None,
-        progress: bool = False,
+    def _fit(
+        self, model: SoftTree, data: Data, *, n_trees: int, limits: GrowthLimits, progress: bool
     ) -> list[Posterior]:
         """Grow the trees of a forest together; each is a posterior of one draw.
 
         The ``min_gain`` of ``limits`` refers to weighted rows.
         """
-        check_parameters(self)
-        data = data.for_leaf(model.leaf)
-        model.leaf.check(data.y)
         search = RandomAxes(n_features=feature_count(data.X.shape[1], self.max_features))
         splitter = PlaneSplitter(search, model.leaf, min_leaf=limits.min_leaf)
-        with seeded(draw_seed(random_state)):
-            forest = [_WeightedGrowth(GrowingTree(model, data)) for _ in range(n_trees)]
-            parts = {f"tree {t}": one for t, one in enumerate(forest)}
-            track = Track(range(limits.max_depth), "alternating forest", show=progress, parts=parts)
-            weights = data.weights  # of the roots
-            for depth in track:
-                if depth:
-                    total = data.X.new_zeros(())
-                    for one in forest:
-                        total = total + one.probabilities()
-                    weights = data.weights * margin_weights(total / n_trees, data.y)
+        forest = [_WeightedGrowth(GrowingTree(model, data)) for _ in range(n_trees)]
+        parts = {f"tree {t}": one for t, one in enumerate(forest)}
+        track = Track(range(limits.max_depth), "alternating forest", show=progress, parts=parts)
+        weights = data.weights  # of the roots
+        for depth in track:
+            if depth:
+                total = data.X.new_zeros(())
                 for one in forest:
-                    one.deepen(splitter, limits, weights)
-                track.note(counted(sum(len(one.tree.nodes) // 2 + 1 for one in forest), "leaf"))
-                if not any(one.frontier for one in forest):
-                    track.finish()
-                    break
+                    total = total + one.probabilities()
+                weights = data.weights * margin_weights(total / n_trees, data.y)
+            for one in forest:
+                one.deepen(splitter, limits, weights)
+            track.note(counted(sum(len(one.tree.nodes) // 2 + 1 for one in forest), "leaf"))
+            if not any(one.frontier for one in forest):
+                track.finish()
+                break
         return [
             one.tree.assemble(one.tree.cut(limits.max_leaves), "alternating forest")
             for one in forest
@@ -172,13 +160,13 @@ class BaseAlternatingForest(JointForest):
     _tree: ClassVar[type[BaseTree]] = AlternatingForestTree
 
     def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
-        return method_of(AlternatingForest, self).fit(
+        return fitted_by(
+            AlternatingForest,
+            self,
             model,
             data,
             n_trees=self.n_estimators,
             limits=first._limits(),
-            random_state=self.random_state,
-            progress=bool(self.verbose),
         )
 
 

@@ -33,12 +33,10 @@ from bayestree._utils.parameters import (
     Model,
     NonNegative,
     Positive,
-    check_parameters,
     declare,
     takes,
 )
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, JointForest
@@ -54,7 +52,7 @@ from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.single_leaf import why_not_parted
 from bayestree.inference.splitters import FittedSplit
-from bayestree.inference.stage import Settings, method_of
+from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree
 
 MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its splits or not
@@ -77,7 +75,7 @@ class NetworkTraining:
 
 
 @declare
-class LocallyConstant(NetworkTraining, Stage):
+class LocallyConstant(NetworkTraining, WholeFit[Posterior], Stage):
     """Settings of the fit of a network, from which a tree is read off.
 
     {parameters}
@@ -92,35 +90,25 @@ class LocallyConstant(NetworkTraining, Stage):
         Model("Minimum gain, in nats, of a split between two leaves; others are removed."),
     ] = 2.0
 
-    refines = False
     why_single_leaf = "no neuron parts the rows and gains min_gain; lower it or use more epochs"
+    refines = False  # of soft trees
 
-    def fit(
-        self,
-        model: SoftTree,
-        data: Data,
-        *,
-        random_state: RandomState = None,
-        progress: bool = False,
-    ) -> Posterior:
+    def _fit(self, model: SoftTree, data: Data, *, progress: bool) -> Posterior:
         """Train a network of ``max_depth`` neurons and read off its tree.
 
         Nodes that no row reaches, that all rows pass on one side, or whose rows have one value of
         y are left out, and so are pairs of leaves whose split gains less than ``min_gain`` nats.
         """
-        self.check(model)
-        leaf, data = model.leaf, data.for_leaf(model.leaf)
-        leaf.check(data.y)
         if self.max_depth == 0:
             return GrowingTree(model, data.held()).assemble(set(), "lcn")
+        leaf = model.leaf
         n_features, n_outputs = data.X.shape[1], leaf.n_classes or 1
-        with seeded(draw_seed(random_state)):
-            network = ReluNetwork(
-                self.max_depth, n_features, n_outputs, self.width, linear=leaf.regresses
-            ).to(data.X)
-            target = data._replace(y=leaf.target(data.y))
-            before = data.X.new_zeros(len(data.X), n_outputs)
-            train(network, target, before, self, progress=progress)
+        network = ReluNetwork(
+            self.max_depth, n_features, n_outputs, self.width, linear=leaf.regresses
+        ).to(data.X)
+        target = data._replace(y=leaf.target(data.y))
+        before = data.X.new_zeros(len(data.X), n_outputs)
+        train(network, target, before, self, progress=progress)
         tree = read_off(network, model, data)
         return tree.assemble(tree.cut(None, self.min_gain), "lcn")
 
@@ -242,9 +230,8 @@ class BaseLocallyConstantTree(BaseTree):
     _refits_leaves = True
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        method = method_of(LocallyConstant, self)
-        found = method.fit(model, data, random_state=self.random_state, progress=bool(self.verbose))
-        reason = why_not_parted(data, method.why_single_leaf)
+        found = fitted_by(LocallyConstant, self, model, data)
+        reason = why_not_parted(data, LocallyConstant.why_single_leaf)
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         return found
 
@@ -303,7 +290,7 @@ class LocallyConstantTreeRegressor(TreeRegressor, BaseLocallyConstantTree):
 
 
 @declare
-class LocallyConstantEnsemble(NetworkTraining, Settings):
+class LocallyConstantEnsemble(NetworkTraining, WholeFit[list[Posterior]]):
     """Settings of the fit of several networks by stages.
 
     {parameters}
@@ -322,14 +309,8 @@ class LocallyConstantEnsemble(NetworkTraining, Settings):
     ] = 1.0
     epochs = 30
 
-    def fit(
-        self,
-        model: SoftTree,
-        data: Data,
-        *,
-        n_networks: int,
-        random_state: RandomState = None,
-        progress: bool = False,
+    def _fit(
+        self, model: SoftTree, data: Data, *, n_networks: int, progress: bool
     ) -> list[Posterior]:
         """Train the networks of an ensemble and read off their trees, each as one draw.
 
@@ -337,9 +318,6 @@ class LocallyConstantEnsemble(NetworkTraining, Settings):
         trees gives the probabilities of the ensemble. For numbers, leaves have the means E f_e,
         whose mean over the E trees is F.
         """
-        check_parameters(self)
-        data = data.for_leaf(model.leaf)
-        model.leaf.check(data.y)
         real = data.y.is_floating_point()
         if real and bool((data.y == data.y[0]).all()):  # which a network would only come near to
             return [GrowingTree(model, data).assemble(set(), "elcn")] * n_networks
@@ -349,13 +327,11 @@ class LocallyConstantEnsemble(NetworkTraining, Settings):
             return ReluNetwork(self.max_depth, n_features, n_outputs, self.width).to(data.X)
 
         stages = NetworkSum(make, self.shrinkage)
-        with seeded(draw_seed(random_state)):
-            track = Track(range(n_networks), "elcn", show=progress, parts={"stages": stages})
-            for _ in track:
-                before = sum(stages.contributions(data.X, real=real), start=data.X.new_zeros(()))
-                network = make()
-                train(network, data, before.expand(len(data.X), n_outputs), self, progress=progress)
-                stages.networks.append(network)
+        for _ in Track(range(n_networks), "elcn", show=progress, parts={"stages": stages}):
+            before = sum(stages.contributions(data.X, real=real), start=data.X.new_zeros(()))
+            network = make()
+            train(network, data, before.expand(len(data.X), n_outputs), self, progress=progress)
+            stages.networks.append(network)
         found = stages.contributions(data.X, real=real)
         trees = (read_off(network, model, data, pure=True) for network in stages.networks)
         return [
@@ -433,13 +409,7 @@ class BaseLocallyConstantEnsemble(JointForest):
     n_estimators = field(default=8, kw_only=False)
 
     def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
-        return method_of(LocallyConstantEnsemble, self).fit(
-            model,
-            data,
-            n_networks=self.n_estimators,
-            random_state=self.random_state,
-            progress=bool(self.verbose),
-        )
+        return fitted_by(LocallyConstantEnsemble, self, model, data, n_networks=self.n_estimators)
 
     def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
         reason = "no neuron parts the rows; use more epochs, or another learning_rate"

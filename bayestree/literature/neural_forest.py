@@ -16,7 +16,6 @@ from pydantic import Field
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
@@ -25,8 +24,8 @@ from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.single_leaf import ONE_WAY, why_not_parted
-from bayestree.inference.stage import method_of
 from bayestree.inference.training import leaf_sums, recalibrated, summed
+from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.splits import StumpSplit
@@ -36,7 +35,7 @@ MAX_DEPTH = 12  # of a complete tree: 4,096 leaves
 
 
 @declare
-class NeuralTree(Stage):
+class NeuralTree(WholeFit[Posterior], Stage):
     """Settings of the fit of a complete soft tree.
 
     {parameters}
@@ -61,16 +60,9 @@ class NeuralTree(Stage):
         Positive, Inference("Learning rate of Adam. The initial hyperplanes have norm 1.")
     ] = 0.05
 
-    refines = False
+    refines = False  # of soft trees
 
-    def fit(
-        self,
-        model: SoftTree,
-        data: Data,
-        *,
-        random_state: RandomState = None,
-        progress: bool = False,
-    ) -> Posterior:
+    def _fit(self, model: SoftTree, data: Data, *, progress: bool) -> Posterior:
         """Train a complete soft tree of ``max_depth`` levels.
 
         Returns
@@ -79,21 +71,17 @@ class NeuralTree(Stage):
             One draw. ``stats["log_likelihood"]`` holds the log-likelihood of the rows after each
             epoch, before the last update of the leaves.
         """
-        self.check(model)
-        data = data.for_leaf(model.leaf)
-        model.leaf.check(data.y)
         model = model.with_(topology=Topology.complete(self.max_depth))
         trace: list[float] = []
-        with seeded(draw_seed(random_state)):
-            descent = _LeafwiseClimb(model, _start(model, data), data, self.learning_rate)
-            parts = {"tree": descent, "optimiser": descent.optimiser, "trace": trace}
-            track = Track(range(self.epochs), "neural tree", show=progress, parts=parts)
-            for _ in track:
-                descent.descend(self.batch_size)
-                for _ in range(self.leaf_steps):
-                    value = descent.update_leaves(self.batch_size)
-                trace.append(value)
-                track.note(f"log-likelihood {value:,.0f}")
+        descent = _LeafwiseClimb(model, _start(model, data), data, self.learning_rate)
+        parts = {"tree": descent, "optimiser": descent.optimiser, "trace": trace}
+        track = Track(range(self.epochs), "neural tree", show=progress, parts=parts)
+        for _ in track:
+            descent.descend(self.batch_size)
+            for _ in range(self.leaf_steps):
+                value = descent.update_leaves(self.batch_size)
+            trace.append(value)
+            track.note(f"log-likelihood {value:,.0f}")
         stats = {"log_likelihood": np.array(trace)}
         return Posterior.from_point(descent.model, descent.sites(), "neural tree", stats=stats)
 
@@ -140,9 +128,7 @@ class BaseNeuralTree(BaseTree):
         return named.end_to_end(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        return method_of(NeuralTree, self).fit(
-            model, data, random_state=self.random_state, progress=bool(self.verbose)
-        )
+        return fitted_by(NeuralTree, self, model, data)
 
 
 @declare

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import (
     MeanFamily,
@@ -33,9 +32,9 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.data import PART
-from bayestree.inference.stage import method_of
 from bayestree.inference.training import RunningSums
 from bayestree.literature._initial import InitialTree
+from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.literature.tao.solvers import sites_of, splits_of
 from bayestree.models import SoftTree
 from bayestree.routing import levels
@@ -46,13 +45,11 @@ MEMORY = 0.9  # of the momentum
 
 
 @declare
-class NonGreedy(Stage):
+class NonGreedy(WholeFit[Posterior], Stage):
     """Settings of the descent on the bound of a whole tree.
 
     {parameters}
     """
-
-    refines = False  # of soft trees; it starts from a deterministic one
 
     nu: Annotated[
         Positive,
@@ -67,14 +64,10 @@ class NonGreedy(Stage):
         Positive, Inference("First step size over sqrt(nu); it falls to 0 along a cosine.")
     ] = 0.1
 
-    def fit(
-        self,
-        model: SoftTree,
-        data: Data,
-        *,
-        init: Tree | Posterior,
-        random_state: RandomState = None,
-        progress: bool = False,
+    refines = False  # of soft trees
+
+    def _fit(
+        self, model: SoftTree, data: Data, *, init: Tree | Posterior, progress: bool
     ) -> Posterior:
         """Optimise all splits and leaves of a tree together, starting from ``init``.
 
@@ -84,21 +77,16 @@ class NonGreedy(Stage):
             One draw: of the initial tree and those after each epoch, the one of the least
             -log p(y) of the training rows; ``stats["loss"]`` has them all.
         """
-        self.check(model)
-        data = data.for_leaf(model.leaf)
-        model.leaf.check(data.y)
         topology, splits = splits_of(init, model)
         model = model.with_(topology=topology)
         start = sites_of(splits, model, data.X.shape[1])
         planes = torch.cat((start["hyperplane"][:, 0], start["intercept"]), dim=1).to(data.X)
-        with seeded(draw_seed(random_state)):
-            descent = _BoundDescent(model, data, planes, self.nu)
-            parts = {"descent": descent}
-            track = Track(range(self.epochs), "non-greedy", show=progress, parts=parts)
-            for epoch in track:
-                falling = (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0
-                descent.epoch(self.batch_size, self.learning_rate * falling)
-                track.note(f"loss {descent.trace[-1]:,.0f}")
+        descent = _BoundDescent(model, data, planes, self.nu)
+        track = Track(range(self.epochs), "non-greedy", show=progress, parts={"descent": descent})
+        for epoch in track:
+            falling = (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0
+            descent.epoch(self.batch_size, self.learning_rate * falling)
+            track.note(f"loss {descent.trace[-1]:,.0f}")
         descent.planes = descent.best
         _, sums = descent.measure()
         sites = {"hyperplane": descent.best[:, None, :-1], "intercept": descent.best[:, -1:]}
@@ -232,14 +220,8 @@ class BaseNonGreedyTree(InitialTree):
     max_depth = 8
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        method = method_of(NonGreedy, self)
-        found = method.fit(
-            model,
-            data,
-            init=self._start(data, model.leaf),
-            random_state=self.random_state,
-            progress=bool(self.verbose),
-        )
+        start = self._start(data, model.leaf)
+        found = fitted_by(NonGreedy, self, model, data, init=start)
         reason = self._why_no_split(data)
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         return found

@@ -25,8 +25,8 @@ from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.rows import TrainingRows
 from bayestree.inference import Data, Posterior
 from bayestree.inference.single_leaf import SingleLeafWarning
-from bayestree.inference.stage import method_of
 from bayestree.literature._initial import InitialTree
+from bayestree.literature._method import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao
 from bayestree.models import FeatureCount, Flat, Gaussian, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
