@@ -97,9 +97,9 @@ def cost_complexity(
     """Split nodes of the smallest subtree that minimises impurity + alpha x number of leaves.
 
     Cost-complexity pruning (Breiman et al., 1984, chapter 3). ``kept`` are the nodes that are
-    split, ``alpha`` the cost of a leaf relative to the mean impurity of the rows under the
-    ``criterion`` (scikit-learn's ``ccp_alpha``, but entropies are in nats): of leaves that regress
-    on the features, of what these leave unexplained.
+    split. ``alpha`` is the cost of a leaf relative to the mean impurity of the rows under the
+    ``criterion``: scikit-learn's ``ccp_alpha``, but entropies are in nats. Leaves that regress on
+    the features have the impurity that the regression leaves unexplained.
     """
     total = float(tree.data.weights.sum())
     cost: dict[int, float] = {}

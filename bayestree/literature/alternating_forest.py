@@ -2,13 +2,10 @@
 
 Before each depth but the first, the rows are weighted by the slope of a loss of the forest's
 margin: P(y | x) less the greatest probability of another class, averaged over the trees grown so
-far. With the logistic loss, the one that is used here, a row of margin m has the weight
-
-1 / (1 + exp(3 m)),
-
-where 3 is the factor of the authors' program. Each node is split by the best cut of one of a few
-random features. Weights only choose the splits: leaves hold the shares of the classes among all of
-their rows.
+far. Here the loss is logistic, and a row of margin m has the weight 1 / (1 + exp(3 m)), with the
+factor 3 of the authors' program. A few random features compete for each node, and the best cut
+splits it. Weights only choose the splits: leaves hold the shares of the classes among all of their
+rows.
 """
 
 from dataclasses import dataclass, field
@@ -46,8 +43,8 @@ class AlternatingForest(WholeFit[list[Posterior]]):
     max_features: Annotated[
         MaxFeatures,
         Model(
-            "Features, drawn at random for each node, of which the best one splits it: the square "
-            "root of their number, a number, a share of them, or all."
+            "Random features that compete to split a node: the square root of their number, a "
+            "number, a share of them, or all."
         ),
     ] = "sqrt"
 

@@ -2,9 +2,8 @@
 
 "Bivariate decision trees: smaller, interpretable, more accurate" (KDD 2024). For every pair of
 features the rows are projected onto H orientations, and for each the best threshold is found by
-sorting. The quality of a split is a function of the sums of additive statistics on its left side,
-so that one search serves both growth by impurity and the weighted 0/1 loss of alternating
-optimisation.
+sorting. The quality of a split is a function of the sums of additive statistics on its left side:
+one search serves both growth by impurity and the weighted 0/1 loss of alternating optimisation.
 """
 
 import math
@@ -313,7 +312,7 @@ class LineNode:
 
 @dataclass(frozen=True)
 class BivariateSplitter(NodeByNode):
-    """The best cut of a feature, or of a pair of features at one of H orientations.
+    """The best cut of a feature, or of a pair of features at H orientations.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees" (2024): the fast algorithm.
     """

@@ -96,8 +96,8 @@ class LocallyConstant(NetworkTraining, WholeFit[Posterior], Stage):
     def _fit(self, model: SoftTree, data: Data, *, progress: bool) -> Posterior:
         """Train a network of ``max_depth`` neurons and read off its tree.
 
-        Nodes that no row reaches, that all rows pass on one side, or whose rows have one value of
-        y are left out, and so are pairs of leaves whose split gains less than ``min_gain`` nats.
+        Nodes are left out if no row reaches them, if all rows pass on one side, or if their rows
+        have one value of y. So are pairs of leaves whose split gains less than ``min_gain`` nats.
         """
         if self.max_depth == 0:
             return GrowingTree(model, data.held()).assemble(set(), "lcn")
@@ -241,10 +241,10 @@ class LocallyConstantTreeClassifier(TreeClassifier, BaseLocallyConstantTree):
     """Oblique decision tree read off from the derivatives of a ReLU network (LCN).
 
     Lee and Jaakkola, "Oblique decision trees from derivatives of ReLU networks" (2020). A network
-    with one neuron in each of ``max_depth`` layers, each connected to the features and to all
-    neurons before it, has as many sign patterns as a tree of that depth has leaves, and its
-    derivatives are constant where the signs are. It is trained to predict y from the derivatives,
-    and the tree of the signs is read off exactly, with leaves from the training rows. Splits on
+    has one neuron in each of ``max_depth`` layers, connected to the features and to all neurons
+    before it. It has as many sign patterns as a tree of that depth has leaves, and its derivatives
+    are constant where the signs are. It is trained to predict y from the derivatives, and the tree
+    of the signs is read off exactly, with leaves from the training rows. Splits on
     different branches share parameters. With logistic leaves the scores of the classes are linear
     in the features where the signs are constant.
 
@@ -363,7 +363,8 @@ class NetworkSum:
     def contributions(self, X: Tensor, *, real: bool) -> list[Tensor]:
         """Compute f_e of rows (n, d), of shape (n, outputs), for each network.
 
-        As in the authors' program, the first one of a regression is not shrunk: it has the mean.
+        As in the authors' program, the first network of a regression is not shrunk: it has the
+        mean.
         """
         whole = [e == 0 and real for e in range(len(self.networks))]
         return [

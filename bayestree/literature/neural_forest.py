@@ -5,7 +5,7 @@ the log-likelihood of minibatches. With fixed splits the leaves have the update 
 
 pi_l <- sum_n P(leaf l | x_n, y_n) [y_n] / sum_n P(leaf l | x_n, y_n),
 
-an M-step of EM, in which this package adds the rows of the leaves' prior. The tree is not made
+an M-step of EM, to which this package adds the rows of the leaves' prior. The tree is not made
 deterministic: its splits have steepness 1 from first to last.
 """
 

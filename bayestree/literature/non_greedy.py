@@ -1,14 +1,15 @@
 """Non-greedy optimisation of a whole tree (Norouzi, Collins, Johnson, Fleet and Kohli, 2015).
 
 All nodes of a tree are evaluated for a row, with scores s_v = w_v . x, although its path depends on
-a few of them. With l(leaf) = -log p(y | leaf), the loss of the leaf that the row reaches is at most
+a few of them. A leaf has the loss l(leaf) = -log p(y | leaf). The leaf that the row reaches has at
+most the loss
 
-max_g (sum_v g_v s_v + l(leaf of g)) - sum_v abs(s_v)
+max_g (sum_v g_v s_v + l(leaf of g)) - sum_v abs(s_v).
 
-over all sides g_v = +-1: convex minus convex in w, and tight for large scores. A best g differs
-from the signs of the scores on the path to its own leaf only, at a price of 2 abs(s_v) for each
-node. Stochastic gradient descent with momentum under abs(w_v)^2 <= nu lowers the bound; the leaves
-follow the rows that a best g sends to them.
+The maximum is over all sides g_v = +-1. The bound is convex minus convex in w, and tight for large
+scores. A best g differs from the signs of the scores only on the path to its own leaf, at a price
+of 2 abs(s_v) for each node. Stochastic gradient descent with momentum under abs(w_v)^2 <= nu lowers
+the bound; the leaves follow the rows that a best g sends to them.
 
 The paper also searches only the leaves that differ in one node, in a time quadratic in the depth
 of a row's path. Here the maximum over all leaves takes one pass up the tree, for all rows together.

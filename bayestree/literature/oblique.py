@@ -1,4 +1,4 @@
-"""Trees with one hyperplane in each node, grown like CART by one of several searches."""
+"""Trees with one hyperplane in each node, grown like CART by a choice of searches."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -53,11 +53,11 @@ class BaseObliqueTree(ImpurityTree):
 
 @declare
 class ObliqueTreeClassifier(ImpurityClassifier, BaseObliqueTree):
-    """Decision tree with one hyperplane in each node, grown like CART by one of several searches.
+    """Decision tree with one hyperplane in each node, grown like CART by a choice of searches.
 
     The searches come from HHCART (Wickramarachchi et al., 2016), OC1 (Murthy, Kasif and Salzberg,
-    1994), CART-LC (Breiman et al., 1984), CO2 (Norouzi et al., 2015) and, for a single feature,
-    GUIDE (Loh, 2002, 2009).
+    1994), CART-LC (Breiman et al., 1984) and CO2 (Norouzi et al., 2015). For a single feature there
+    is GUIDE (Loh, 2002, 2009).
 
     {parameters}
 
@@ -76,12 +76,12 @@ class ObliqueTreeClassifier(ImpurityClassifier, BaseObliqueTree):
 
 @declare
 class ObliqueTreeRegressor(TreeRegressor, BaseObliqueTree):
-    """Regression tree with one hyperplane in each node, grown like CART by one of several searches.
+    """Regression tree with one hyperplane in each node, grown like CART by a choice of searches.
 
     Like :class:`ObliqueTreeClassifier`; a split reduces the squared error. GUIDE tests the signs of
     residuals (Loh, 2002), and HHCART reflects along the eigenvectors of the quartiles of y. With
     linear leaves a split is compared by the squared error about a regression on each side, for
-    about 3 sqrt(n) thresholds of n, and all searches take the residuals from the regression of the
+    about 3 sqrt(n) thresholds of n. All searches then take the residuals from the regression of the
     node in place of y.
 
     {parameters}

@@ -39,7 +39,7 @@ class HHCart(PlaneSearch):
 
     eigenvectors: Annotated[
         Literal["dominant", "all"],
-        Inference("Eigenvectors of each class: the one of the largest eigenvalue, or all."),
+        Inference("Eigenvectors of each class: that with the largest eigenvalue, or all."),
     ] = "dominant"
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
@@ -323,7 +323,7 @@ class _CoordinateDescent:
         self.chance = np.full(len(planes), float(sideways))
 
     def sweep(self, active: IntArray) -> BoolArray:
-        """Sweep once over the coefficients of the active planes; which of these improved."""
+        """Sweep once over the coefficients of the active planes; return which planes improved."""
         improved = np.zeros(len(active), dtype=bool)
         for axis in np.eye(self.planes.shape[1]):
             before = self.planes[active]
@@ -370,12 +370,12 @@ CHECKS = 20  # a candidate is taken every so many steps
 class CO2(StartedSearch):
     """CO2 (Norouzi, Collins, Fleet and Kohli, "CO2 forest", 2015), the split of a single tree.
 
-    For a row of score s = w . x and a stump whose leaves have the losses l(right) and l(left), the
-    loss of the leaf that the row reaches is at most
+    A row has the score s = w . x, and the leaves of a stump have the losses l(right) and l(left).
+    The leaf that the row reaches has at most the loss
 
-    max(s + l(right), -s + l(left)) - abs(s),
+    max(s + l(right), -s + l(left)) - abs(s).
 
-    which is convex minus convex in w and tight for large abs(s). It is minimised by projected
+    It is convex minus convex in w and tight for large abs(s). It is minimised by projected
     gradient descent with momentum under abs(w)^2 <= nu, from the best split by one feature; the
     leaves follow the rows that attain the maximum. Losses are -log P(y), for numbers the squared
     error in units of the node's variance. All rows are used in each step. The splits on the way

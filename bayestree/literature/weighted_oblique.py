@@ -157,7 +157,7 @@ class WeightedSplitter:
     #: Maximum number of L-BFGS iterations; few keep the coefficients small and thus regularise.
     max_iter: int = 20
     min_leaf: int = 1  # splits with fewer rows on a side are discarded
-    n_starts: int = 1  # random starts of each split; the one of largest gain is kept
+    n_starts: int = 1  # random starts of each split; the largest gain is kept
     #: Number of iterations from each start, in the order of fitting.
     iterations: list[int] = field(default_factory=list, init=False, compare=False)
 
@@ -263,7 +263,7 @@ class BaseWeightedTree(BaseTree):
     ] = 20
     n_starts: Annotated[
         Count,
-        Inference("Number of random starts of a split; the one of largest gain is kept."),
+        Inference("Number of random starts of a split; the split of largest gain is kept."),
     ] = 1
 
     def _model(self, leaf: Leaf) -> SoftTree:

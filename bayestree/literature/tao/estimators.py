@@ -97,10 +97,10 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     """Decision tree whose nodes are optimised in turn for the 0/1 loss of the whole tree (TAO).
 
     Carreira-Perpinan and Tavallali, "Alternating optimization of decision trees, with application
-    to learning sparse oblique trees" (2018). Starting from an initial tree, each node in turn,
-    from the deepest to the root, is trained to classify its rows into those that the left child
-    predicts better and those that the right child does. With ``l1`` the splits use few features
-    and the tree becomes smaller. It is much more accurate than the initial tree, and fast to fit.
+    to learning sparse oblique trees" (2018). From an initial tree, each node is trained in turn,
+    the deepest first: it classifies its rows by the child that predicts them better. With ``l1``
+    the splits use few features and the tree becomes smaller. It is much more accurate than the
+    initial tree, and fast to fit.
 
     {parameters}
 

@@ -68,7 +68,7 @@ def fit_logistic(
     start: tuple[FloatArray, float] | None = None,
     tolerance: float = 1e-4,
 ) -> Fit:
-    """Fit a weighted logistic regression to rows (m, d), of which ``right`` (m,) are positive.
+    """Fit a weighted logistic regression to rows (m, d); ``right`` (m,) marks the positive ones.
 
     One of the penalties must be positive if the classes may be separable. ``start`` is
     (coefficients, intercept).

@@ -238,7 +238,7 @@ def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, 
 
 
 def _between(low: np.floating, high: np.floating, direction: float) -> float:
-    """Return a cut such that direction * (x - cut) > 0 for exactly one of the two.
+    """Return a cut such that direction * (x - cut) > 0 for exactly one value.
 
     The midpoint, except for adjacent floating-point numbers.
     """
