@@ -26,8 +26,8 @@ MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
 
 
 @runtime_checkable
-class Estimator(Protocol):
-    """An estimator with scikit-learn's interface."""
+class FittedEstimator(Protocol):
+    """A fitted estimator, in the interface of scikit-learn."""
 
     def fit(self, X: Any, y: Any) -> Any: ...
     def predict(self, X: Any) -> Any: ...
@@ -41,7 +41,7 @@ class InitialTree(BaseTree):
     _refits_leaves = True
 
     init: Annotated[
-        Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[Estimator],
+        Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[FittedEstimator],
         Inference(
             "Initial tree: CART, a complete tree of random hyperplanes through medians, or any "
             "tree with such splits (a Tree or a fitted estimator), whatever its units. In a "
