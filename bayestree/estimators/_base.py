@@ -71,7 +71,7 @@ class BaseTree(Estimator):
     monotonic_cst: Any = None
 
     _has_units = False  # whether the units of the features were given before the fit
-    _refits_leaves = False  # whether leaves of a regression are refitted with a learned prior
+    _refits_leaves = True  # whether leaves that regress are refitted with a learned prior
     _rules: ClassVar[Rules] = BASE
 
     # Fitting.

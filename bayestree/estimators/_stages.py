@@ -40,6 +40,8 @@ class StagedTree(BaseTree):
     # Other parameters of the estimator that determine settings of each stage.
     _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {}
 
+    _refits_leaves = False  # which the stages do
+
     inference: Any
     n_draws: int | None
     extend: bool = False

@@ -31,8 +31,6 @@ class ImpurityTree(BaseTree):
     min_leaf = 1
     min_gain = 5.0
 
-    _refits_leaves = True
-
     ccp_alpha: Annotated[
         NonNegative,
         Model(

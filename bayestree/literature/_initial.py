@@ -38,8 +38,6 @@ class FittedEstimator(Protocol):
 class InitialTree(BaseTree):
     """Choose the initial tree; a subclass optimises it."""
 
-    _refits_leaves = True
-
     init: Annotated[
         Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[FittedEstimator],
         Inference(

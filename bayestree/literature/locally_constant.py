@@ -227,8 +227,6 @@ def read_off(
 class BaseLocallyConstantTree(BaseTree):
     """Train a ReLU network and read off its tree; subclasses add y."""
 
-    _refits_leaves = True
-
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         found = fitted_by(LocallyConstant, self, model, data)
         reason = why_not_parted(data, LocallyConstant.why_single_leaf)

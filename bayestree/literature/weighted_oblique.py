@@ -251,8 +251,6 @@ class BaseWeightedTree(BaseTree):
     min_leaf = 1
     min_gain = 3.0  # 0 grows to pure leaves, as the paper does
 
-    _refits_leaves = True
-
     max_iter: Annotated[
         Count,
         Inference(
