@@ -31,15 +31,15 @@ OVER_TREES = (
 )
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 # docs/convergence.md has the shares of these intervals that hold the truth.
-NODES = "Do not rely on those of nodes: for these, fit a small tree with inference='nuts'."
+NODES = "Do not rely on intervals of nodes: fit a small tree with inference='nuts' for these."
 VARIATIONAL = f"approximate, from one variational fit: somewhat narrow for P(y | x). {NODES}"
 VARIATIONAL_MODES = f"approximate, from variational fits: about right for P(y | x). {NODES}"
 FOUND_NOTHING = (
     "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
 )
 DISTILLED = (
-    " The nodes are those of the distilled tree, whose draws are variational: use "
-    "mode_tree='medoid' for those of a mode."
+    " The nodes belong to the distilled tree, whose draws are variational: use "
+    "mode_tree='medoid' for the nodes of a mode."
 )
 
 
@@ -208,7 +208,7 @@ class Convergence:
             return NOT_CONVERGED[self.settled]
         apart = ""
         if "modes" in self:
-            apart = f" those of the modes differ by {self['modes'].amount(3)} on average;"
+            apart = f" the modes' predictions differ by {self['modes'].amount(3)} on average;"
         return f"can be used;{apart} {ADVICE}"
 
     def _validated(self, known: HeldOut) -> str:
@@ -303,7 +303,7 @@ def held_out_classes(found: Calibration) -> HeldOut:
         says += f" {_rows(found.n_zero)} had a class that was given probability 0."
     gain = found.gain
     says += (
-        f" Their Brier score is {_apart(gain.value)} that of the class frequencies, by "
+        f" Their Brier score is {_apart(gain.value)} the score of the class frequencies, by "
         f"{abs(gain.value):.3f} (standard error {gain.error:.3f})."
     )
     return HeldOut(holds, says, "the class frequencies", _found(gain.value, gain.error))
@@ -367,7 +367,7 @@ def held_out_intervals(
     # The standard error of a ratio of means, by the delta method.
     spread = float((own - ratio * constant).std() / (whole * np.sqrt(n)))
     says += (
-        f" The mean squared error is {_apart(gain)} that of the mean of y, by {abs(gain):.1%} "
+        f" The mean squared error is {_apart(gain)} the error of the mean of y, by {abs(gain):.1%} "
         f"(standard error {spread:.1%})."
     )
     return HeldOut(holds, says, "the mean", _found(gain, spread))

@@ -203,7 +203,7 @@ def test_probabilities_are_compared_with_the_class_frequencies():
     known = held_out_classes(calibration(y, p))
     # of probabilities uniform on (0, 1): E |p - f|^2 = 2 Var(p) = 1/6
     assert known.better
-    assert "Brier score is below that of the class frequencies, by 0.1" in known.says
+    assert "Brier score is below the score of the class frequencies, by 0.1" in known.says
     # 1 of 40 gains exceeds two standard errors by chance, and a constant that is off is worse
     rng = np.random.default_rng(1)
     blind = [
@@ -230,7 +230,7 @@ def test_values_are_compared_with_their_mean(exposure):
         judged(np.full(N, y.sum() / np.sum(scale * np.ones(N))) * scale),
     )
     assert known.better
-    assert "mean squared error is below that of the mean of y" in known.says
+    assert "mean squared error is below the error of the mean of y" in known.says
     assert not blind.better
     # R^2 of the true rate without exposures: Var(rate) / (Var(rate) + E rate)
     if exposure is None:

@@ -330,8 +330,8 @@ class TestVerdict:
         assert head.splitlines() == [
             "Predictions: can be used; check their calibration: check_convergence(X_new, y_new).",
             "Intervals: approximate, from one variational fit: somewhat narrow for P(y | x).",
-            "    Do not rely on those of nodes: for these, fit a small tree with",
-            "    inference='nuts'.",
+            "    Do not rely on intervals of nodes: fit a small tree with inference='nuts' for",
+            "    these.",
             "Converged: yes",
         ]
         assert "[ok] elbo = 1 (at most 1):" in details
@@ -344,7 +344,7 @@ class TestVerdict:
     def test_predictions_of_modes_come_with_how_far_they_differ(self):
         checks = {"elbo": "ok", "modes": "info"}
         assert (
-            "those of the modes differ by 1 on average;"
+            "the modes' predictions differ by 1 on average;"
             in verdict(checks, "variational").predictions
         )
 

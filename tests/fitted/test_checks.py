@@ -159,7 +159,7 @@ class TestNothingFound:
     def test_a_tree_that_found_something(self, svi, iris):
         known = svi.check_convergence(*iris).held_out
         assert known.better
-        assert "below that of the class frequencies" in known.says
+        assert "below the score of the class frequencies" in known.says
 
 
 class TestHeldOut:
