@@ -363,7 +363,7 @@ class BivariateSplitter(NodeByNode):
         plane = np.zeros((1, data.X.shape[1]))
         plane[0, line.features] = line.coefficient
         hyperplane = torch.as_tensor(plane).to(data.X)
-        intercept = torch.tensor([line.intercept]).to(data.X)
+        intercept = data.X.new_tensor([line.intercept])
         right = (data.X @ hyperplane[0] + intercept) > 0
         gain = self.leaf.criterion.hard_gain(statistics, right)
         return FittedSplit({"hyperplane": hyperplane, "intercept": intercept}, right, gain)

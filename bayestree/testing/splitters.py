@@ -12,8 +12,14 @@ from bayestree.inference.splitters import FittedSplit
 from bayestree.models import Categorical, Oblique, SoftTree
 from bayestree.models.priors.base import Lengths
 from bayestree.runs.checkpoints import from_bytes, to_bytes
-from bayestree.testing.contract import Contract, assert_close, global_state, seeded
-from bayestree.testing.interruption import check_every_stop, same_posterior
+from bayestree.testing.contract import (
+    Contract,
+    assert_close,
+    check_every_stop,
+    global_state,
+    same_posterior,
+    seeded,
+)
 from bayestree.topology import Topology
 
 N_ROWS = 120

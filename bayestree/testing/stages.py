@@ -15,8 +15,15 @@ from bayestree import ConvexPolytopeTreeClassifier, inference, load
 from bayestree._utils.parameters import parameters_of
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import Categorical, Polytope, SoftTree
-from bayestree.testing.contract import Contract, assert_copied, global_state, seeded, skip_unless
-from bayestree.testing.interruption import check_every_stop, same_posterior
+from bayestree.testing.contract import (
+    Contract,
+    assert_copied,
+    check_every_stop,
+    global_state,
+    same_posterior,
+    seeded,
+    skip_unless,
+)
 from bayestree.topology import Topology
 
 N_ROWS = 60

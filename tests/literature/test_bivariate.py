@@ -226,6 +226,12 @@ def one_node(X, y, leaf=None, weights=None, **settings):
     return split
 
 
+def test_rows_that_are_close_and_far_from_zero_are_told_apart():
+    X = 1e4 + 1e-4 * np.arange(8)[:, None]  # single precision has steps of 1e-3 here
+    right = one_node(X, np.repeat([0, 1], 4)).right
+    assert right.tolist() in ([True] * 4 + [False] * 4, [False] * 4 + [True] * 4)
+
+
 def entropy(*counts):
     rows = np.array([count for count in counts if count])
     return float(-(rows * np.log(rows / rows.sum())).sum())
