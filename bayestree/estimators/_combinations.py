@@ -152,7 +152,7 @@ MODES: Rules = (
     ),
     Rule(
         "mode_tree and n_modes",
-        lambda tree, _: tree.mode_tree == "distilled" and tree._number() == 1,
+        lambda tree, _: tree.mode_tree == "distilled" and tree._mode_count() == 1,
         "mode_tree='distilled' fits a tree to the predictions of several modes, got "
         "n_modes={tree.n_modes}: set n_modes to 2 or more, or mode_tree='medoid'.",
     ),
@@ -160,7 +160,7 @@ MODES: Rules = (
         "mode_weights and inference",
         lambda tree, _: (
             tree.mode_weights == "elbo"
-            and tree._number() > 1
+            and tree._mode_count() > 1
             and not isinstance(tree._stages()[-1], Svi)
         ),
         "mode_weights='elbo' needs inference='svi', got {tree.inference!r}; use "
@@ -169,7 +169,9 @@ MODES: Rules = (
     Rule(
         "mode_weights and draws",
         lambda tree, _: (
-            tree.mode_weights == "stacking" and tree._number() > 1 and not scores_unseen_rows(tree)
+            tree.mode_weights == "stacking"
+            and tree._mode_count() > 1
+            and not scores_unseen_rows(tree)
         ),
         "mode_weights='stacking' needs several draws or held-out rows, and "
         "inference={tree.inference!r} is a point estimate: use mode_weights='equal', or hold rows "
@@ -251,7 +253,7 @@ POLYTOPE: Rules = (
     ),
     Rule(
         "n_modes and sampled topologies",
-        lambda tree, _: tree._stages()[-1].samples_topology and tree._number() > 1,
+        lambda tree, _: tree._stages()[-1].samples_topology and tree._mode_count() > 1,
         "inference={tree.inference!r} cannot use n_modes above 1: n_chains sets the number of its "
         "runs.",
     ),
@@ -297,7 +299,7 @@ STREAMING: Rules = (
     ),
     Rule(
         "n_modes in batches",
-        lambda tree, _: tree._number() > 1,
+        lambda tree, _: tree._mode_count() > 1,
         "updates a single tree, got n_modes={tree.n_modes}: set n_modes=1",
     ),
     Rule(

@@ -100,7 +100,9 @@ def _new_members(estimator: Any) -> list[Any]:
     """Return the modes before their fit; with a warm start, they have the trees of the last fit."""
     given = estimator.random_state
     first = int(given) if isinstance(given, Integral) else draw_seed(given)
-    seeds = check_random_state(draw_seed(first)).randint(2**31 - 1, size=estimator._number())[1:]
+    seeds = check_random_state(draw_seed(first)).randint(2**31 - 1, size=estimator._mode_count())[
+        1:
+    ]
     members = [
         _single(estimator, random_state=seed, n_jobs=None, verbose=False)
         for seed in (first, *seeds.tolist())
@@ -146,16 +148,11 @@ def _distilled(
     return tree if tree.tree.n_nodes else None
 
 
-def _stacks(estimator: Any) -> bool:
-    """Return whether the modes can be scored on rows that they have not seen."""
-    return estimator.mode_weights in ("auto", "stacking") and scores_unseen_rows(estimator)
-
-
 def _weigh(estimator: Any, trees: Sequence[FittedTree], scored: Data) -> FloatArray:
     """Return the weights of the modes, shape (M,)."""
     if estimator.mode_weights == "elbo":
         return elbo_weights([_elbo(one.posterior.stats) for one in trees])
-    if not _stacks(estimator):
+    if estimator.mode_weights == "equal" or not scores_unseen_rows(estimator):
         return np.full(len(trees), 1 / len(trees))
     held_out = estimator.validation_fraction > 0
     rows = scored.weights.numpy(force=True).astype(np.float64)

@@ -272,7 +272,7 @@ class BasePolytopeTree(StagedTree):
         own = [] if mixture.distilled is None else [self._view(mixture.distilled)]
         return {"modes": [*self.modes_]} | ({"distilled": own} if own else {})
 
-    def _number(self) -> int:
+    def _mode_count(self) -> int:
         """Return the number of modes: as given, as in the continued fit, or by the method."""
         if self.n_modes is not None:
             return int(self.n_modes)
@@ -285,12 +285,12 @@ class BasePolytopeTree(StagedTree):
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         plain = copy(self)
-        if self._number() > 1:
+        if self._mode_count() > 1:
             plain.n_jobs = None  # which is for the modes
         super(BasePolytopeTree, plain)._check_ignored(kinds, given)
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        if self._number() == 1:
+        if self._mode_count() == 1:
             return super()._fit(rows, leaf)
         check_combinations(self, self._model(leaf))
         self.fitted_ = fit_modes(self, rows, leaf)

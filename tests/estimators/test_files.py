@@ -43,8 +43,10 @@ from bayestree.models import (
 )
 from bayestree.models.likelihoods import MixtureLikelihood
 from bayestree.topology import Topology
+from tests.fuzz.test_models import signed, taken_apart
 
 DATA = Path(__file__).parents[1] / "data"
+VERSION_2 = (DATA / "iris-v2.safetensors").read_bytes()
 FAST = {"n_modes": 1, "epochs": 2, "n_draws": 3, "n_experts": 4, "max_depth": 2, "random_state": 0}
 
 
@@ -440,3 +442,70 @@ def test_version_3_stays_readable(name):
     X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
     says = found.predict_proba(X) if name == "forest" else found.predict(X)
     np.testing.assert_allclose(says, recorded[name], rtol=1e-9)
+
+
+def read(described, arrays, folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(signed(described, arrays))
+    return bayestree.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n_features": 3}, "feature_names are not one distinct text"),
+        ({"n_features": 3, "feature_names": None}, "units are not those of 3 features"),
+        ({"n_features": True}, "n_features is True"),
+        ({"n_features": -1}, "n_features is -1"),
+        ({"feature_names": ["a", "a", "b", "c"]}, "feature_names are not one distinct text"),
+        ({"feature_names": ["a", "b", "c", 4]}, "feature_names are not one distinct text"),
+        ({"classes": {"array": [["x", "y"], "<U1"]}}, "classes are not those of the leaves"),
+        ({"classes": None}, "does not have the contents of a model file"),
+    ],
+)
+def test_descriptions_that_do_not_fit_are_refused(changes, said, tmp_path):
+    described, arrays = taken_apart(VERSION_2)
+    with pytest.raises(ModelFileError, match=said):
+        read(described | changes, arrays, tmp_path)
+
+
+def with_array(arrays, name, change):
+    return arrays | {name: np.ascontiguousarray(change(arrays[name]))}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("draws/hyperplane", lambda a: a[:, :-1], "draws/.* has the shape"),
+        ("draws/hyperplane", lambda a: a[:, :0], "has the shape|not those"),
+        ("draws/hyperplane", lambda a: a[..., :-1], "draws/hyperplane has the shape"),
+        ("point/hyperplane", lambda a: a[..., :-1], r"point/hyperplane has .*, not \("),
+        ("tree/hyperplane", lambda a: a.ravel(), "tree/hyperplane has the shape"),
+        ("tree/expert_start", lambda a: a + 1, "does not ascend from 0"),
+        ("tree/expert_start", lambda a: a[::-1], "does not ascend from 0"),
+        ("tree/leaf_rows", lambda a: a > 0, "tree/leaf_rows has the type bool, not numbers"),
+        ("tree/value", lambda a: a[:, :-1], "tree/value has the shape"),
+        ("tree/leaf_rows", lambda a: a[:-1], "tree/leaf_rows has the shape"),
+        ("reach/low", lambda a: a[:-1], "reach/low has the shape"),
+        ("reach/nodes", lambda a: a + 100, "reach/nodes are not among"),
+        ("reach/largest", lambda a: a[:, :-1], "reach/largest has the shape"),
+        ("standard/scale", lambda a: a[:-1], "units are not those"),
+        ("tree/children", lambda a: a * 0, "does not have the contents of a model file"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(name, change, said, tmp_path):
+    described, arrays = taken_apart(VERSION_2)
+    with pytest.raises(ModelFileError, match=said):
+        read(described, with_array(arrays, name, change), tmp_path)
+
+
+def test_draws_of_another_site_are_refused(tmp_path):
+    described, arrays = taken_apart(VERSION_2)
+    arrays["draws/other"] = arrays["draws/hyperplane"]
+    with pytest.raises(ModelFileError, match="draws are not those of the point estimate"):
+        read(described, arrays, tmp_path)
+
+
+def test_a_file_that_is_signed_again_is_read(tmp_path):
+    described, arrays = taken_apart(VERSION_2)
+    assert read(described, arrays, tmp_path).n_features_in_ == 4
