@@ -24,7 +24,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.estimators._combinations import scores_unseen_rows
 from bayestree.estimators._estimator import member_of
-from bayestree.estimators._forest import fit_members
+from bayestree.estimators._members import fit_members
 from bayestree.estimators._stages import StagedTree, fitted_start
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows, with_unused_columns

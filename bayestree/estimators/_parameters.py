@@ -1,6 +1,7 @@
 """Parameters that several estimators share, and the families of leaves by name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,7 @@ from bayestree._utils.parameters import (
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior, width_scale
 from bayestree.tables import Encoding
 from bayestree.tables.kinds import Numbers, Ordered
 
@@ -197,12 +199,16 @@ class Prediction:
     ] = "auto"
 
 
+#: The names that ``prior`` accepts; a new prior is a name here and a line in HYPERPLANE_PRIORS.
+PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
+
+
 @declare
 class HyperplanePriors(ImageShape):
     """The prior on the hyperplanes of polytope splits."""
 
     prior: Annotated[
-        Literal["inverse-gamma", "laplace", "flat", "spatial"],
+        PriorName,
         Model(
             "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
             "scale of each facet; 'laplace' the l1 penalty of sparse oblique trees as a prior, "
@@ -339,3 +345,25 @@ def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
         for feature in features[: len(column.labels)]:
             found[feature] = int(direction)
     return tuple(found) if any(found) else ()
+
+
+def _inverse_gamma(tree: Any) -> HyperplanePrior:
+    prior = models.InverseGammaScale(tree.scale_shape, tree.shrinkage_shape, tree.shrinkage_rate)
+    if tree.prior_width == "none":
+        return prior
+    scale = width_scale(int(tree._used.sum()), tree.prior_width, tree.scale_shape)
+    return replace(prior, coefficient_scale=scale)
+
+
+def _spatial(tree: Any) -> HyperplanePrior:
+    image = check_image(tree.image_shape, tree.n_features_in_, "prior='spatial'")
+    return models.Spatial(tree.spatial, image)
+
+
+#: The priors by name, from the parameters of an estimator.
+HYPERPLANE_PRIORS: Mapping[PriorName, Callable[[Any], HyperplanePrior]] = {
+    "inverse-gamma": _inverse_gamma,
+    "laplace": lambda tree: models.Laplace(tree.l1, INTERCEPT_SCALE),
+    "flat": lambda _: models.Flat(),
+    "spatial": _spatial,
+}

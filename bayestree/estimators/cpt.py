@@ -28,7 +28,7 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import POLYTOPE, check_combinations
 from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
-    INTERCEPT_SCALE,
+    HYPERPLANE_PRIORS,
     ClassName,
     Hardware,
     HyperplanePriors,
@@ -39,7 +39,6 @@ from bayestree.estimators._parameters import (
     Prediction,
     RandomRun,
     WarmStart,
-    check_image,
     directions,
 )
 from bayestree.estimators._regressor import NumericRegressor
@@ -63,7 +62,6 @@ from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.inference.training import leaf_sums
 from bayestree.models.leaves import Leaf
-from bayestree.models.priors import HyperplanePrior, width_scale
 from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
 from bayestree.tree import Tree
 
@@ -318,23 +316,8 @@ class BasePolytopeTree(StagedTree):
         return found.with_(monotone=directions(self.monotonic_cst, self.encoding_))
 
     def _priors(self) -> models.Priors:
-        return models.Priors(
-            models.GammaProcess(self.concentration, self.rate), self._hyperplane_prior()
-        )
-
-    def _hyperplane_prior(self) -> HyperplanePrior:
-        if self.prior == "laplace":
-            return models.Laplace(self.l1, INTERCEPT_SCALE)
-        if self.prior == "spatial":
-            image = check_image(self.image_shape, self.n_features_in_, "prior='spatial'")
-            return models.Spatial(self.spatial, image)
-        if self.prior == "flat":
-            return models.Flat()
-        own = models.InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
-        if self.prior_width == "none":
-            return own
-        scale = width_scale(int(self._used.sum()), self.prior_width, self.scale_shape)
-        return replace(own, coefficient_scale=scale)
+        weight = models.GammaProcess(self.concentration, self.rate)
+        return models.Priors(weight, HYPERPLANE_PRIORS[self.prior](self))
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]

@@ -50,7 +50,7 @@ class FittedTree:
 
     @property
     def polytopes(self) -> Reach:
-        """The statistics of the training rows; ValueError if the splits are not polytopes."""
+        """The statistics of the training rows; AttributeError if the splits are not polytopes."""
         if self.reach is None:
             raise AttributeError(
                 "this diagnostic needs the polytopes of a soft tree with linear experts, but this "

@@ -51,9 +51,8 @@ def check_linear(model: SoftTree, data: Data, method: str) -> None:
     """Raise TypeError unless the splits have the hyperplanes that a method fits."""
     if "hyperplane" not in model.split.shapes(model.size(data.X.shape[1])):
         raise TypeError(
-            f"{method} fits hyperplanes, but the model's split is {model.split!r}; "
-            "grow(splitter=EndToEndSplitter(...)) and em fit any split that has gradients, and "
-            "Pyro's inference accepts the model itself."
+            f"{method} fits hyperplanes, but the model's split is {model.split!r}; em fits any "
+            "split that has gradients, and Pyro's inference accepts the model itself."
         )
 
 

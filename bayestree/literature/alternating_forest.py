@@ -21,7 +21,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.wording import counted
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._forest import ForestClassifier, JointForest
+from bayestree.estimators._members import ForestClassifier, JointForest
 from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomRun
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.grow import GrowingTree, fitted_splits

@@ -23,7 +23,7 @@ from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule, Rules, complaint
-from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
+from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
     INTERCEPT_SCALE,

@@ -39,7 +39,7 @@ from bayestree._utils.parameters import (
 from bayestree._utils.progress import Track
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._forest import ForestClassifier, JointForest
+from bayestree.estimators._members import ForestClassifier, JointForest
 from bayestree.estimators._parameters import (
     MeanFamily,
     RandomRun,

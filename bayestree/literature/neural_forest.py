@@ -18,7 +18,7 @@ from bayestree._utils.parameters import Count, Inference, Model, Positive, decla
 from bayestree._utils.progress import Track
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
+from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior, Stage

@@ -357,8 +357,8 @@ class PlaneSearch(Settings):
     """A search for the hyperplane of a node, with its settings.
 
     A subclass is decorated by ``declare``, states its settings as fields, and defines ``find``.
-    Names for it in ``searches.SEARCHES`` and ``estimators.registry.TREES`` make it part of the
-    package.
+    Names for it in ``literature.oblique.SEARCHES`` and ``estimators.registry.TREES`` make it part
+    of the package.
     """
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
