@@ -44,9 +44,7 @@ demo: .venv/runtime.stamp
 analysis: .venv/runtime.stamp
 	@$(BIN)/python examples/analysis.py
 
-# The tests wait for processes now and then, and the lint for none: together they take less time.
-test:
-	$(MAKE) --jobs=2 lint test-fast
+test: lint test-fast
 
 # Each process keeps to neighbouring files, which share fitted trees, until it has to help the other.
 test-fast: .venv/test.stamp
