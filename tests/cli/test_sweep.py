@@ -51,7 +51,9 @@ def test_points_that_fail_end_with_1(place):
     result = run("sweep", "sweep.toml")
     assert result.exit_code == 1
     assert "2 of 2 points failed: see `error` in the table" in result.stdout
-    assert "warning: model.patch_size = [9, 9], seed 0, fold 1 of 2: ValueError" in result.stderr
+    assert (
+        "warning: model.patch_size = [9, 9], seed 0, fold 1 of 2: ParameterError" in result.stderr
+    )
 
 
 class TestRefused:

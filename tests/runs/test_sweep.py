@@ -119,7 +119,7 @@ def test_a_point_that_fails_is_a_row_and_is_tried_again(tmp_path):
     assert found.n_failed == 4
     assert len(heard.warnings) == 4
     failed = found.table[found.table["status"] == "failed"]
-    assert failed["error"].str.startswith("ValueError: ").all()
+    assert failed["error"].str.startswith("ParameterError: ").all()
     assert failed["model.patch_size"].unique().tolist() == ["[9, 9]"]
     assert found.ranking["fits"].tolist() == [4, 0]
     assert read_run(found.best).parameters()["patch_size"] in ((1, 1), [1, 1])

@@ -121,7 +121,11 @@ class TestTao(FromTree):
 
 
 def test_no_method_is_left_out():
-    ours = {kind for kind in subclasses(Stage) if kind.__module__.startswith("bayestree.")}
+    ours = {  # without the examples of docstrings
+        kind
+        for kind in subclasses(Stage)
+        if kind.__module__.startswith("bayestree.") and ".testing." not in kind.__module__
+    }
     assert covered(globals(), "stage") == ours
 
 
