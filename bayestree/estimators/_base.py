@@ -263,7 +263,7 @@ class BaseTree(Estimator):
         return found
 
     def decision_path(self, X: ArrayLike) -> csr_matrix:
-        """Mark the nodes of ``tree_`` that each row passes, shape (n, nodes + leaves)."""
+        """Mark the nodes, then leaves, of ``tree_`` that each row passes: (n, nodes + leaves)."""
         rows = fitted_rows(self, X)
         return self.tree_.decision_path(rows)
 

@@ -231,7 +231,7 @@ class BasePolytopeTree(StagedTree):
         return min(stage.default_steepness for stage in stages)
 
     def learned_prior(self) -> dict[str, list[float]]:
-        """Return the hyperparameters that the fit learned: a value for each of ``modes_``.
+        """Return the hyperparameters that the fit learned, by name: a value for each of ``modes_``.
 
         Empty without ``learn_prior=True``, and for trees without a split. The parameters
         themselves are the given values, from which the fit started.

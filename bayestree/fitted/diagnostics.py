@@ -231,7 +231,7 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
 def co_membership(
     estimator: MixtureEstimator, X: ArrayLike, other: ArrayLike | None = None
 ) -> FloatArray:
-    """Compute the posterior probability that two rows share a leaf.
+    """Compute the posterior probability, over all modes and draws, that two rows share a leaf.
 
     Given the parameters, each row is routed at random, as in the model; a row on the border
     of a split may thus be parted from its own copy, and the diagonal be below 1.

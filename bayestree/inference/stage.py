@@ -98,18 +98,35 @@ class Stage(Settings):
 
     A subclass states its settings as fields, and overrides :meth:`fit`, or :meth:`run` where it
     needs more than the model and a start.
+
+    Attributes
+    ----------
+    in_estimators : mapping
+        Defaults in estimators, where they differ from the defaults of a call.
+    why_single_leaf : str
+        Why the method may remove all splits, and the remedy.
+    refines : bool
+        Whether the method continues from the result of another.
+    calibrates : bool
+        Whether it centres the prior of the leaves on that result.
+    linear_only : bool
+        Whether it needs splits with hyperplanes.
+    keeps_zeros : bool
+        Whether it can keep coefficients at 0.
+    keeps_signs : bool
+        Whether it can keep the signs of coefficients that monotonicity constraints demand.
+    samples_topology : bool
+        Whether its draws have topologies of their own, whatever tree it starts from.
     """
 
-    #: Defaults in estimators, where they differ from the defaults of a call.
     in_estimators: ClassVar[Mapping[str, Any]] = {}
-    #: Why the method may remove all splits, and the remedy.
     why_single_leaf: ClassVar[str] = "the inference removed every split"
-    refines: ClassVar[bool] = True  # whether the method continues from the result of another
-    calibrates: ClassVar[bool] = True  # whether it centres the prior of the leaves on that result
-    linear_only: ClassVar[bool] = True  # whether it needs splits with hyperplanes
-    keeps_zeros: ClassVar[bool] = False  # whether it can keep coefficients at 0
-    keeps_signs: ClassVar[bool] = False  # whether it keeps the signs of monotone features
-    samples_topology: ClassVar[bool] = False  # whether draws have topologies of their own
+    refines: ClassVar[bool] = True
+    calibrates: ClassVar[bool] = True
+    linear_only: ClassVar[bool] = True
+    keeps_zeros: ClassVar[bool] = False
+    keeps_signs: ClassVar[bool] = False
+    samples_topology: ClassVar[bool] = False
 
     @property
     def default_steepness(self) -> float:

@@ -169,7 +169,10 @@ class SoftTree:
         return sum(others, start=first)
 
     def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
-        """Return log p(y_n | x_n) (n,), without weights; refuse plug-in leaves."""
+        """Return log p(y_n | x_n) of each row without its weight, shape (n,).
+
+        Raises ValueError if leaves are plug-in: their objective is not a sum over rows.
+        """
         return self.likelihood.rows(self._joint(sites, X, y))
 
     def log_likelihood(

@@ -81,7 +81,8 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
       ``attrs["counted"]`` of the table says which are counted;
     - ``unsure``: share of the rows reaching the node for which the posterior probability of the
       side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of these
-      probabilities; ``sd``, the mean standard deviation of P(right);
+      probabilities; ``sd``, the mean standard deviation of P(right); missing if no row reaches
+      the node;
     - ``features``: names that account for 90 % of the importance at the node
       (``permutation_importance`` of ``bayestree.report.rows``), the most important first;
     - ``split``: the split of the point estimate as a condition that holds on the left side; of

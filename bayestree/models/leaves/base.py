@@ -30,7 +30,10 @@ class LeafDistribution(ABC):
 
     @abstractmethod
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
-        """Yield name and distribution of each site, given the ``sites`` yielded before."""
+        """Yield the name and the distribution of each site.
+
+        ``sites`` holds the values of the sites yielded before, which may be conditioned on.
+        """
 
     @abstractmethod
     def expected_log_density(self, y: Tensor) -> Tensor:
@@ -137,11 +140,14 @@ class Leaf(ABC):
 
     @abstractmethod
     def prior(self, like: Tensor) -> LeafDistribution:
-        """Return the prior of one leaf, as ``like``, whose last dimension is the features."""
+        """Return the prior of one leaf, on the dtype and device of ``like``.
+
+        For leaves that regress on the features, the last dimension of ``like`` is the features.
+        """
 
     @abstractmethod
     def posterior(self, sums: Tensor) -> LeafDistribution:
-        """Return the conjugate posterior given sums (L, c) of the statistics of the leaves."""
+        """Return the conjugate posterior of the leaves, given sums (L, c) of the statistics."""
 
     @abstractmethod
     def distribution(self, sites: Sites) -> dist.TorchDistribution:
@@ -196,14 +202,20 @@ class Leaf(ABC):
     def observe(
         self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
     ) -> dist.TorchDistribution:
-        """Return the law of y given log P(leaf | x) (n, L), X (n, d) and an observed response."""
+        """Return the distribution of y given log P(leaf | x), shape (n, L), and features (n, d).
+
+        ``y`` is the response of these rows, if it was observed.
+        """
         leaves = self.distribution(sites).expand(log_prob.shape)
         return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
 
     def draw(
         self, sites: Sites, leaf: Tensor, X: Tensor | None = None, known: Tensor | None = None
     ) -> Tensor:
-        """Draw one y for each row, given its leaf (n,), features (n, d) and ``known(y)`` (n,)."""
+        """Draw one y for each row, given the numbers (n,) of their leaves and features (n, d).
+
+        ``known`` (n,) is what the method ``known`` returns.
+        """
         return self.distribution({name: sites[name][leaf] for name in self.sites}).sample()
 
     def estimate(self, sums: Tensor) -> dict[str, Tensor]:
@@ -215,11 +227,17 @@ class Leaf(ABC):
         return self
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        """Return E(y | leaf) (L,) or class shares (L, C); (n, L, ...) if it regresses on X."""
+        """Return the prediction of each leaf: E(y | leaf), shape (L,), or class shares (L, C).
+
+        For leaves that regress on the features X (n, d), the shape is (n, L) or (n, L, C).
+        """
         return self.distribution(sites).mean.numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
-        """Return E(y | x) of S draws, (S, n[, C]), from joined sites and P(leaf | x) (n, S, L)."""
+        """Return E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x), shape (n, S, L).
+
+        ``sites`` has the leaves of all draws, one draw after another.
+        """
         values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
         found: FloatArray = np.matmul(probs.swapaxes(0, 1), values)
         return found if self.n_classes else found[..., 0]
@@ -242,7 +260,10 @@ class Leaf(ABC):
         return (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
 
     def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        """Return ``leaf_mean`` and ``leaf_scale`` of y, unless sites, shaped as ``draws``."""
+        """Return ``leaf_mean`` and ``leaf_scale``, mean and standard deviation of y, if not sites.
+
+        Diagnostics read predictions from them. They have the shapes of ``draws``.
+        """
         return {}
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
