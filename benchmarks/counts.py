@@ -14,7 +14,6 @@ import time
 import numpy as np
 import torch
 from data import load_all
-from scipy.special import logsumexp
 from scipy.stats import poisson
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import PoissonRegressor
@@ -25,7 +24,6 @@ from sklearn.preprocessing import StandardScaler
 from statsmodels import datasets
 
 from bayestree import ConvexPolytopeTreeRegressor
-from bayestree.inference.pointwise import log_likelihood
 
 SETS = ("randhie", "star98", "abalone", "planted")
 MODELS = ("tree", "regression", "forest", "boosting", "constant")
@@ -55,16 +53,6 @@ def rows_of(name: str, n_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return X[some], y[some], exposure[some]
 
 
-def log_scores(tree: ConvexPolytopeTreeRegressor, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log probability of each row of counts and exposures under the mixture of modes."""
-    parts = []
-    for mode, weight in zip(tree.modes_, tree.mode_weights_, strict=True):
-        found = mode.posterior_
-        terms = log_likelihood(found.model, found.each(), mode.training_data(X, y))
-        parts.append(np.log(weight + 1e-300) + logsumexp(terms, axis=0) - np.log(len(terms)))
-    return logsumexp(parts, axis=0)
-
-
 def other(model: str) -> object:
     """A model of rates, with the exposure as its weight."""
     if model == "regression":
@@ -91,7 +79,7 @@ def predicted(model: str, own: tuple, test: tuple, options: argparse.Namespace) 
         both = np.column_stack([yt, et])
         mean = tree.predict(Xt, exposure=et)
         cover = tree.in_interval(Xt, both, 0.9).mean()
-        return mean, log_scores(tree, Xt, both), cover, tree.get_n_leaves()
+        return mean, tree.log_score(Xt, both), cover, tree.get_n_leaves()
     if model == "constant":
         rate = np.full(len(yt), y.sum() / exposure.sum())
     else:

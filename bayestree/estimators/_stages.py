@@ -62,6 +62,7 @@ class StagedTree(BaseTree):
     label_free = checks.label_free
     evidence = checks.evidence
     loo = checks.loo
+    log_score = checks.log_score
 
     def _stages(self) -> list[Stage]:
         """Return the stages of the fit with their settings.

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
@@ -234,6 +233,58 @@ def evidence(estimator: MixtureEstimator) -> Evidence:
     return diagnostics.evidence(estimator.posterior_.stats)
 
 
+def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
+    """Compute the log predictive density of y in each row.
+
+    It is the logarithm of the mean of p(y | x, parameters) over all draws and modes, so that higher
+    is better. Its mean over new rows is the log score, a proper scoring rule; minus this mean is
+    scikit-learn's log loss.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+    y : array, shape (n,)
+        As for ``fit``: with several outputs of shape (n, q), with an exposure as second column for
+        counts, with events for survival times.
+
+    Returns
+    -------
+    array, shape (n,)
+        In nats. For classes the log-probability that ``predict_proba`` gives to the class of the
+        row, -inf if that is 0; for numbers the log-density in the units of y, of several outputs
+        jointly; for counts the log-probability; for survival times the log-density of an event, or
+        the log-probability to survive a censored time.
+
+    Raises
+    ------
+    ValueError
+        If y holds a class that was absent from the fit, or for leaves without a distribution of y.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import ConvexPolytopeTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = ConvexPolytopeTreeClassifier(inference="map", random_state=0).fit(X[::2], y[::2])
+    >>> bool(clf.log_score(X[1::2], y[1::2]).mean() > -0.5)
+    True
+    """
+    check_is_fitted(estimator)
+    if hasattr(estimator, "classes_"):
+        probability = estimator.predict_proba(X)
+        check_consistent_length(probability, y)
+        own = estimator._encode(np.ravel(y))
+        with np.errstate(divide="ignore"):  # a tree without smoothing may give a class 0
+            found: FloatArray = np.log(probability[np.arange(len(own)), own])
+        return found
+    data, _ = training_rows(estimator, X, y, None)
+    mixture: Mixture = estimator.fitted_
+    posteriors = [tree.posterior for tree in mixture.trees]
+    each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
+    density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
+    return density - np.log(mixture.shown.scaling.units.y_scale).sum()
+
+
 def loo(
     estimator: MixtureEstimator,
     X: ArrayLike,
@@ -287,7 +338,7 @@ def loo(
     if not np.isclose(given, fitted, rtol=1e-6):
         raise ValueError(
             f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
-            f"those of the fit to {fitted:g}. On new rows, score predict_proba or predict."
+            f"those of the fit to {fitted:g}. On new rows, use log_score."
         )
     groups = ["posterior", "log_likelihood"]
     return diagnostics.loo_of(to_arviz(estimator, X, y, sample_weight, groups=groups))
@@ -354,25 +405,9 @@ def _cross_validated(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SingleLeafWarning)  # the fit of all rows says so
                 again.fit(*(some(one, train) for one in (X, y, sample_weight)))
-            elpd[held] = log_scores(again, some(X, held), some(y, held))
-    fitted = log_scores(estimator, some(X, every), some(y, every))
+            elpd[held] = log_score(again, some(X, held), some(y, held))
+    fitted = log_score(estimator, some(X, every), some(y, every))
     return Loo.of(rows * elpd, rows * fitted, n_folds=n_folds)
-
-
-def log_scores(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
-    """Log predictive density of each row: of its class, or of y in its units under all modes."""
-    if hasattr(estimator, "classes_"):
-        probability = estimator.predict_proba(X)
-        own = estimator._encode(np.ravel(y))
-        found: FloatArray = np.log(probability[np.arange(len(own)), own])
-        return found
-    data, _ = training_rows(estimator, X, y, None)
-    data = data._replace(weights=torch.ones_like(data.weights))
-    mixture: Mixture = estimator.fitted_
-    posteriors = [tree.posterior for tree in mixture.trees]
-    each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
-    density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
-    return density - np.log(mixture.shown.scaling.units.y_scale).sum()
 
 
 def _check_folds(n_folds: int, n_rows: int, labels: FloatArray | None) -> None:

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import logsumexp
 
-from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import InputError
-from bayestree.description import Mode, has_draws, has_evidence, modes_of
+from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
 from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows
@@ -75,20 +73,13 @@ def _log_scores(estimator: Any, rows: RunRows) -> FloatArray | None:
     if hasattr(estimator, "classes_"):
         _, probability = predict_rows(estimator, rows.X_held, rows.y_held)
         return _row_weights(rows) * np.log(np.maximum(probability, TINY))
-    posterior = getattr(estimator, "posterior_", None)
-    if posterior is None or not hasattr(estimator, "to_arviz"):
+    if not hasattr(estimator, "log_score"):
         return None
+    posterior = estimator.posterior_
     n_draws = posterior.n_chains * posterior.n_draws
     if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MAX_NUMBERS:
         return None
-    each, modes = [], modes_of(estimator) or [Mode(0, 1.0, estimator)]
-    for mode in modes:
-        container = mode.estimator.to_arviz(rows.X_held, rows.y_held, groups=["log_likelihood"])
-        terms = arviz_compat.group(container, "log_likelihood")["obs"]
-        by_draw = terms.transpose("chain", "draw", ...).to_numpy().reshape(n_draws, -1)
-        each.append(logsumexp(by_draw, axis=0) - np.log(n_draws))
-    scores: FloatArray = logsumexp(each, axis=0, b=[[mode.weight] for mode in modes])
-    return _row_weights(rows) * scores
+    return _row_weights(rows) * estimator.log_score(rows.X_held, rows.y_held)
 
 
 def _row_weights(rows: RunRows) -> FloatArray:

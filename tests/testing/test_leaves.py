@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "development.md"
 
 def documented():
     """The block of the section on likelihoods: a family, and a fit that uses it."""
-    section = PAGE.read_text().split("### A likelihood\n")[1]
+    section = PAGE.read_text().split("### A family of leaves\n")[1]
     return re.search(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
 
 

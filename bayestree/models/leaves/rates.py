@@ -312,10 +312,10 @@ class Survival(RateLeaf):
                 "event must be true (or 1) where the event was observed, and false (or 0) where "
                 f"the time is censored, got {event[(event != 0) & (event != 1)][0]:g}."
             )
-        if not event.any():
-            raise ValueError("event is false in all rows; some row must have an observed event.")
 
     def informed(self, y: Tensor, weights: Tensor) -> Self:
+        if not self.response(y[:, None], y)[:, 1].any():
+            raise ValueError("event is false in all rows; some row must have an observed event.")
         times = self.target(y).double()
         heavy = weights.double()
         unit = float(heavy @ times / heavy.sum())
