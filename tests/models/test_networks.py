@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
-from pyro.optim import Adam
+from pyro.optim import Adam  # type: ignore[attr-defined]
 from torch import nn
 
 from bayestree import export_text, plots
