@@ -116,7 +116,7 @@ def test_the_fit_goes_on(name):
     def fit():
         return getattr(bayestree, kind)(**parameters, **seed).fit(X, y)
 
-    found = check_every_stop(fit, same)
+    found = check_every_stop(fit, same, most=2 if name.endswith("-2") else 3)
     assert loops is None or found == loops
 
 

@@ -154,7 +154,7 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(value, inputs)
 
 
-N_DRAWS = 150
+N_DRAWS = 300
 
 
 @pytest.mark.parametrize("centred", quickly([False, True], quick=(0,)))

@@ -71,7 +71,7 @@ class TestPrior:
 
     @pytest.mark.parametrize("parts", [{"leaf": "gaussian"}])
     def test_short(self, parts):
-        self.check(tree(**parts), n_chains=2, n_warmup=60, n_draws=150, n_refreshes=2, mirror=True)
+        self.check(tree(**parts), n_chains=2, n_warmup=100, n_draws=300, n_refreshes=2, mirror=True)
 
     @long
     @pytest.mark.parametrize("n_refreshes", [0, 4])

@@ -403,12 +403,12 @@ def test_prior_of_topologies(leaf):
     prior, data = problem(leaf, depth=3)
     data = data._replace(weights=data.weights * 0)
     found = inference.smc(
-        prior.model, data, n_chains=2, n_draws=500, max_depth=3, n_rounds=2, random_state=0
+        prior.model, data, n_chains=2, n_draws=1000, max_depth=3, n_rounds=2, random_state=0
     )
     np.testing.assert_allclose(found.stats["log_evidence"], 0.0, atol=1e-12)
     expected = 0.05  # of the root
     share = (found.stats["n_leaves"] == 1).mean()
-    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / 500)
+    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / 1000)
 
 
 def test_same_numbers_from_any_number_of_processes():
