@@ -189,7 +189,7 @@ class Categories(Column):
 
     kind = "categories"
     is_text = True
-    unknown_as = "none of its categories"
+    unknown_as = "no known category"
 
     @property
     def labels(self) -> tuple[str, ...]:
