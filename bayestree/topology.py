@@ -214,6 +214,73 @@ class Topology:
         return f"Topology(n_nodes={self.n_nodes}, n_leaves={self.n_leaves}, depth={self.depth})"
 
 
+@dataclass(frozen=True)
+class JoinedTopology:
+    """Several trees as one topology with several roots.
+
+    Nodes and leaves are numbered tree by tree, so that arrays of all trees are the arrays of one
+    after those of the other, and one pass serves all of them. Every tree has a node.
+    """
+
+    trees: tuple[Topology, ...]
+
+    def __post_init__(self) -> None:
+        if not self.trees or any(tree.n_nodes == 0 for tree in self.trees):
+            raise ValueError("JoinedTopology needs one or more trees, each with a node.")
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of internal nodes of all trees, V."""
+        return sum(tree.n_nodes for tree in self.trees)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves of all trees, L."""
+        return sum(tree.n_leaves for tree in self.trees)
+
+    @cached_property
+    def nodes(self) -> tuple[slice, ...]:
+        """Nodes of each tree."""
+        return _consecutive([tree.n_nodes for tree in self.trees])
+
+    @cached_property
+    def leaves(self) -> tuple[slice, ...]:
+        """Leaves of each tree."""
+        return _consecutive([tree.n_leaves for tree in self.trees])
+
+    @property
+    def roots(self) -> IntArray:
+        """Number of the root of each tree, shape (T,)."""
+        return np.array([nodes.start for nodes in self.nodes], dtype=np.int64)
+
+    @property
+    def children(self) -> IntArray:
+        """Left and right child of each node, shape (V, 2); ``c < 0`` is leaf ``~c``."""
+        parts = zip(self.trees, self.nodes, self.leaves, strict=True)
+        return np.concatenate(
+            [
+                np.where(tree.children < 0, tree.children - leaves.start, tree.children + own.start)
+                for tree, own, leaves in parts
+            ]
+        )
+
+    @property
+    def node_depth(self) -> IntArray:
+        """Number of splits above each node, shape (V,)."""
+        return np.concatenate([tree.node_depth for tree in self.trees])
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest leaf."""
+        return max(tree.depth for tree in self.trees)
+
+
+def _consecutive(lengths: list[int]) -> tuple[slice, ...]:
+    """Return consecutive slices of these lengths."""
+    ends = np.cumsum([0, *lengths]).tolist()
+    return tuple(map(slice, ends[:-1], ends[1:]))
+
+
 def _check_children(children: IntArray) -> None:
     n_nodes = len(children)
     nodes = np.sort(children[children >= 0])

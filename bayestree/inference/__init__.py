@@ -1,4 +1,4 @@
-"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (SVI, NUTS, SMC)."""
+"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (VI, SVI, NUTS, SMC)."""
 
 import importlib
 from typing import Any
@@ -15,6 +15,7 @@ from bayestree.inference.smc.method import Smc, smc
 from bayestree.inference.stage import GrowthLimits, Stage
 from bayestree.inference.svi import Svi, svi
 from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
+from bayestree.inference.vi.method import Vi, vi
 
 __all__ = [
     "Data",
@@ -29,6 +30,7 @@ __all__ = [
     "Svi",
     "Tao",
     "Units",
+    "Vi",
     "calibrated",
     "em",
     "fits_worse_than_tree",
@@ -41,6 +43,7 @@ __all__ = [
     "smc",
     "svi",
     "tao",
+    "vi",
 ]
 
 

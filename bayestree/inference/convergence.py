@@ -113,7 +113,7 @@ def elbo_gain(
     """Compute the gain of the ELBO by more steps, and its Monte Carlo error.
 
     ``steps`` changes the ``parameters``, which become the average of their later half;
-    ``estimates`` are one-draw estimates of the ELBO.
+    ``estimates`` are one-draw estimates of the ELBO, or of the ELBOs of several trees (T,).
     """
     seed = int(torch.randint(2**31 - 1, ()))
 
@@ -132,8 +132,8 @@ def elbo_gain(
         for value, mean in zip(parameters, means, strict=True):
             value.copy_(mean)
     gains = (bounds() - before).cpu().numpy().astype(np.float64)
-    error = gains.std(ddof=1) / np.sqrt(len(gains))
-    return {"elbo_gain": gains.mean(), "elbo_gain_error": error}
+    error = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    return {"elbo_gain": gains.mean(axis=0), "elbo_gain_error": error}
 
 
 def guide_balance(

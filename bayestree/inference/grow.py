@@ -1,10 +1,11 @@
 """Greedy growth of a tree, level by level or best first (CPT, section 3.3.2)."""
 
+import copy
 import heapq
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -41,7 +42,8 @@ class GrowingNode:
 class GrowingTree:
     """Nodes in the order of their creation; node 0 is the root.
 
-    If each row of ``data`` represents several, they have ``statistics`` (n, c) and numbers
+    Several trees of the same rows may grow together: nodes 0 to ``n_trees - 1`` are then their
+    roots, and :meth:`one` gives each of them. If each row of ``data`` represents several, they have ``statistics`` (n, c) and numbers
     ``counts`` (n,).
     """
 
@@ -51,8 +53,9 @@ class GrowingTree:
         data: Data,
         statistics: Tensor | None = None,
         counts: Tensor | None = None,
+        n_trees: int = 1,
     ) -> None:
-        self.model = model
+        self.model, self.n_trees, self.root = model, n_trees, 0
         self.data = data.for_leaf(model.leaf)
         self._statistics, self._counts = statistics, counts
         self.nodes = self._root()
@@ -60,7 +63,13 @@ class GrowingTree:
 
     def _root(self) -> list[GrowingNode]:
         rows = torch.arange(len(self.data.X), device=self.data.X.device)
-        return [GrowingNode(rows, 0)]
+        return [GrowingNode(rows, 0) for _ in range(self.n_trees)]
+
+    def one(self, root: int) -> Self:
+        """Return one of the trees that grew together, by its root; the nodes are shared."""
+        found = copy.copy(self)
+        found.root = root
+        return found
 
     def statistics(self, rows: Tensor | slice = ALL) -> Tensor:
         """Return sufficient statistics of selected rows, shape (m, c)."""
@@ -82,7 +91,8 @@ class GrowingTree:
         return node.children
 
     def state_dict(self) -> dict[str, Any]:
-        order = sorted(self.split_nodes(), key=lambda i: self.nodes[i].children)
+        split = [i for i, node in enumerate(self.nodes) if node.split is not None]
+        order = sorted(split, key=lambda i: self.nodes[i].children)
         splits = [tuple(split) for i in order if (split := self.nodes[i].split) is not None]
         return {"nodes": order, "splits": splits, "refused": self.refused}
 
@@ -109,7 +119,11 @@ class GrowingTree:
         return -np.inf if split is None else split.gain
 
     def split_nodes(self) -> set[int]:
-        return {i for i, node in enumerate(self.nodes) if node.split is not None}
+        """Return the nodes below the root that are split, with the root."""
+        below = [self.root]
+        for i in below:  # grows as it is read
+            below += self.nodes[i].children if self.nodes[i].split is not None else ()
+        return {i for i in below if self.nodes[i].split is not None}
 
     def cut(self, max_leaves: int | None, min_gain: float = 0.0) -> set[int]:
         """Merge pairs of leaves, smallest gain first; return the nodes that remain split.
@@ -134,7 +148,7 @@ class GrowingTree:
 
     def breadth_first(self, kept: set[int]) -> list[int]:
         """Order the kept nodes by their numbers in a topology."""
-        order = [0] if 0 in kept else []
+        order = [self.root] if self.root in kept else []
         for i in order:  # grows as it is read
             order += [child for child in self.nodes[i].children if child in kept]
         return order
@@ -148,7 +162,7 @@ class GrowingTree:
         """
         order = self.breadth_first(kept)
         number = {i: v for v, i in enumerate(order)}
-        leaves = [] if kept else [0]
+        leaves = [] if kept else [self.root]
         children = np.empty((len(kept), 2), dtype=np.int64)
         for v, i in enumerate(order):
             for side, child in enumerate(self.nodes[i].children):
@@ -261,7 +275,31 @@ class Growth(Stage):
         TypeError
             For splits without hyperplanes and no ``splitter`` for them.
         """
+        common: dict[str, Any] = {"limits": limits, "splitter": splitter, "progress": progress}
+        common |= {"validation": validation, "prune": prune, "random_state": random_state}
+        return self.fit_several(model, data, 1, **common)[0]
+
+    def fit_several(
+        self,
+        model: SoftTree,
+        data: Data,
+        n_trees: int,
+        *,
+        limits: GrowthLimits | None = None,
+        splitter: Splitter | None = None,
+        validation: Data | None = None,
+        prune: Pruning | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> list[Posterior]:
+        """Grow several trees together, from different random starts; see :meth:`fit`.
+
+        The stumps of a level of all trees are fitted as one batch, which takes far less time than
+        one tree after the other. Only with ``order="level"``, unless there is one tree.
+        """
         self.check(model)
+        if n_trees > 1 and self.order != "level":
+            raise ValueError(f"several trees grow by order='level', got order={self.order!r}.")
         data = data.for_leaf(model.leaf)
         model.leaf.check(data.y)
         limits = limits or GrowthLimits()
@@ -282,22 +320,36 @@ class Growth(Stage):
             raise ValueError(f"{splitter!r} cannot keep predictions monotone; omit splitter.")
         expand = _by_level if self.order == "level" else _best_first
         with seeded(draw_seed(random_state)):
-            tree = GrowingTree(model, data.held())
-            expand(tree, splitter, limits, progress=progress)
-        kept = tree.cut(limits.max_leaves)
-        reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
-        if prune is not None and kept:
-            kept = prune(tree, kept)
-            reason = "pruning merged all leaves; lower its penalty (ccp_alpha)"
-        if validation is not None and kept:
-            kept = _best_depth(tree, kept, validation)
-            reason = (
-                f"the {len(validation.X)} validation rows are predicted best without a split; hold "
-                "out more rows or none (validation_fraction)"
-            )
-        if not kept:
-            warn_single_leaf(data.y, model.leaf, limits, reason)
-        return replace(tree.assemble(kept, "grow"), settings=settings)
+            trees = GrowingTree(model, data.held(), n_trees=n_trees)
+            expand(trees, splitter, limits, progress=progress)
+        found = [
+            _finished(trees.one(root), limits, data, validation, prune) for root in range(n_trees)
+        ]
+        return [replace(one, settings=settings) for one in found]
+
+
+def _finished(
+    tree: GrowingTree,
+    limits: GrowthLimits,
+    data: Data,
+    validation: Data | None,
+    prune: Pruning | None,
+) -> Posterior:
+    """Choose the splits to keep; warn if there are none."""
+    kept = tree.cut(limits.max_leaves)
+    reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
+    if prune is not None and kept:
+        kept = prune(tree, kept)
+        reason = "pruning merged all leaves; lower its penalty (ccp_alpha)"
+    if validation is not None and kept:
+        kept = _best_depth(tree, kept, validation)
+        reason = (
+            f"the {len(validation.X)} validation rows are predicted best without a split; hold "
+            "out more rows or none (validation_fraction)"
+        )
+    if not kept:
+        warn_single_leaf(data.y, tree.model.leaf, limits, reason)
+    return tree.assemble(kept, "grow")
 
 
 grow = as_function(Growth, "grow")
@@ -307,7 +359,7 @@ def _by_level(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
     """Split the nodes of one level after the other, fitted in batches."""
-    frontier = [0]
+    frontier = [*range(tree.n_trees)]
     parts = {"tree": tree, "frontier": frontier} | _state_of(splitter)
     track = Track(range(limits.max_depth), "grow", show=progress, parts=parts)
     for _ in track:
@@ -388,7 +440,7 @@ def fitted_splits(
         for i, split in zip(group, splits, strict=True):
             if split is not None and split.gain >= limits.min_gain:
                 found[i] = split
-            elif split is not None and i == 0:
+            elif split is not None and i < tree.n_trees:
                 tree.refused = split.gain
     return {i: found[i] for i in ready if i in found}
 

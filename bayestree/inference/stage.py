@@ -136,6 +136,10 @@ class Stage(Settings):
         """
         return 6.0
 
+    def steepness_for(self, n_classes: int) -> float:
+        """Return the steepness by default, for classes or for numbers (``n_classes`` 0)."""
+        return self.default_steepness
+
     @property
     def default_modes(self) -> int:
         """Number of trees that an estimator fits by default.

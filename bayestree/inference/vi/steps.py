@@ -1,0 +1,225 @@
+"""Steps along the natural gradient of the bound.
+
+A step draws all experts once. With the paths of the rows integrated out (``routing.expectation``),
+the log-likelihood of a row has, in the score s of a node, the slope
+
+    g  =  w P(passed | y) (P(right | passed, y) - q) c,      c = gamma / (1 - exp(-s)),
+
+with q = P(right | x), the steepness gamma and the weight w of the row, and the curvature
+
+    g ((1 - 2 q) c - exp(-s) / (1 - exp(-s)))  -  g^2 / w.
+
+s = sum_k r_k softplus(psi_k) with psi_k = beta_k . x turns these into slope and curvature in each
+psi_k and each log r_k, by row. The precision of a normal factor is the expectation of minus the
+curvature at the optimum (Opper and Archambeau, "The variational Gaussian approximation revisited",
+2009), so that
+
+    precision  <-  (1 - rho) precision + rho (E[1 / sigma^2] + sum_n h_n x_n x_n'),
+    mean       <-  mean + rho precision^-1 (slope of the bound)
+
+is a natural-gradient step (Khan and Lin, "Conjugate-computation variational inference", 2017). For
+h, the first half of a fit takes g^2 / w (Gauss-Newton), which is never negative. The second half
+takes minus the curvature itself; a term of second order keeps the precision positive definite (Lin,
+Schmidt and Khan, "Handling the positive-definite constraint in the Bayesian learning rule", 2020).
+
+For a weight, a e^x is matched in x = log r: the log-likelihood has slope f' and curvature -J there
+as alpha x - beta e^x has with alpha = f' + J and beta = J / r, which adds alpha to the shape and
+beta to the rate of the prior. J is at least -f', so that a vote that only harms adds to the rate.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bayestree import routing
+from bayestree.inference.data import Data
+from bayestree.inference.vi.factors import ExpertDraw, Factors
+from bayestree.models.priors import Moments
+
+SHORTEST = 0.1  # smallest shape of a weight's factor, relative to the prior's: noise may go below 0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows [X, 1], their statistics, and products of their columns, for all steps."""
+
+    X: Tensor  # (n, d + 1)
+    y: Tensor
+    weights: Tensor
+    statistics: Tensor  # (n, c)
+    products: Tensor  # (n, (d + 1) (d + 2) / 2), of columns i <= j
+    pairs: Tensor  # (2, (d + 1) (d + 2) / 2)
+
+    @classmethod
+    def of(cls, data: Data, factors: Factors) -> "Rows":
+        X = data.with_ones().X
+        pairs = torch.triu_indices(X.shape[1], X.shape[1])
+        statistics = factors.model.leaf.statistics(data.y, data.weights)
+        return cls(X, data.y, data.weights, statistics, X[:, pairs[0]] * X[:, pairs[1]], pairs)
+
+    def take(self, rows: Tensor) -> "Rows":
+        """Select rows, weighted to represent all."""
+        share = len(self.X) / len(rows)
+        return Rows(
+            self.X[rows],
+            self.y[rows],
+            share * self.weights[rows],
+            share * self.statistics[rows],
+            self.products[rows],
+            self.pairs,
+        )
+
+    def moment(self, weight: Tensor) -> Tensor:
+        """Sum w_n x_n x_n' for weights (..., n), shape (..., d + 1, d + 1)."""
+        width = self.X.shape[1]
+        sums = weight.flatten(0, -2) @ self.products
+        found = sums.new_empty(len(sums), width, width)
+        first, second = self.pairs
+        found[:, first, second] = sums
+        found[:, second, first] = sums
+        return found.view(*weight.shape[:-1], width, width)
+
+
+class Slopes(NamedTuple):
+    """Slope and minus the curvature of the log-likelihood of each row."""
+
+    coefficient: Tensor  # slope in psi, (V, K, n)
+    information: Tensor  # minus the curvature in psi, (V, K, n)
+    weight: Tensor  # slope in log r, (V, K)
+    weight_information: Tensor  # minus the curvature in log r, (V, K)
+
+
+class StepRule(NamedTuple):
+    """How a step is taken."""
+
+    rate: float  # its length
+    prior: float  # power of the prior of the splits, which rises to 1 early in a fit
+    steepness: float
+    exact: bool  # whether by the curvature, or by its Gauss-Newton approximation
+
+
+@torch.no_grad()
+def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Tensor:
+    """Take a step, and return the bound of each tree before it, (T,).
+
+    ``power`` is that of the likelihood of the splits: above 1 for a tempered posterior.
+    """
+    draw, rate = factors.draw(), rule.rate
+    likelihood, slopes, sums = _slopes(factors, draw, rows, rule, power)
+    mean_slope, prior_precision, log_prior = _prior(factors)
+    bound = likelihood - factors.split_divergence(log_prior) - factors.leaf_divergence()
+    factors.sums.lerp_(sums, rate)
+    if factors.model.split.weighted:
+        _move_weights(factors, slopes, draw, rule)
+    information = rows.moment(slopes.information)
+    information.diagonal(dim1=-2, dim2=-1).add_(rule.prior * prior_precision)
+    slope = slopes.coefficient @ rows.X + rule.prior * mean_slope
+    change = information - factors.precision
+    factors.precision.add_(rate * change)
+    if rule.exact:
+        inner = factors.root.mT @ change
+        factors.precision.add_(inner.mT @ inner, alpha=rate**2 / 2)
+    factors.factorise()
+    moved = factors.root @ (factors.root.mT @ slope.unsqueeze(-1))
+    factors.mean.add_(moved.squeeze(-1), alpha=rate)
+    return bound
+
+
+def _slopes(
+    factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, power: float
+) -> tuple[Tensor, Slopes, Tensor]:
+    """Compute the log-likelihood of each tree, its slopes, and sums of the leaves' statistics."""
+    n_nodes, n_experts, width = draw.coefficient.shape
+    activation = (draw.coefficient.view(-1, width) @ rows.X.T).view(n_nodes, n_experts, -1)
+    weight = draw.log_weight.exp()
+    score, silent = routing.rates(activation, weight)
+    odds = rule.steepness * routing.log_odds(score)
+    density = factors.leaf_law.expected_log_density(rows.y).T.contiguous()
+    found = routing.expectation(odds, density, factors.topology)
+    mass, right = found.mass[:n_nodes], odds.sigmoid()
+    chance = -torch.expm1(-score)
+    scale = rule.steepness / chance
+    weights = power * rows.weights
+    slope = weights * mass * (found.right - right) * scale
+    square = slope.square() / weights
+    curvature = square - slope * ((1 - 2 * right) * scale - torch.exp(-score) / chance)
+    turn = -torch.expm1(silent)  # sigmoid(psi)
+    up = weight.unsqueeze(-1) * turn  # d score / d psi
+    of_coefficient = slope.unsqueeze(1) * up
+    if rule.exact:
+        information = curvature.unsqueeze(1) * up.square() - of_coefficient * (1 - turn)
+    else:
+        information = square.unsqueeze(1) * up.square()
+    vote = silent.neg_().mul_(weight.unsqueeze(-1))  # r softplus(psi) = d score / d log r
+    of_weight = (vote @ slope.unsqueeze(-1)).squeeze(-1)
+    bent = (vote.square() @ curvature.unsqueeze(-1)).squeeze(-1) - of_weight
+    slopes = Slopes(of_coefficient, information, of_weight, bent)
+    return (
+        found.log_likelihood @ rows.weights,
+        slopes,
+        found.mass[n_nodes:] @ rows.statistics,
+    )
+
+
+def _move_weights(factors: Factors, slopes: Slopes, draw: ExpertDraw, rule: StepRule) -> None:
+    """Move the gamma factors of the weights."""
+    prior = factors.model.priors.weight.law(factors.model.split.n_experts, factors.rate)
+    slope = slopes.weight
+    information = torch.maximum(slopes.weight_information, -slope).clamp_min(0.0)
+    # Without any prior, r has the flat density, of shape 1 and rate 0.
+    shape = 1 + rule.prior * (prior.concentration - 1) + slope + information
+    at = draw.log_weight.clamp_min(-600.0).exp()  # of weights that would underflow
+    factors.shape.lerp_(shape, rule.rate).clamp_min_(SHORTEST * prior.concentration)
+    factors.rate.lerp_(rule.prior * prior.rate + information / at, rule.rate)
+
+
+def _prior(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
+    """Return slope in the means, precision (V, K, d + 1) and value of the expected log prior."""
+    moments = factors.moments
+    with torch.enable_grad():
+        mean, variance = (value.detach().requires_grad_() for value in moments[:2])
+        value = factors.scales.expected_log_prior(Moments(mean, variance))
+        slope, half = torch.autograd.grad(value.sum(), (mean, variance))
+    return slope, -2 * half, value.detach()
+
+
+@torch.no_grad()
+def bounds(factors: Factors, data: Data, weight: float, n_draws: int) -> Tensor:
+    """Estimate the bound of each tree from single draws, shape (n_draws, T).
+
+    Leaves are drawn, too. ``weight`` is the factor of the divergence of the splits.
+    """
+    X, model = data.with_ones().X, factors.model
+    divergence = weight * factors.split_divergence() + factors.leaf_divergence()
+    found = []
+    for _ in range(n_draws):
+        odds = factors.odds(factors.draw(), X, model.steepness)
+        density = model.leaf.log_density(factors.leaf_law.sample(), data.y).T.contiguous()
+        likelihood = routing.expectation(odds, density, factors.topology).log_likelihood
+        found.append(likelihood @ data.weights - divergence)
+    return torch.stack(found)
+
+
+@dataclass(frozen=True)
+class StepSchedule:
+    """The rules of ``n_steps`` steps."""
+
+    n_steps: int
+    rate: float
+    steepness: float
+    rising: float = 0.3  # share of the steps in which the power of the prior rises
+    constant: float = 0.6  # share of the steps after which they become shorter
+    annealed: float = 0.7  # share of the steps after which the steepness is reached
+
+    def rule(self, number: int) -> StepRule:
+        """Return the rule of a step."""
+        share = (number + 1) / self.n_steps
+        late = max(0.0, number - self.constant * self.n_steps)
+        return StepRule(
+            rate=self.rate / (1 + 0.1 * late),
+            prior=min(1.0, share / self.rising),
+            steepness=self.steepness ** min(1.0, share / self.annealed),
+            exact=number >= self.n_steps / 2,
+        )
