@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayestree._utils.parameters import ParameterError, parameters_of
-from bayestree.inference import Map, Svi
+from bayestree.inference import Map, Svi, Vi
 
 
 class Rule(NamedTuple):
@@ -161,9 +161,9 @@ MODES: Rules = (
         lambda tree, _: (
             tree.mode_weights == "elbo"
             and tree._mode_count() > 1
-            and not isinstance(tree._stages()[-1], Svi)
+            and not isinstance(tree._stages()[-1], Svi | Vi)
         ),
-        "mode_weights='elbo' needs inference='svi', got {tree.inference!r}; use "
+        "mode_weights='elbo' needs inference='vi' or 'svi', got {tree.inference!r}; use "
         "mode_weights='equal' or 'stacking'.",
     ),
     Rule(
@@ -203,7 +203,7 @@ MONOTONE: Rules = (
 
 def _searches_another_prior(tree: Any, _: Any) -> bool:
     searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._stages())
-    fits = tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree.n_experts > 1
+    fits = tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree._n_experts > 1
     return searches and not fits
 
 
@@ -249,7 +249,7 @@ POLYTOPE: Rules = (
         "search_facets and the model",
         _searches_another_prior,
         "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
-        "more, got {tree.prior!r}, {tree.steepness} and {tree.n_experts}.",
+        "more, got {tree.prior!r}, {tree.steepness} and {tree._n_experts}.",
     ),
     Rule(
         "n_modes and sampled topologies",
@@ -294,7 +294,7 @@ STREAMING: Rules = (
     ),
     Rule(
         "inference in batches",
-        lambda tree, _: not _last_is(Map | Svi, tree),
+        lambda tree, _: tree.inference != "auto" and not _last_is(Map | Svi, tree),
         "needs inference='map' or 'svi', got {tree.inference!r}",
     ),
     Rule(

@@ -264,7 +264,8 @@ class Estimator(BaseEstimator):
 
 def member_of(whole: Estimator, tree: Any) -> Any:
     """Give a tree before its fit the classes, features and units that ``whole`` has found."""
-    for name in ("classes_", "n_features_in_", "feature_names_in_", "encoding_", "_scaling"):
+    names = ("classes_", "n_features_in_", "feature_names_in_", "encoding_")
+    for name in (*names, "_scaling", "_selected"):
         if hasattr(whole, name):
             setattr(tree, name, getattr(whole, name))
     return tree

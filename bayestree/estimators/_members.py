@@ -60,6 +60,22 @@ def fit_members(
     return grown.trees
 
 
+def fit_together(
+    members: Sequence[Any], rows: TrainingRows, leaf: Leaf, *, verbose: Verbose
+) -> list[FittedTree]:
+    """Fit the trees of several estimators at once; the first has the seed and the settings."""
+    first = members[0]
+    prepared = first._prepare(rows, leaf)
+    with threads_for(first._work(*rows.X.shape)), fitting(verbose), warnings.catch_warnings():
+        for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
+            warnings.simplefilter("ignore", of_all)
+        found = first._infer_several(members, prepared.model, prepared.given)
+        return [
+            member_of(first, tree)._complete(posterior, prepared)
+            for tree, posterior in zip(members, found, strict=True)
+        ]
+
+
 class _Grown:
     """The trees fitted so far; their state is the contents of their model files."""
 

@@ -24,7 +24,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.estimators._combinations import scores_unseen_rows
 from bayestree.estimators._estimator import member_of
-from bayestree.estimators._members import fit_members
+from bayestree.estimators._members import fit_members, fit_together
 from bayestree.estimators._stages import StagedTree, fitted_start
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows, with_unused_columns
@@ -80,9 +80,11 @@ class Modes:
 def fit_modes(estimator: Any, rows: TrainingRows, leaf: Leaf) -> Mixture:
     """Fit all modes, and weight them."""
     members = _new_members(estimator)
-    trees = fit_members(
-        members, rows, leaf, label="modes", n_jobs=estimator.n_jobs, verbose=estimator.verbose
-    )
+    shared: dict[str, Any] = {"verbose": estimator.verbose}
+    if members[0]._stages()[-1].several:
+        trees = fit_together(members, rows, leaf, **shared)
+    else:
+        trees = fit_members(members, rows, leaf, label="modes", n_jobs=estimator.n_jobs, **shared)
     members[0]._scaling = trees[0].scaling
     rows = rows.counted()
     data = members[0]._data(rows, 1.0)

@@ -1,7 +1,7 @@
 """Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -64,14 +64,20 @@ class StagedTree(BaseTree):
     loo = checks.loo
     log_score = checks.log_score
 
+    def _method(self) -> str | Stage:
+        """Return the method of the fit, by name or with its settings."""
+        method: str | Stage = self.inference
+        return method
+
     def _stages(self) -> list[Stage]:
         """Return the stages of the fit with their settings.
 
         A settings object is used as it is, in the place of the stage of its class, or of the last
         stage of ``inference="svi"``.
         """
-        given = None if isinstance(self.inference, str) else self.inference
-        kinds = self._pipelines[self.inference] if given is None else self._pipeline_of(given)
+        method = self._method()
+        given = None if isinstance(method, str) else method
+        kinds = self._pipelines[method] if isinstance(method, str) else self._pipeline_of(method)
         stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
         if given is not None:
             self._check_ignored(kinds, given)
@@ -124,9 +130,14 @@ class StagedTree(BaseTree):
     def _weights_are_counts(self) -> bool:
         return True
 
-    def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
-        """Grow the tree from which the next stage starts."""
-        return growth.fit(model, data, limits=self._limits(), **common)
+    def _grow(
+        self, growth: Any, model: SoftTree, data: Data, n_trees: int, **common: Any
+    ) -> list[Posterior]:
+        """Grow the trees from which the next stage starts."""
+        found: list[Posterior] = growth.fit_several(
+            model, data, n_trees, limits=self._limits(), **common
+        )
+        return found
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         super()._fit(rows, leaf)
@@ -147,6 +158,12 @@ class StagedTree(BaseTree):
         return self.posterior_.model.steepness if self._continues() else new
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        return self._infer_several([self], model, data)[0]
+
+    def _infer_several(
+        self, members: Sequence[Any], model: SoftTree, data: Data
+    ) -> list[Posterior]:
+        """Fit one tree or, by a method that can, several at once: one for each of ``members``."""
         seeds = check_random_state(draw_seed(self.random_state))
         common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         training, validation = self._hold_out(data, seeds)
@@ -154,33 +171,47 @@ class StagedTree(BaseTree):
         growth, *stages = self._stages()
         samples_topology = any(stage.samples_topology for stage in stages)
         if self._continues():
-            found = fitted_start(self.posterior_, model, training, self._used)
-            self._warn_if_single_leaf(found.model.topology, model.leaf, training, KEPT_LEAF)
+            grown = [
+                fitted_start(one.posterior_, model, training, self._used) for one in members
+            ]
+            self._warn_if_single_leaf(grown[0].model.topology, model.leaf, training, KEPT_LEAF)
         else:
             with warnings.catch_warnings():
                 if samples_topology:  # which decides about splits
                     warnings.simplefilter("ignore", SingleLeafWarning)
-                found = self._grow(growth, model, training, **common)
-        if found.model.topology.n_nodes == 0 and not samples_topology:
-            found = inference.recalibrated(found, training)
-            several = [growth, *stages][-1].draws
-            if several is None:
-                return found
-            n_chains, n_draws = several
-            return inference.single_leaf(
-                found, training, n_chains=n_chains, n_draws=n_draws, random_state=seeds
+                grown = self._grow(growth, model, training, len(members), **common)
+        found = dict(enumerate(grown))
+        if not samples_topology:
+            last = [growth, *stages][-1].draws
+            found = {
+                i: one if one.model.topology.n_nodes else _single(one, training, last, seeds)
+                for i, one in found.items()
+            }
+        split = [i for i, one in found.items() if one.model.topology.n_nodes or samples_topology]
+        if split and not stages:
+            return [inference.recalibrated(one, training) for one in found.values()]
+        if split:
+            found |= zip(
+                split,
+                self._refine([found[i] for i in split], stages, training, common),
+                strict=True,
             )
-        if not stages:
-            return inference.recalibrated(found, training)
+        return [*found.values()]
+
+    def _refine(
+        self, found: list[Posterior], stages: list[Stage], data: Data, common: dict[str, Any]
+    ) -> list[Posterior]:
+        """Run the stages after growth on one tree or, if they can, on several."""
         for stage in stages:
             start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
-            found = stage.run(found, training, **start, **common)
-            if found.model.topology.n_nodes == 0:
+            found = stage.run_several(found, data, **start, **common)
+            if len(found) == 1 and found[0].model.topology.n_nodes == 0:
+                model = found[0].model
                 self._warn_if_single_leaf(
-                    found.model.topology, model.leaf, training, stage.why_single_leaf
+                    model.topology, model.leaf, data, stage.why_single_leaf
                 )
                 return found
-        return self._sharpened(found, training, common)
+        return [self._sharpened(one, data, common) for one in found]
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         """Refit the posterior with steeper splits where these suit the rows better."""
@@ -238,6 +269,18 @@ class StagedTree(BaseTree):
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         kept = found.stats["source"]
         return Hardened(found, hard.sources[kept], hard.levels[kept])
+
+
+def _single(
+    grown: Posterior, data: Data, draws: tuple[int, int] | None, seeds: np.random.RandomState
+) -> Posterior:
+    """Estimate the leaf of a tree without a split, or draw from its posterior."""
+    grown = inference.recalibrated(grown, data)
+    if draws is None:
+        return grown
+    return inference.single_leaf(
+        grown, data, n_chains=draws[0], n_draws=draws[1], random_state=seeds
+    )
 
 
 def fitted_start(posterior: Posterior, model: SoftTree, data: Data, used: BoolArray) -> Posterior:

@@ -173,7 +173,12 @@ def _add_rows(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLi
 
 
 def _start(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Any:
+    selects = estimator.inference == "auto"
+    if selects:  # a method that goes on with further rows
+        estimator.inference = "svi"
     estimator.fit(X, y, sample_weight)
+    if selects:
+        estimator.inference = "auto"
     first: FittedTree = estimator.fitted_.shown
     data = estimator.training_data(X, y, sample_weight)
     stream = _remembered({}, first.posterior, data, _seed(estimator, {}))

@@ -25,7 +25,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import POLYTOPE, check_combinations
+from bayestree.estimators._combinations import POLYTOPE, check_combinations, differs
 from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,
@@ -45,7 +45,7 @@ from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
-from bayestree.fitted.rows import TrainingRows, UnitRule
+from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule
 from bayestree.inference import (
     Data,
     Growth,
@@ -55,6 +55,7 @@ from bayestree.inference import (
     Smc,
     Stage,
     Svi,
+    Vi,
     fits_worse_than_tree,
 )
 from bayestree.inference.nuts.method import Chains
@@ -69,14 +70,28 @@ from bayestree.tree import Tree
 PARAMETERS = {"shape": "scale_shape"}
 
 
+FEW_EXPERTS = 4  # of a node, by default with inference="vi"
+MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which inference="auto" selects "vi"
+
 METHODS: Mapping[str, type[Stage]] = {
-    "svi": Svi, "nuts": Nuts, "smc": Smc, "map": Map, "grow": Growth,
+    "vi": Vi, "svi": Svi, "nuts": Nuts, "smc": Smc, "map": Map, "grow": Growth,
 }  # fmt: skip
 
 
 def _same(*settings: type) -> dict[str, str]:
     """Return the settings whose parameters have the same names."""
     return {name: name for kind in settings for name in parameters_of(kind)}
+
+
+#: Parameters that only SVI has, and those whose other values VI does not take.
+OF_SVI = (
+    *(name for name in (*_same(Minibatches), *_same(Variational)) if name != "kl_weight"),
+    "prior",
+    "monotonic_cst",
+    "image_shape",
+    "dtype",
+    "device",
+)
 
 
 @declare
@@ -107,17 +122,20 @@ class BasePolytopeTree(StagedTree):
     """
 
     n_experts: Annotated[
-        Count,
+        Count | None,
         Model(
-            "Maximum number of facets of a split. 1 gives the oblique tree CPT (K = 1): one "
-            "expert of weight 1."
+            "Maximum number of facets of a split; by default 4 with inference='vi', otherwise 20 "
+            "for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one expert of "
+            "weight 1."
         ),
-    ] = 8
+    ] = None
     inference: Annotated[
-        Literal["svi", "nuts", "smc", "map", "grow"]
+        Literal["auto", "vi", "svi", "nuts", "smc", "map", "grow"]
         | Annotated[InstanceOf[Stage], ByName(METHODS)],
         Inference(
-            "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
+            "'auto': 'vi' for up to 10,000 rows in memory and 100 features, unless a parameter is "
+            "set that only 'svi' has; otherwise 'svi'. 'vi' gives a variational posterior by "
+            "natural gradients, in seconds; 'svi' by Adam, in minibatches. 'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
             "variational posterior; 'nuts' samples the exact posterior given the topology, "
             "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes; "
             "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
@@ -125,7 +143,7 @@ class BasePolytopeTree(StagedTree):
             "Or a method with its own settings and defaults, used as it is, such as "
             "bayestree.inference.Svi(epochs=20)."
         ),
-    ] = "svi"
+    ] = "auto"
     extend: Annotated[
         bool,
         Inference(
@@ -152,18 +170,19 @@ class BasePolytopeTree(StagedTree):
         ),
     ] = "standard"
     growth_rate: Annotated[
-        Positive,
+        Positive | None,
         Inference(
-            "Learning rate of the stumps, in units of an initial hyperplane. Slow growth leaves "
-            "more to the refinement, which generalises better in classification."
+            "Learning rate of the stumps, in units of an initial hyperplane; by default 0.15, but "
+            "0.015 for classes unless inference is 'vi'. Slow growth leaves more to the refinement "
+            "by Adam, which then generalises better in classification."
         ),
-    ] = Growth.learning_rate
+    ] = None
     steepness: Annotated[
         Positive | None,
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP, 6 for SVI "
-            "and NUTS, 1 for SMC (6 for numbers) and with search_facets; SVI for regression "
+            "and NUTS, 1 for VI and SMC (6 for numbers) and with search_facets; SVI for regression "
             "continues to 20 if its mean fits the training rows worse than its tree. Posteriors of "
             "different steepness belong to different models: to compare fits with and without the "
             "search, set steepness=1."
@@ -172,7 +191,7 @@ class BasePolytopeTree(StagedTree):
     n_draws: Annotated[
         Count | None,
         Inference(
-            "Posterior draws kept from each chain; by default 50 for SVI, 250 for NUTS and 1,000 "
+            "Posterior draws kept from each chain; by default 50 for VI and SVI, 250 for NUTS and 1,000 "
             "for SMC."
         ),
     ] = None
@@ -191,6 +210,7 @@ class BasePolytopeTree(StagedTree):
     _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
         "grow": (Growth,),
         "map": (Growth, Map),
+        "vi": (Growth, Vi),
         "svi": (Growth, Map, Svi),
         "nuts": (Growth, Map, Svi, Nuts),
         "smc": (Growth, Smc),
@@ -198,6 +218,7 @@ class BasePolytopeTree(StagedTree):
     _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
         Growth: {"learning_rate": "growth_rate"},
         Map: _same(Minibatches),
+        Vi: {"kl_weight": "kl_weight"},
         Svi: _same(Variational),
         Nuts: _same(Chains),
         Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
@@ -205,16 +226,65 @@ class BasePolytopeTree(StagedTree):
 
     _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
         Map: ("steepness",),
+        Vi: ("steepness",),
         Smc: ("steepness",),
     }
 
     _rules = POLYTOPE
+    _many_experts: ClassVar[int] = 8  # n_experts by default, unless the method is VI
+    _slow_rate: ClassVar[float] = Growth.learning_rate  # growth_rate by default, likewise
+    _selected = ""  # the method that "auto" selected for the rows of a fit
+
+    def _method(self) -> str | Stage:
+        if not (isinstance(self.inference, str) and self.inference == "auto"):
+            found: str | Stage = self.inference
+            return found
+        if not self._selected and hasattr(self, "fitted_"):  # read from a file
+            return "svi" if self.posterior_.inference == "svi" else "vi"
+        return self._selected or ("svi" if self._needs_svi() else "vi")
+
+    def _needs_svi(self) -> bool:
+        """Return whether a parameter is set that only SVI has."""
+        return any(differs(self, name) for name in OF_SVI if hasattr(self, name))
+
+    def _select(self, rows: TrainingRows) -> None:
+        """Select the method of "auto" for the rows of a fit."""
+        if self.inference != "auto":
+            self._selected = str(self.inference) if isinstance(self.inference, str) else ""
+            return
+        if self._continues():
+            self._selected = str(self._method())
+            return
+        n_rows, n_features = rows.X.shape
+        small = n_rows <= MOST_ROWS and n_features <= MOST_FEATURES
+        fits = small and not isinstance(rows.X, FileRows) and not self._needs_svi()
+        self._selected = "vi" if fits else "svi"
+
+    @property
+    def _by_vi(self) -> bool:
+        """Whether the fit, or its first variational fit, is by natural gradients."""
+        method = self._method()
+        kinds = self._pipelines[method] if isinstance(method, str) else self._pipeline_of(method)
+        return Vi in kinds
+
+    @property
+    def _n_experts(self) -> int:
+        """Number of experts of a node: as given, or the default of the method."""
+        if self.n_experts is not None:
+            return int(self.n_experts)
+        return FEW_EXPERTS if self._by_vi else self._many_experts
+
+    def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
+        found = super()._keywords(kind)
+        if kind is Growth and self.growth_rate is None and not self._by_vi:
+            found["learning_rate"] = self._slow_rate
+        return found
 
     def _stages(self) -> list[Stage]:
         stages = super()._stages()
         final = float(self.steepness or self._default_steepness(stages))
         first = self._first_steepness(1.0)
-        annealed: dict[type[Stage], Any] = {Map: (first, final), Smc: final}
+        annealed: dict[type[Stage], Any] = {Map: (first, final), Vi: final, Smc: final}
         # a settings object keeps the steepness that it states
         stated = self.inference if getattr(self.inference, "steepness", None) is not None else None
         return [
@@ -225,10 +295,10 @@ class BasePolytopeTree(StagedTree):
         ]
 
     def _default_steepness(self, stages: Sequence[Stage]) -> float:
-        if stages[-1].samples_topology and not hasattr(self, "classes_"):
-            # Numbers that jump by more than their noise have far more evidence under steep splits.
-            return 6.0
-        return min(stage.default_steepness for stage in stages)
+        n_classes = len(getattr(self, "classes_", ()))
+        if stages[-1].samples_topology:  # whatever it starts from
+            stages = stages[-1:]
+        return min(stage.steepness_for(n_classes) for stage in stages)
 
     def learned_prior(self) -> dict[str, list[float]]:
         """Return the hyperparameters that the fit learned, by name: a value for each of ``modes_``.
@@ -276,9 +346,10 @@ class BasePolytopeTree(StagedTree):
             return int(self.n_modes)
         if self._continues():
             return len(self.fitted_.trees)
-        if not isinstance(self.inference, str):
-            return self.inference.default_modes
-        last = self._pipelines[self.inference][-1]
+        method = self._method()
+        if not isinstance(method, str):
+            return method.default_modes
+        last = self._pipelines[method][-1]
         return last.from_keywords(self._keywords(last)).default_modes
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
@@ -288,6 +359,7 @@ class BasePolytopeTree(StagedTree):
         super(BasePolytopeTree, plain)._check_ignored(kinds, given)
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        self._select(rows)
         if self._mode_count() == 1:
             return super()._fit(rows, leaf)
         check_combinations(self, self._model(leaf))
@@ -312,7 +384,7 @@ class BasePolytopeTree(StagedTree):
         return _with_ordered_leaves(tree, posterior.model.monotone), reach
 
     def _model(self, leaf: Leaf) -> models.SoftTree:
-        found = models.named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
+        found = models.named.convex_polytope(leaf, n_experts=self._n_experts, priors=self._priors())
         return found.with_(monotone=directions(self.monotonic_cst, self.encoding_))
 
     def _priors(self) -> models.Priors:
@@ -332,7 +404,10 @@ class BasePolytopeTree(StagedTree):
 
     def _in_parts(self) -> bool:
         in_memory = self.extend or self.refine == "tao" or self.mode_tree == "distilled"
-        return super()._in_parts() and not in_memory
+        plain = copy(self)
+        if self._method() == "vi" and self.inference == "auto":
+            plain._selected = "svi"  # as for all rows that stay in a file
+        return super(BasePolytopeTree, plain)._in_parts() and not in_memory
 
     def _in_place(self) -> bool:
         return self.image_shape is not None
@@ -343,7 +418,7 @@ class BasePolytopeTree(StagedTree):
     def _work(self, n_rows: int, n_features: int) -> int:
         depth = min(self._depth(), 60)  # larger powers could have millions of digits
         n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
-        return min(n_rows, self.batch_size) * self.n_experts * n_leaves
+        return min(n_rows, self.batch_size) * self._n_experts * n_leaves
 
 
 @declare
@@ -369,11 +444,12 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     True
     """
 
-    n_experts = 20
     scale_shape = 0.5
     shrinkage_shape = 0.1
     shrinkage_rate = 0.1
-    growth_rate = 0.015
+
+    _many_experts = 20
+    _slow_rate = 0.015
 
     leaf: Annotated[
         ClassName,

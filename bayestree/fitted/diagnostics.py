@@ -38,7 +38,7 @@ PRIOR_SEED = 0  # the same draws at every call
 def polytope_size(estimator: MixtureEstimator, max_draws: int = 100) -> PolytopeSize:
     """Measure the number of facets of each node of ``tree_`` in four ways.
 
-    After inference="svi" it comes from a single variational fit, whose counts are too
+    After a variational fit it comes from a single variational fit, whose counts are too
     certain and may be wrong; inference="nuts" samples them.
 
     Parameters
@@ -78,7 +78,7 @@ def _size_of_tree(fitted: FittedTree, max_draws: int) -> PolytopeSize:
         prior=prior_of_node(posterior.model, tree.n_features, n_prior),
         max_draws=max_draws,
         max_prior_draws=10 * max_draws,
-        variational=posterior.inference == "svi",
+        variational=posterior.variational,
     )
 
 
@@ -105,7 +105,7 @@ def facets(
 ) -> Facets:
     """Match the half-spaces of a node's facets across draws.
 
-    After inference="svi" they come from a single variational fit, whose probabilities are
+    After a variational fit they come from one tree, whose probabilities are
     too close to 0 and 1; inference="nuts" samples them.
 
     Parameters
@@ -148,7 +148,7 @@ def facets(
         max_draws=max_draws,
         cut=None if reach.cut is None else reach.cut[:, :, place],
         min_share=min_share,
-        variational=estimator.posterior_.inference == "svi",
+        variational=estimator.posterior_.variational,
     )
 
 

@@ -54,6 +54,11 @@ class Draws:
         return cls(model, draws, point, inference, **recorded)
 
     @property
+    def variational(self) -> bool:
+        """Whether the draws come from a variational fit."""
+        return "elbo" in self.stats
+
+    @property
     def n_chains(self) -> int:
         return int(next(iter(self.draws.values())).shape[0])
 

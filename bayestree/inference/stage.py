@@ -6,7 +6,7 @@ name, and the parameters that an estimator passes on, follow from the class.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -117,6 +117,8 @@ class Stage(Settings):
         Whether it can keep the signs of coefficients that monotonicity constraints demand.
     samples_topology : bool
         Whether its draws have topologies of their own, whatever tree it starts from.
+    several : bool
+        Whether the modes of a fit are fitted at once, by :meth:`run_several`.
     """
 
     in_estimators: ClassVar[Mapping[str, Any]] = {}
@@ -127,6 +129,7 @@ class Stage(Settings):
     keeps_zeros: ClassVar[bool] = False
     keeps_signs: ClassVar[bool] = False
     samples_topology: ClassVar[bool] = False
+    several: ClassVar[bool] = False
 
     @property
     def default_steepness(self) -> float:
@@ -207,6 +210,12 @@ class Stage(Settings):
         model = calibrated(found, data) if self.calibrates else found.model
         start: dict[str, Any] = {} if self.samples_topology else {"init": found}
         return self.fit(model, data, **start, **common)
+
+    def run_several(
+        self, found: Sequence[Posterior], data: Data, **common: Any
+    ) -> list[Posterior]:
+        """Continue from several results; by default, from one after the other."""
+        return [self.run(one, data, **common) for one in found]
 
 
 @declare

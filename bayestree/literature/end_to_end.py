@@ -276,7 +276,9 @@ class BaseEndToEndTree(StagedTree):
     def _work(self, n_rows: int, n_features: int) -> int:
         return min(n_rows, self.batch_size) * n_features
 
-    def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
+    def _grow(
+        self, growth: Stage, model: SoftTree, data: Data, n_trees: int, **common: Any
+    ) -> list[Posterior]:
         splitter = EndToEndSplitter(
             self._split(),
             model.leaf,
@@ -284,8 +286,9 @@ class BaseEndToEndTree(StagedTree):
             features=self._subsets(),
             **{name: getattr(self, name) for name in OF_STUMPS},
         )
-        found = super()._grow(growth, model, data, splitter=splitter, **common)
-        return replace(found, model=found.model.with_(steepness=self._steepness_of_stumps()))
+        grown = super()._grow(growth, model, data, n_trees, splitter=splitter, **common)
+        reached = self._steepness_of_stumps()
+        return [replace(one, model=one.model.with_(steepness=reached)) for one in grown]
 
     def _hardened(
         self, posterior: Posterior, rows: TrainingRows, data: Data

@@ -36,7 +36,7 @@ def elbo(estimator: FittedModel | FittedPosterior, ax: Axes | None = None) -> Ax
 
     Parameters
     ----------
-    estimator : fitted estimator with ``inference="svi"``, or its Posterior
+    estimator : fitted estimator with a variational posterior, or its Posterior
     ax : Axes, optional
 
     Raises

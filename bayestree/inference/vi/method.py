@@ -36,6 +36,10 @@ class Vi(Stage):
     {parameters}
     """
 
+    steepness: Annotated[
+        Positive | None,
+        Inference("Final steepness of the splits, annealed from 1; None: the model's."),
+    ] = None
     n_steps: Annotated[Count, Inference("Steps of the fit.")] = 150
     step_size: Annotated[
         Share, Inference("Length of a step, as a share of the way to what its draw suggests.")
@@ -53,6 +57,7 @@ class Vi(Stage):
     n_draws: Annotated[Count, Inference("Draws from the fitted factors.")] = 50
 
     default_modes = 4
+    several = True
     needs_double = True
 
     @property
@@ -120,9 +125,15 @@ class Vi(Stage):
         return self.fit_several(model, data, [init], **common)[0]
 
     def run_several(
-        self, found: Sequence[Posterior], data: Data, **common: Any
+        self,
+        found: Sequence[Posterior],
+        data: Data,
+        *,
+        last: bool = True,
+        validation: Data | None = None,
+        **common: Any,
     ) -> list[Posterior]:
-        """Continue from several trees, with one prior of leaves, centred on those of all."""
+        """Continue from several trees at once, with one prior of leaves, centred on those of all."""
         data = data.for_leaf(found[0].model.leaf)
         sums = [
             leaf_sums(one.model.with_(steepness=HARD), one.point_sites(data.X), data)
@@ -148,7 +159,9 @@ class Vi(Stage):
             raise ValueError(
                 "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
             )
-        model = model.with_(priors=model.priors.fixed())
+        model = model.with_(
+            priors=model.priors.fixed(), steepness=self.steepness or model.steepness
+        )
         data = data.to(torch.empty(0, dtype=torch.float64)).for_leaf(model.leaf)
         with seeded(draw_seed(random_state)), torch.no_grad():
             factors = Factors.around(model, inits, data)
@@ -224,7 +237,7 @@ class Vi(Stage):
             found,
             inference="vi",
             stats={**found.stats, **stats, "log_p": np.array([log_p])},
-            settings=self.chosen("n_steps", "step_size", "batch_size", "kl_weight"),
+            settings=self.chosen("steepness", "n_steps", "step_size", "batch_size", "kl_weight"),
         )
 
 
