@@ -12,9 +12,8 @@ from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units
 from bayestree.inference.draws import Arrays, Draws
-from bayestree.inference.pointwise import ROWS, leaf_probs
+from bayestree.inference.pointwise import ROWS, draws_at_once, leaf_probs, wide_leaf_log_probs
 from bayestree.models.priors.base import Sites
-from bayestree.routing import tree_log_probs
 
 MEDOID_ROWS = 1_000  # maximum number of rows on which draws are compared
 BISECTIONS = 40  # the final interval has 1e-12 of the initial length
@@ -36,9 +35,9 @@ class Posterior(Draws):
     def _routed(self, X: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Sites]]:
         """Yield P(leaf | x) of consecutive draws, (n, S, L), and their joined sites.
 
-        One product evaluates as many draws as keep few rows in the cache.
+        One product evaluates as many draws as keep a part of the rows in the cache.
         """
-        size, count = max(1, PART // max(1, len(X))), self.n_chains * self.n_draws
+        count, size = self.n_chains * self.n_draws, draws_at_once(self.model, *X.shape)
         for start in range(0, count, size):
             several = min(size, count - start)
             sites = self.joined(slice(start, start + several))
@@ -47,10 +46,11 @@ class Posterior(Draws):
                 continue
             rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
             with torch.no_grad():
-                score = self.model.scores(sites, rows)
-                score = score.unflatten(1, (several, self.model.topology.n_nodes))
-                probs = tree_log_probs(score, self.model.steepness, self.model.topology).exp()
-            yield probs.numpy(), sites
+                each = (
+                    wide_leaf_log_probs(self.model, sites, part, several).exp()
+                    for part in rows.split(PART)
+                )
+                yield torch.cat([*each]).numpy(), sites
 
     def expectations(self, X: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Yield E(y | x, parameters) of consecutive draws, by groups of S draws.
