@@ -1,4 +1,4 @@
-"""Compatibility with ArviZ 0.x (InferenceData) and 1.x (xarray.DataTree): groups and statistics.
+"""Compatibility with ArviZ 0.x (InferenceData) and 1.x (xarray.DataTree): groups of containers.
 
 ArviZ takes seconds to import and xarray a part of one, so they are imported on first use.
 """
@@ -9,19 +9,15 @@ import importlib
 import io
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import logsumexp
-
-from bayestree._utils.arrays import FloatArray
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import xarray as xr
 
 
+@cache
 def major_version() -> int:
     """Return the major version of the installed ArviZ: 0 or 1."""
     return int(version("arviz").split(".")[0])
@@ -83,130 +79,3 @@ def netcdf(container: Any) -> memoryview:
             store = H5NetCDFStore(file.create_group(name))
             found.dump_to_store(store, encoding={key: {"zlib": True} for key in numbers})
     return content.getbuffer()
-
-
-def r_hat(values: ArrayLike) -> FloatArray:
-    """Compute rank-normalised split R-hat, the larger of bulk and folded.
-
-    Vehtari et al., "Rank-normalization, folding, and localization", Bayesian Analysis 16 (2021).
-
-    For values (chain, draw, ...): NaN for a constant quantity, inf if every half of a chain is
-    stuck at a different value. A single chain must have 8 draws, and its quarters are compared.
-    """
-    array = np.asarray(values)
-    if array.ndim > 1 and len(array) == 1:  # ArviZ requires two chains
-        half = array.shape[1] // 2
-        array = np.concatenate([array[:, :half], array[:, -half:]])
-    return _each(array, lambda statistics, one: statistics.rhat(one, method="rank"))
-
-
-def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> FloatArray:
-    """Compute effective sample sizes for bulk, 5 % tails or mean of values (chain, draw, ...)."""
-    tails = {"prob": (0.05, 0.95)} if kind == "tail" else {}
-    return _each(values, lambda statistics, one: statistics.ess(one, method=kind, **tails))
-
-
-def bfmi(energy: ArrayLike, change: ArrayLike | None = None) -> FloatArray:
-    """Return the estimated Bayesian fraction of missing information by chain (Betancourt 2016).
-
-    ``change`` are changes of the energy from transition to transition where draws were thinned.
-    """
-    values = _checked(energy)
-    steps = np.diff(values, axis=1) if change is None else _checked(change)
-    return (steps**2).mean(axis=1) / values.var(axis=1, ddof=1)
-
-
-def _each(values: ArrayLike, statistic: Any) -> FloatArray:
-    array = _checked(values)
-    flat = array.reshape(*array.shape[:2], -1)
-    statistics = _statistics()
-    # Constant chains divide by 0: R-hat is inf, or NaN if they agree.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = [float(statistic(statistics, flat[:, :, j])) for j in range(flat.shape[2])]
-    return np.array(found, dtype=np.float64).reshape(array.shape[2:])
-
-
-def _checked(values: ArrayLike) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim < 2 or array.shape[1] < 4:
-        raise ValueError(
-            f"values must have shape (chain, draw, ...) with 4 draws or more, got {array.shape}."
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("values must be finite; look for draws that are NaN or infinite.")
-    return array
-
-
-def _statistics() -> Any:
-    """Return the module or object with ``rhat`` and ``ess`` of arrays (chain, draw)."""
-    if major_version() > 0:
-        from arviz_stats.base import array_stats  # noqa: PLC0415 - takes a second to import
-
-        return array_stats
-    return arviz()
-
-
-SPREAD = 1e-9  # log ratios that differ by less count as equal
-LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
-MIN_DRAWS = 30  # draws, a fifth of which form the tail
-
-
-def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
-    """Return the smoothed importance weights and the shape of their tail.
-
-    Vehtari et al., "Pareto smoothed importance sampling", JMLR 25 (2024). A large log ratio is a
-    large weight; a heavy right tail has a large positive k. ArviZ 0.x uses this sign and ArviZ 1.x
-    the opposite one, without any indication in the results.
-
-    ``log_ratios`` are log of target over proposal at each draw from the proposal, up to a constant;
-    -inf means weight 0. ``reff`` is the number of effective draws per draw from a chain. The log
-    weights have the same shape, and the weights sum to 1. They are usable if k, the shape of the
-    generalised Pareto distribution of the largest ratios, is below :func:`good_k`. It is -inf if
-    the largest ratios are all equal (no tail), and inf for fewer than 30 draws, or too few with
-    positive weight.
-    """
-    ratios = np.asarray(log_ratios, dtype=np.float64)
-    flat = ratios.ravel()
-    wrong = int((np.isnan(flat) | np.isposinf(flat)).sum())
-    if wrong or not np.isfinite(flat).any():
-        raise ValueError(
-            f"log_ratios must be finite or -inf, with at least one finite; {wrong} of {flat.size} "
-            "are NaN or inf: look for draws whose log-density is NaN."
-        )
-    if not reff > 0:
-        raise ValueError(f"reff must be positive, got {reff}.")
-    flat = flat - flat.max()
-    tail = int(np.ceil(min(flat.size / 5, 3 * np.sqrt(flat.size / reff))))
-    if flat.size < MIN_DRAWS:
-        log_weights, k = flat - logsumexp(flat), -np.inf if np.ptp(flat) < SPREAD else np.inf
-    elif np.partition(flat, -tail)[-tail] > -SPREAD:
-        log_weights, k = flat - logsumexp(flat), -np.inf
-    else:
-        # -inf would break the fit; weights below the smallest number are negligible.
-        log_weights, k = _smooth(np.maximum(flat, LOG_TINY), reff)
-    return log_weights.reshape(ratios.shape), k
-
-
-def pareto_k(log_ratios: ArrayLike, reff: float = 1.0) -> float:
-    """Return the shape of the tail of importance ratios (see :func:`psis`)."""
-    return psis(log_ratios, reff)[1]
-
-
-def good_k(n_draws: int) -> float:
-    """Return the threshold min(1 - 1 / log10(S), 0.7) of k (Vehtari et al. 2024, 3.2.4)."""
-    return float(min(1 - 1 / np.log10(n_draws), 0.7)) if n_draws > 1 else -np.inf
-
-
-def _smooth(flat: FloatArray, reff: float) -> tuple[FloatArray, float]:
-    weights: Any
-    k: Any
-    if major_version() > 0:
-        from arviz_stats.base import array_stats  # noqa: PLC0415 - takes a second to import
-
-        weights, k = array_stats.psislw(-flat, r_eff=reff)
-    else:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            # Trial shapes with likelihood 0 overflow.
-            weights, k = arviz().psislw(flat, reff)
-    # The fit fails if a few ratios exceed all others by far: an extremely heavy tail.
-    return np.asarray(weights, dtype=np.float64), np.inf if np.isnan(k) else float(k)

@@ -13,7 +13,8 @@ from scipy.special import logsumexp, softmax
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.arviz_compat import ess, good_k, psis
+from bayestree._utils.chains import ess
+from bayestree._utils.psis import good_k, psis
 
 WIDTH = 88  # line width of printed text
 MAX_BAD_SHARE = 0.1  # share of rows of too large a k, above which a sum of all is not trusted
@@ -22,6 +23,7 @@ MAX_STEPS = 1000  # a dozen suffice unless rounding errors of the gradient excee
 SHORTEST = 1e-10  # share of a Newton step
 ENOUGH = 1e-4  # share of the rise that the slope promises
 SUM_SCALE = 1e3
+BLOCK = 2**20  # terms that are reweighted at a time
 
 
 class LooDifference(NamedTuple):
@@ -246,9 +248,11 @@ def loo(
         raise ValueError("PSIS-LOO needs a posterior, and one draw is a point estimate.")
     elpd_row, k = np.empty(n), np.empty(n)
     # p(y_i | y_-i) = sum_s w_s p(y_i | theta_s) with w_s ~ p_s / (q_s p(y_i | theta_s)), sum w = 1.
-    for row, log_lik in enumerate(flat.T):
-        log_weights, k[row] = psis(correction.ravel() - log_lik, reff)
-        elpd_row[row] = logsumexp(log_weights + log_lik)
+    size = max(1, BLOCK // n_draws)
+    for rows in (slice(start, start + size) for start in range(0, n, size)):
+        log_lik = flat.T[rows]
+        log_weights, k[rows] = psis(correction.ravel() - log_lik, reff)
+        elpd_row[rows] = logsumexp(log_weights + log_lik, axis=1)
     fitted = logsumexp(flat, axis=0) - np.log(n_draws)
     return Loo.of(
         elpd_row,

@@ -18,6 +18,9 @@ from bayestree.tree import LOG2, Tree, facet_threshold
 
 TOLERANCE = 1e-7  # tolerance of the linear programs, in units of the box
 TINY = float(np.finfo(np.float64).tiny)
+ROUNDS, STEP = 5, 0.3  # of rays, and of their aims, in units of the half-spaces
+MOVES, MARGIN = 20, 0.01  # of a point that is moved into a polytope, in units of the box
+VOTES = 2**18  # in memory
 MAX_VOTE = 1e25  # votes are clipped here: improper priors can exceed single precision
 
 
@@ -76,22 +79,50 @@ def _irredundant(plane: FloatArray, bound: FloatArray) -> IntArray:
 def _hit_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
     """Find half-spaces whose border a ray from inside hits before all others and the box.
 
-    These are irredundant. Rays along the normals find most of them for one linear program.
+    These are irredundant. Rays along the normals, and to the corners of the box that are farthest
+    along them, find most of them without a linear program. A ray that hits another border first
+    aims next at the corner that is farthest along the normal less a part of that border's: a
+    step towards the multipliers of the linear program.
     """
-    inside = _center(plane, bound)
+    inside = _inside(plane, bound)
     irredundant = np.zeros(len(bound), dtype=bool)
     if inside is None:
         return irredundant
-    # The ray inside + t plane[j] hits border i at t = (bound_i - plane_i . inside) / slope_ij.
-    slope = plane @ plane.T
-    with np.errstate(divide="ignore"):
-        walls = np.where(plane > 0, 1 - inside, inside) / np.abs(plane)
-        hit = np.where(slope > 0, (bound - plane @ inside)[:, None] / slope, np.inf)
-    hit = np.vstack([hit, walls.min(axis=1)])  # (half-spaces and box, rays)
-    nearest, second = np.partition(hit, 1, axis=0)[:2]
-    first = hit.argmin(axis=0)[second > nearest + TOLERANCE]
-    irredundant[first[first < len(bound)]] = True
+    aim, every = plane.copy(), np.arange(2 * len(bound))
+    for _ in range(ROUNDS):
+        rays = np.vstack([plane, (aim > 0) - inside])
+        # The ray inside + t rays[j] hits border i at t = (bound_i - plane_i . inside) / slope_ij.
+        slope = plane @ rays.T
+        with np.errstate(divide="ignore", invalid="ignore"):  # a ray of length 0
+            walls = np.where(rays > 0, 1 - inside, inside) / np.abs(rays)
+            hit = np.where(slope > 0, (bound - plane @ inside)[:, None] / slope, np.inf)
+        hit = np.vstack([hit, np.where(rays == 0, np.inf, walls).min(axis=1)])  # and the box
+        first = hit[:-1].argmin(axis=0)
+        nearest, steep = hit[first, every], slope[first, every]
+        hit[first, every] = np.inf
+        # A point between this border and the next is beyond this one alone, by at most:
+        excess = (hit.min(axis=0) - nearest) * steep
+        irredundant[first[(steep > 0) & (excess > TOLERANCE)]] = True
+        if irredundant.all():
+            break
+        aim -= STEP * plane[first[len(bound) :]]
     return irredundant
+
+
+def _inside(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
+    """Find a point inside the half-spaces and the box; None if they have no interior.
+
+    The middle of the box is moved across the border that it violates most, twice as far as needed.
+    """
+    size, point = (plane**2).sum(axis=1), np.full(plane.shape[1], 0.5)
+    for _ in range(MOVES):
+        slack = (bound - plane @ point) / np.sqrt(size)
+        worst = slack.argmin()
+        if slack[worst] > MARGIN:
+            return point
+        beyond = plane[worst] @ point - bound[worst] + MARGIN * np.sqrt(size[worst])
+        point = np.clip(point - 2 * beyond / size[worst] * plane[worst], MARGIN, 1 - MARGIN)
+    return _center(plane, bound)
 
 
 def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
@@ -230,10 +261,13 @@ def _votes(draws: Draws, X: FloatArray, factor: float) -> tuple[FloatArray, Floa
     weight = weight_of(draws, ...) * factor
     limit = thresholds(weight) - intercept
     # r softplus(beta . x + b) increases with beta . x: both have their maximum at the same row.
-    top, cut = np.empty((2, *plane.shape[:-1]))
-    for one in np.ndindex(plane.shape[:-2]):
-        activation = X @ plane[one].T.astype(np.float64)
-        top[one] = activation.max(axis=0)
-        cut[one] = (activation > limit[one]).mean(axis=0)
+    every = plane.reshape(-1, plane.shape[-1])
+    top, cut = np.empty((2, len(every)))
+    size = max(1, VOTES // len(X))
+    for some in (slice(start, start + size) for start in range(0, len(every), size)):
+        activation = every[some].astype(np.float64) @ X.T
+        top[some] = activation.max(axis=1)
+        cut[some] = (activation > limit.reshape(-1, 1)[some]).mean(axis=1)
+    top, cut = top.reshape(limit.shape), cut.reshape(limit.shape)
     votes = np.logaddexp(0.0, top + intercept) * weight
     return np.minimum(votes, MAX_VOTE), cut

@@ -196,27 +196,18 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
 
     predict_interval = predictions.predict_interval
 
-    def in_interval(self, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
+    def in_interval(self, X: ArrayLike, y: ArrayLike, level: ArrayLike = 0.9) -> FloatArray:
         time, event = self._separate(y)
-        inside = predictions.in_interval(self, X, time, level)
+        until = predictions.below(self, X, time)[1]
+        low, high = predictions.ends_of(level, until.ndim)
+        inside = ((low <= until) & (until < high)).astype(np.float64)
         if event is None:
             return inside
-        low, high = tails(level)
-        below = self._by_parts(X, self._below, time)
         # of the rows that survived until they were censored, this share dies inside
-        later = np.maximum(high - np.maximum(below, low), 0.0) / np.maximum(1 - below, 1 - high)
+        later = np.maximum(high - np.maximum(until, low), 0.0) / np.maximum(1 - until, 1 - high)
         return np.where(event > 0, inside, later)
 
     in_interval.__doc__ = predictions.in_interval.__doc__
-
-    def _below(self, rows: FloatArray, time: FloatArray) -> FloatArray:
-        """Return the probability of an event until the ``time`` of each row, shape (n,)."""
-        X, found = self._scaling.standardise(rows), np.zeros(len(rows))
-        for one, weight in self.fitted_:
-            for start in range(0, len(rows), PART):
-                part = slice(start, start + PART)
-                found[part] += weight * one.posterior.cdf(X[part])(time[part])
-        return found
 
     def score(
         self,

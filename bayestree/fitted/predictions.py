@@ -4,7 +4,7 @@ The functions that take an estimator are its methods.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from bayestree.fitted.rows import FileRows
 from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitted.validation import checked, fitted_rows
 from bayestree.inference import pointwise
-from bayestree.inference.posterior import mixture_quantiles
+from bayestree.inference.posterior import mixture_below, mixture_quantiles
 
 
 def by_parts(
@@ -75,23 +75,53 @@ def interval(
 
 
 def in_interval(
-    estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike, level: float = 0.9
+    estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike, level: ArrayLike = 0.9
 ) -> FloatArray:
-    """Tell whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.
+    """Tell whether each row of y is inside its ``predict_interval``, as 0 or 1.
 
-    A censored time has the probability of it, given that the row survived until then.
+    The result has the shape of y, after that of ``level``, which may be several. A censored time
+    has the probability of it, given that the row survived until then.
 
     Raises
     ------
     ValueError
         If ``level`` is not between 0 and 1, or y has another number of rows than X.
     """
+    before, until = below(estimator, X, y)
+    low, high = ends_of(level, before.ndim)
+    return ((low <= until) & (before < high)).astype(np.float64)
+
+
+def ends_of(level: ArrayLike, ndim: int = 0) -> FloatArray:
+    """Return the probabilities of both ends of intervals, (2, ...), before ``ndim`` dimensions."""
+    each = np.asarray(level, dtype=np.float64)
+    ends = np.array([tails(float(one)) for one in each.ravel()]).T
+    return ends.reshape(2, *each.shape, *(1,) * (ndim if each.ndim else 0))
+
+
+def below(estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike) -> FloatArray:
+    """Compute P(Y < y | x) and P(Y <= y | x) of each row, (2, n) or (2, n, q)."""
     values, extra = estimator._separate(y)
-    low, high = interval(estimator, X, level, extra)
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != low.shape or found.size == 0:
-        raise ValueError(f"y must have shape {low.shape} with one row or more, got {found.shape}.")
-    return ((low <= found) & (found <= high)).astype(np.float64)
+    own = np.asarray(values, dtype=np.float64)
+    mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
+    shape = (len(cast(Any, X)), *(n_outputs,) * (n_outputs > 1))
+    if own.shape != shape or own.size == 0:
+        raise ValueError(f"y must have shape {shape} with one row or more, got {own.shape}.")
+    posteriors, scaling = [tree.posterior for tree in mixture.trees], mixture.shown.scaling
+
+    def of_rows(
+        rows: FloatArray, y: FloatArray, known: FloatArray | None
+    ) -> tuple[FloatArray, ...]:
+        given, y = (mixture.weights, scaling.standardise(rows)), scaling.units.encode(y)
+        if n_outputs == 1:
+            return (*mixture_below(posteriors, *given, y, known),)
+        each = [
+            mixture_below([one.output(number) for one in posteriors], *given, y[:, number])
+            for number in range(n_outputs)
+        ]
+        return (*np.stack(each, axis=-1),)
+
+    return np.stack(by_parts(estimator, X, of_rows, own, extra))
 
 
 def quantiles(

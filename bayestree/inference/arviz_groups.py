@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bayestree._utils import arviz_compat
@@ -244,7 +244,7 @@ class Conversion:
             stats["lp"] = stats["log_p"]
         elif "lp" not in stats and self.data is not None and not self._missing_sites:
             data = self.data._replace(X=self.data.X[:, self._used])
-            terms = [pointwise.log_joint(self.model, s, data) for s in self._each_in_use]
+            terms = pointwise.log_joint(self.model, [*self._each_in_use], data)
             stats["lp"] = self._by_draw(terms)
             if "log_q" in stats:
                 stats["log_p"] = stats["lp"]
@@ -294,7 +294,7 @@ class Conversion:
     def _in_units(self, y: NDArray[Any]) -> NDArray[Any]:
         return self._units.decode(y) if np.issubdtype(y.dtype, np.floating) else y
 
-    def _by_draw(self, values: Sequence[float]) -> NDArray[np.float64]:
+    def _by_draw(self, values: ArrayLike) -> NDArray[np.float64]:
         return np.reshape(values, (self.posterior.n_chains, self.posterior.n_draws))
 
     def predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:

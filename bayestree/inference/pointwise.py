@@ -4,8 +4,9 @@ They use sparse routing where it pays.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -28,8 +29,11 @@ from bayestree.inference.sparse_routing import (
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined, log_weight
+from bayestree.routing import tree_log_probs
 
 ROWS = 8_192  # rows routed at a time
+PAIRS = 2**18  # rows times experts of several draws, so that temporaries fit in a cache
+PROBS = 2**22  # P(leaf | x) of several draws in memory
 EXACT = 1e-6  # share of a row's likelihood that predictions and densities may leave out
 
 
@@ -43,6 +47,20 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
             every = X.new_zeros(len(X), model.topology.n_leaves)
             every[paths.leaf_row, paths.leaf - model.topology.n_nodes] = member.leaves
             yield every
+
+
+def draws_at_once(model: SoftTree, n_rows: int, n_features: int) -> int:
+    """Number of draws that are evaluated as one wide tree: one where sparse routing may pay."""
+    if pays(model, n_rows, n_features, gradient=False):
+        return 1
+    pairs = min(n_rows, PART) * model.topology.n_nodes * model.split.n_experts
+    return max(1, min(PAIRS // max(pairs, 1), PROBS // max(n_rows * model.topology.n_leaves, 1)))
+
+
+def wide_leaf_log_probs(model: SoftTree, sites: Sites, X: Tensor, n_draws: int) -> Tensor:
+    """log P(leaf | x), (n, S, L), of S draws whose nodes follow each other as those of one tree."""
+    score = model.scores(sites, X).unflatten(1, (n_draws, model.topology.n_nodes))
+    return tree_log_probs(score, model.steepness, model.topology)
 
 
 def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
@@ -111,11 +129,26 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
 
     Raises ValueError for plug-in leaves, whose objective is not a sum over rows.
     """
-    found = []
-    for sites in draws:
-        values = log_likelihood_rows(model, sites, data)
+    found, each = [], iter(draws)
+    size = draws_at_once(model, len(data.X), data.X.shape[1])
+    while some := list(islice(each, size)):
+        values = _rows_of_draws(model, some, data)
         found.append((data.weights.to(values) * values).numpy(force=True).astype(np.float64))
-    return np.stack(found)
+    return np.concatenate(found)
+
+
+def _rows_of_draws(model: SoftTree, draws: Sequence[Sites], data: Data) -> Tensor:
+    """Compute :func:`log_likelihood_rows` of each draw, (draws, n)."""
+    if len(draws) == 1 or not model.likelihood.additive:
+        return torch.stack([log_likelihood_rows(model, sites, data) for sites in draws])
+    wide = {n: torch.cat([one[n] for one in draws]) for n, v in draws[0].items() if v.ndim}
+    found, leaf = [], model.leaf
+    for part in data.parts():
+        X, y, _ = part.to(_like(wide)).for_leaf(leaf)
+        prob = wide_leaf_log_probs(model, wide, X, len(draws))
+        joint = prob + leaf.log_density(wide, leaf.response(X, y)).view(prob.shape)
+        found.append(model.likelihood.rows(joint))
+    return torch.cat(found).T
 
 
 def log_density(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
@@ -126,13 +159,12 @@ def log_density(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArr
 
 
 @torch.no_grad()
-def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
-    """Compute the log-density of the parameters and all rows, in double precision."""
-    prior = float(model.log_prior(sites))
-    if not model.likelihood.additive:
-        return prior + float(model.log_likelihood(sites, *data.to(_like(sites))))
-    values = log_likelihood_rows(model, sites, data)
-    return prior + float((data.weights.to(values) * values).double().sum())
+def log_joint(model: SoftTree, draws: Sequence[Sites], data: Data) -> FloatArray:
+    """Compute the log-density of the parameters and all rows, in double precision, (draws,)."""
+    prior = np.array([float(model.log_prior(sites)) for sites in draws])
+    if model.likelihood.additive:
+        return prior + log_likelihood(model, draws, data).sum(axis=1)
+    return prior + [float(model.log_likelihood(s, *data.to(_like(s)))) for s in draws]
 
 
 @torch.no_grad()

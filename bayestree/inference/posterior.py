@@ -12,12 +12,12 @@ from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units
 from bayestree.inference.draws import Arrays, Draws
-from bayestree.inference.pointwise import ROWS, leaf_probs
+from bayestree.inference.pointwise import ROWS, draws_at_once, leaf_probs, wide_leaf_log_probs
 from bayestree.models.priors.base import Sites
-from bayestree.routing import tree_log_probs
 
 MEDOID_ROWS = 1_000  # maximum number of rows on which draws are compared
-BISECTIONS = 40  # the final interval has 1e-12 of the initial length
+PRECISION = 1e-12  # length of the final interval of a quantile, of the initial one
+MOST_STEPS = 100  # some fifteen for continuous y, 40 for whole numbers
 
 
 class Posterior(Draws):
@@ -36,9 +36,9 @@ class Posterior(Draws):
     def _routed(self, X: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Sites]]:
         """Yield P(leaf | x) of consecutive draws, (n, S, L), and their joined sites.
 
-        One product evaluates as many draws as keep few rows in the cache.
+        One product evaluates as many draws as keep a part of the rows in the cache.
         """
-        size, count = max(1, PART // max(1, len(X))), self.n_chains * self.n_draws
+        count, size = self.n_chains * self.n_draws, draws_at_once(self.model, *X.shape)
         for start in range(0, count, size):
             several = min(size, count - start)
             sites = self.joined(slice(start, start + several))
@@ -47,10 +47,11 @@ class Posterior(Draws):
                 continue
             rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
             with torch.no_grad():
-                score = self.model.scores(sites, rows)
-                score = score.unflatten(1, (several, self.model.topology.n_nodes))
-                probs = tree_log_probs(score, self.model.steepness, self.model.topology).exp()
-            yield probs.numpy(), sites
+                each = (
+                    wide_leaf_log_probs(self.model, sites, part, several).exp()
+                    for part in rows.split(PART)
+                )
+                yield torch.cat([*each]).numpy(), sites
 
     def expectations(self, X: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Yield E(y | x, parameters) of consecutive draws, by groups of S draws.
@@ -215,33 +216,82 @@ def mixture_quantiles(
     The posteriors have ``weights`` (M,); ``known`` (n,) is what the distribution of y needs next to
     the features. For regression leaves only.
     """
-    kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
     parts = []
     for start in range(0, len(X), PART):
         rows = X[start : start + PART]
         some = None if known is None else known[start : start + PART]
-        low, high = zip(*(one.range_y(rows, some) for one, _ in kept), strict=True)
-        each = [(one.cdf(rows, some), weight) for one, weight in kept]
-
-        def cdf(y: FloatArray, each: list[Any] = each) -> FloatArray:
-            return np.sum([weight * below(y) for below, weight in each], axis=0)
-
-        ends = min(low), max(high)
+        low, high = zip(*(one.range_y(rows, some) for one in posteriors), strict=True)
+        cdf, ends = _mixture_cdf(posteriors, weights, rows, some), (min(low), max(high))
         parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
     found = np.concatenate(parts, axis=1)
     return np.rint(found) if posteriors[0].model.leaf.whole else found
 
 
+def mixture_below(
+    posteriors: Sequence[Posterior],
+    weights: FloatArray,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    known: NDArray[Any] | None = None,
+) -> FloatArray:
+    """Compute P(Y < y | x) and P(Y <= y | x) of the mixture, (2, n), as :func:`mixture_quantiles`.
+
+    They are equal unless y are whole numbers.
+    """
+    whole, found = posteriors[0].model.leaf.whole, np.empty((2, len(X)))
+    for part in (slice(start, start + PART) for start in range(0, len(X), PART)):
+        some = None if known is None else known[part]
+        cdf = _mixture_cdf(posteriors, weights, X[part], some)
+        found[1, part] = cdf(y[part])
+        found[0, part] = cdf(np.ceil(y[part]) - 1) if whole else found[1, part]
+    return found
+
+
+def _mixture_cdf(
+    posteriors: Sequence[Posterior],
+    weights: FloatArray,
+    X: NDArray[Any],
+    known: NDArray[Any] | None,
+) -> Callable[[FloatArray], FloatArray]:
+    """Return P(Y <= y | x) of the mixture as a function of y (n,), for a few rows."""
+    kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
+    each = [(one.cdf(X, known), weight) for one, weight in kept]
+    return lambda y: np.sum([weight * below(y) for below, weight in each], axis=0)
+
+
 def _invert(
     cdf: Callable[[FloatArray], FloatArray], level: float, n: int, ends: tuple[float, float]
 ) -> FloatArray:
-    """Solve cdf(y) = level for n rows by bisection."""
-    low, high = np.full(n, ends[0]), np.full(n, ends[1])
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        right = cdf(middle) < level
-        low, high = np.where(right, middle, low), np.where(right, high, middle)
-    return (low + high) / 2
+    """Find the smallest y with cdf(y) >= level for n rows, by Chandrupatla's method (1997).
+
+    Inverse quadratic interpolation where the function is nearly linear, otherwise bisection. The
+    value at ``new`` has been computed last, ``old`` is on the other side of the solution.
+    """
+    new, old = np.full(n, ends[0]), np.full(n, ends[1])
+    at_new, at_old = np.full(n, -level), np.full(n, 1 - level)
+    share, closest = np.full(n, 0.5), PRECISION * (ends[1] - ends[0])
+    for _ in range(MOST_STEPS):
+        middle = new + share * (old - new)
+        value = cdf(middle) - level
+        same = (value >= 0) == (at_new >= 0)
+        third, at_third = np.where(same, new, old), np.where(same, at_new, at_old)
+        old, at_old = np.where(same, old, new), np.where(same, at_old, at_new)
+        new, at_new = middle, value
+        width = np.abs(old - new)
+        if (width <= closest).all():
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            place = (new - old) / (third - old)
+            height = (at_new - at_old) / (at_third - at_old)
+            curve = at_new / (at_old - at_new) * at_third / (at_old - at_third)
+            curve += (
+                (third - new) / (old - new) * at_new / (at_third - at_new)
+                * at_old / (at_third - at_old)
+            )  # fmt: skip
+            smooth = (height**2 < place) & ((1 - height) ** 2 < 1 - place) & np.isfinite(curve)
+            least = np.minimum(0.5 * closest / width, 0.5)
+        share = np.clip(np.where(smooth, curve, 0.5), least, 1 - least)
+    return (new + old) / 2
 
 
 def at_medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> Posterior:

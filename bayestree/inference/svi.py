@@ -283,9 +283,9 @@ class Svi(Variational, Stage):
         best = replace(best, stats={**best.stats, **counts})
         if len(data.X) <= DENSITY_ROWS and not data.mapped:
             model, each = best.model_of_draws, best.each()
-            like_rows = ({name: value.to(data.X) for name, value in s.items()} for s in each)
-            densities = [log_joint(model, sites, data) for sites in like_rows]
-            best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
+            like_rows = [{name: value.to(data.X) for name, value in s.items()} for s in each]
+            log_p = log_joint(model, like_rows, data)
+            best = replace(best, stats={**best.stats, "log_p": log_p[None]})
         warn_of_undetermined(best)
         recorded = settings | {"n_restarts": self.n_restarts} | dict(best.settings)
         return replace(best, settings=recorded)

@@ -394,8 +394,7 @@ def predicted(study: Study, rows: LabelledRows) -> Markup:
 
 def coverage(study: Study, rows: LabelledRows) -> tuple[Markup, float]:
     """Draw the share of rows in their intervals of some levels; return the last share too."""
-    found = (study.bayesian.in_interval(rows.X, rows.response, float(one)) for one in LEVELS)
-    inside = np.array([float(one.mean()) for one in found])
+    inside = study.bayesian.in_interval(rows.X, rows.response, LEVELS).mean(axis=1)
     alt = (
         f"Share of {len(rows)} rows inside their intervals against the probability of the intervals"
     )

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
 from bayestree.description import HalfSpace, Mode, TreeDescription, modes_of, shown_mode
 from bayestree.export.text import export_text
 from bayestree.plots._tree import NodePlace, layout, node_texts_of, plain_description
 from bayestree.report import figures
 from bayestree.report.rows import (
-    LabelledRows,
     PermutationImportance,
     most_important,
     permutation_importance,
@@ -250,7 +249,12 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
     if not found:
         return None
     rows = None if study.evaluated is None else study.evaluated.sample(COMPARED_ROWS)
-    own, shown = shown_mode(study.estimator), []
+    own, whole = shown_mode(study.estimator), study.bayesian
+    shown: list[dict[str, Any]] = []
+    if rows is not None:
+        predict = "predict_proba" if study.classifies else "predict"
+        mean, leaf = getattr(whole, predict)(rows.X), whole.apply(rows.X)
+        each = np.array([getattr(mode.estimator, predict)(rows.X) for mode in found])
     for mode in found:
         line = {
             "number": mode.number,
@@ -260,7 +264,8 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
             "is_shown": own is not None and mode.number == own.number,
         }
         if rows is not None:
-            apart, alike = _differences(study, mode.estimator, rows)
+            apart = float(np.abs(each[len(shown)] - mean).mean())
+            alike = _rand_index(mode.estimator.apply(rows.X), leaf)
             line |= {"apart": number(apart), "alike": alike}
         shown.append(line)
     first = found[:MODES_SHOWN]
@@ -282,7 +287,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
         "trees": drawn,
         "distilled": own is None,
         "features": _features(study, [one.total for one in used if one is not None]),
-        "groups": [] if rows is None else _groups(study, found, rows),
+        "groups": [] if rows is None else _groups(study, found, each, mean, leaf),
         "rows": "" if rows is None else rows.counted,
     }
 
@@ -307,18 +312,19 @@ def _features(study: Study, totals: Sequence[FloatArray]) -> list[tuple[str, lis
     return [(study.columns[j], table[:, j].tolist()) for j in order if table[:, j].any()]
 
 
-def _groups(study: Study, found: Sequence[Mode], rows: LabelledRows) -> list[dict[str, Any]]:
+def _groups(
+    study: Study, found: Sequence[Mode], each: FloatArray, mean: FloatArray, leaf: IntArray
+) -> list[dict[str, Any]]:
     """List the leaves of the shown tree in which the modes disagree most about the rows.
 
     A mode disagrees about a row if it predicts another class than the mixture; in regression the
     disagreement is the standard deviation of the predictions.
     """
-    whole: Any = study.estimator
-    each = np.array([mode.estimator.predict(rows.X) for mode in found])
-    mean, weights = whole.predict(rows.X), np.array([mode.weight for mode in found])
-    apart = weights @ (each != mean if study.classifies else (each - mean) ** 2)
-    size = apart if study.classifies else np.sqrt(apart)
-    leaf, tree = whole.apply(rows.X), study.tree
+    weights, tree = np.array([mode.weight for mode in found]), study.tree
+    if study.classifies:
+        size = weights @ (each.argmax(axis=-1) != mean.argmax(axis=-1))
+    else:
+        size = np.sqrt(weights @ (each - mean) ** 2)
     total = np.bincount(leaf, size, tree.n_leaves)
     count = np.bincount(leaf, minlength=tree.n_leaves)
     paths = LabelledTree(study, tree)
@@ -333,15 +339,11 @@ def _groups(study: Study, found: Sequence[Mode], rows: LabelledRows) -> list[dic
     ]
 
 
-def _differences(study: Study, mode: Any, rows: LabelledRows) -> tuple[float, float]:
-    """Measure how far a mode's predictions are from the mixture's, and agreement about leaves.
-
-    The latter is the share of pairs of rows that its tree and the shown tree group alike: both into
-    one leaf, or both into two.
-    """
-    whole: Any = study.estimator
-    predict = "predict_proba" if study.classifies else "predict"
-    apart = np.abs(getattr(mode, predict)(rows.X) - getattr(whole, predict)(rows.X)).mean()
-    together = [leaf[:, None] == leaf for leaf in (mode.apply(rows.X), whole.apply(rows.X))]
-    pairs = np.triu_indices(len(rows), 1)
-    return float(apart), float((together[0] == together[1])[pairs].mean()) if len(rows) > 1 else 1.0
+def _rand_index(one: IntArray, other: IntArray) -> float:
+    """Share of pairs of rows that two trees group alike: both into one leaf, or both into two."""
+    both = np.unique(np.stack([one, other]), axis=1, return_counts=True)[1]
+    together, *apart = (
+        (n * (n - 1) // 2).sum() for n in (both, np.bincount(one), np.bincount(other))
+    )
+    pairs = len(one) * (len(one) - 1) // 2
+    return float((pairs + 2 * together - sum(apart)) / pairs) if pairs else 1.0

@@ -187,7 +187,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"must have shape \(4, 250\)"):
         loo(terms, log_p=log_p[:, :9], log_q=log_q[:, :9])
     terms[0, 0, 0] = np.nan
-    with pytest.raises(ValueError, match="1 of 1000 are NaN or inf"):
+    with pytest.raises(ValueError, match="1 of 12000 are NaN or inf"):
         loo(terms)
 
 

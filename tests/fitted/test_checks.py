@@ -181,6 +181,9 @@ class TestHeldOut:
         low, high = reg.predict_interval(X, 0.9)
         share = ((y >= low) & (y <= high)).mean()
         assert f"{share:.1%} of the values" in reg.check_convergence(X, y).predictions
+        both = reg.in_interval(X, y, [0.5, 0.9])
+        assert both.shape == (2, 60)
+        np.testing.assert_array_equal(both[1], (y >= low) & (y <= high))
         # no interval holds values so far away
         assert reg.check_convergence(X, y + 1e3).predictions.startswith("use with care")
         with pytest.raises(ValueError, match=r"y must have shape \(60,\)"):

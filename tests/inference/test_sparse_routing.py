@@ -186,7 +186,7 @@ def test_predictions_and_densities_are_those_of_the_dense_tree(leaf):
     with always_sparse():
         (routed,) = pointwise.leaf_probs(model, sites, [data.X])
         rows = pointwise.log_likelihood_rows(model, sites, data)
-        joint = pointwise.log_joint(model.collapsed(), with_shrinkage(sites), data)
+        joint = pointwise.log_joint(model.collapsed(), [with_shrinkage(sites)], data)[0]
         sums = leaf_sums(model, sites, data)
     torch.testing.assert_close(routed.sum(1), torch.ones(500).double())
     assert float((routed - dense).abs().max()) <= pointwise.EXACT

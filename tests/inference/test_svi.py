@@ -227,7 +227,7 @@ def test_hyperparameters_stay_unless_they_are_to_be_learned(guide):
     assert learned.settings["hyperparameters"] == values
     given = init.model.priors.learned_values
     assert all(np.isfinite(value) and value != given[name] for name, value in values.items())
-    log_p = pointwise.log_joint(learned.model_of_draws, learned.sites(0, 0), data)
+    log_p = pointwise.log_joint(learned.model_of_draws, [learned.sites(0, 0)], data)[0]
     assert learned.stats["log_p"][0, 0] == pytest.approx(log_p)
 
 
