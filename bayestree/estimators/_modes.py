@@ -34,6 +34,7 @@ from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
 SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
+MEDOID_DRAWS = 10  # of each mode, by which modes are compared
 PRIOR_ROWS = 5.0  # in favour of each mode: few rows would otherwise often leave a single one
 EVERY_MODE = (
     "no mode has kept a split with min_leaf rows on both sides; there may be nothing to find, or "
@@ -183,7 +184,8 @@ def _scored_rows(member: Any, data: Data) -> Data:
 
 def _medoid(trees: Sequence[FittedTree], weights: FloatArray, scored: Data) -> int:
     """Return the medoid, the mode whose predictions differ least from the others."""
-    means = mean_predictions(trees, scored.X.numpy(force=True))
+    rows = scored.X.numpy(force=True)
+    means = [one.posterior.thinned(MEDOID_DRAWS).predictive(rows)[0] for one in trees]
     distance = np.array([[np.abs(a - b).mean() for b in means] for a in means]) @ weights
     return int(np.where(weights > 0, distance, np.inf).argmin())
 

@@ -1,7 +1,7 @@
 """Named draws of one soft tree's parameters."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -89,6 +89,11 @@ class Draws:
         """Return the point estimate as tensors, on the dtype and device of ``like`` if given."""
         sites = {name: torch.as_tensor(values) for name, values in self.point.items()}
         return sites if like is None else {name: value.to(like) for name, value in sites.items()}
+
+    def thinned(self, most: int) -> Self:
+        """Return at most ``most`` evenly spaced draws of each chain."""
+        step = -(-self.n_draws // most)
+        return replace(self, draws={name: value[:, ::step] for name, value in self.draws.items()})
 
     def each(self) -> Iterator[dict[str, Tensor]]:
         """Yield every draw of every chain as tensors."""

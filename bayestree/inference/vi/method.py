@@ -1,7 +1,7 @@
 """Natural-gradient variational inference as a method."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -26,7 +26,9 @@ from bayestree.models.soft_tree import SoftTree
 
 ELBO_DRAWS = 16
 FURTHER_SHARE, FURTHER_RATE = 0.2, 0.1  # steps after a fit, as a share of its steps, and their rate
-DEPTH_OF_NUMBERS, STEEPNESS_OF_NUMBERS = 5, 6.0
+MAX_ROUNDS = 5  # of such steps, until none of the trees gains
+MIN_NATS, N_ERRORS = 2.0, 2.0  # a gain counts above these nats and Monte Carlo errors
+STEEPNESS_OF_NUMBERS = 6.0
 
 
 @declare
@@ -67,9 +69,6 @@ class Vi(Stage):
     def steepness_for(self, n_classes: int) -> float:
         # Numbers that jump by more than their noise have far more evidence under steep splits.
         return self.default_steepness if n_classes else STEEPNESS_OF_NUMBERS
-
-    def default_depth(self, n_classes: int) -> int:
-        return super().default_depth(n_classes) if n_classes else DEPTH_OF_NUMBERS
 
     @property
     def draws(self) -> tuple[int, int]:
@@ -166,8 +165,7 @@ class Vi(Stage):
         with seeded(draw_seed(random_state)), torch.no_grad():
             factors = Factors.around(model, inits, data)
             trace = self._climb(factors, data, progress)
-            factors.eval()
-            stats = self._further(factors, data)
+            factors, stats = self._settled(factors, data)
             final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0)
             return [
                 self._posterior(
@@ -198,26 +196,36 @@ class Vi(Stage):
             rows = rows.take(torch.randperm(n_rows)[: self.batch_size])
         return step(factors, rows, rule, 1 / self.kl_weight)
 
-    def _further(self, factors: Factors, data: Data) -> dict[str, Any]:
-        """Compute what further steps of a copy gain."""
-        factors = copy.deepcopy(factors)
-        n_steps = max(10, round(FURTHER_SHARE * self.n_steps))
-        rows = Rows.of(data, factors)
-        rule = StepRule(FURTHER_RATE, 1.0, factors.model.steepness, exact=True)
+    def _settled(self, factors: Factors, data: Data) -> tuple[Factors, dict[str, Any]]:
+        """Go on until further steps gain nothing; return the factors and the last gains."""
+        for number in range(MAX_ROUNDS):
+            moved, gains = self._further(factors, data)
+            least = np.maximum(MIN_NATS, N_ERRORS * gains["elbo_gain_error"])
+            if (gains["elbo_gain"] <= least).all() or number == MAX_ROUNDS - 1:
+                break
+            factors = moved
+        return factors, gains
 
-        def steps() -> Any:
-            factors.train()
+    def _further(self, factors: Factors, data: Data) -> tuple[Factors, dict[str, Any]]:
+        """Let a copy take more steps; return it, and what the bounds of its trees gain."""
+        moved = copy.deepcopy(factors)
+        n_steps = max(10, round(FURTHER_SHARE * self.n_steps))
+        rows = Rows.of(data, moved)
+        rule = StepRule(FURTHER_RATE, 1.0, moved.model.steepness, exact=True)
+
+        def steps() -> Iterator[float]:
+            moved.train()
             for _ in range(n_steps):
-                yield float(self._step(factors, rows, rule).sum())
+                yield float(self._step(moved, rows, rule).sum())
 
         def estimates() -> Tensor:
-            factors.eval()
-            factors.factorise()
-            factors.refresh(steps=20)
-            return bounds(factors, data, self.kl_weight, ELBO_DRAWS)
+            moved.eval()
+            moved.factorise()
+            moved.refresh(steps=20)
+            return bounds(moved, data, self.kl_weight, ELBO_DRAWS)
 
-        moving = [factors.mean, factors.precision, factors.shape, factors.rate, factors.sums]
-        return elbo_gain(moving, steps(), n_steps, estimates)
+        moving = [moved.mean, moved.precision, moved.shape, moved.rate, moved.sums]
+        return moved, elbo_gain(moving, steps(), n_steps, estimates)
 
     def _posterior(
         self, factors: Factors, topology: Any, data: Data, trace: Tensor, stats: dict[str, Any]
@@ -230,7 +238,7 @@ class Vi(Stage):
         found = variational_posterior(
             model, draws, log_q, factors.point(), trace.tolist(), float(stats["final_elbo"])
         )
-        log_p = [log_joint(found.model_of_draws, sites, data) for sites in found.each()]
+        log_p = log_joint(found.model_of_draws, [*found.each()], data)
         stats |= {"n_rows": float(data.weights.sum()), "n_steps": self.n_steps}
         stats = {name: np.array(value) for name, value in stats.items()}
         return replace(
