@@ -27,6 +27,7 @@ as alpha x - beta e^x has with alpha = f' + J and beta = J / r, which adds alpha
 beta to the rate of the prior. J is at least -f', so that a vote that only harms adds to the rate.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.vi.factors import ExpertDraw, Factors
 from bayestree.models.priors import Moments
 
+ACTIVATIONS, LEAST_ROWS = 50_000, 64  # of rows that are evaluated together, in the cache
 SHORTEST = 0.1  # smallest shape of a weight's factor, relative to the prior's: noise may go below 0
 
 
@@ -71,24 +73,31 @@ class Rows:
             self.pairs,
         )
 
-    def moment(self, weight: Tensor) -> Tensor:
-        """Sum w_n x_n x_n' for weights (..., n), shape (..., d + 1, d + 1)."""
-        width = self.X.shape[1]
-        sums = weight.flatten(0, -2) @ self.products
-        found = sums.new_empty(len(sums), width, width)
-        first, second = self.pairs
-        found[:, first, second] = sums
-        found[:, second, first] = sums
-        return found.view(*weight.shape[:-1], width, width)
+    def parts(self, size: int) -> Iterator["Rows"]:
+        """Yield consecutive rows, ``size`` at a time."""
+        for start in range(0, len(self.X), size):
+            own = slice(start, start + size)
+            columns = (self.X, self.y, self.weights, self.statistics, self.products)
+            yield Rows(*(column[own] for column in columns), self.pairs)
+
+    def symmetric(self, sums: Tensor) -> Tensor:
+        """Arrange sums (..., (d + 1) (d + 2) / 2) of products as matrices."""
+        width, (first, second) = self.X.shape[1], self.pairs
+        found = sums.new_empty(*sums.shape[:-1], width, width)
+        found[..., first, second] = sums
+        found[..., second, first] = sums
+        return found
 
 
 class Slopes(NamedTuple):
-    """Slope and minus the curvature of the log-likelihood of each row."""
+    """Log-likelihood of rows, its slopes, minus its curvatures, and the leaves' statistics."""
 
-    coefficient: Tensor  # slope in psi, (V, K, n)
-    information: Tensor  # minus the curvature in psi, (V, K, n)
+    likelihood: Tensor  # (T,)
+    coefficient: Tensor  # slope in the coefficients, (V, K, d + 1)
+    information: Tensor  # minus the curvature in pairs of them, (V, K, (d + 1) (d + 2) / 2)
     weight: Tensor  # slope in log r, (V, K)
     weight_information: Tensor  # minus the curvature in log r, (V, K)
+    sums: Tensor  # (L, c)
 
 
 class StepRule(NamedTuple):
@@ -107,15 +116,17 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
     ``power`` is that of the likelihood of the splits: above 1 for a tempered posterior.
     """
     draw, rate = factors.draw(), rule.rate
-    likelihood, slopes, sums = _slopes(factors, draw, rows, rule, power)
+    size = max(LEAST_ROWS, ACTIVATIONS // draw.log_weight.numel())
+    each = [_slopes(factors, draw, part, rule, power) for part in rows.parts(size)]
+    slopes = Slopes(*(torch.stack(terms).sum(0) for terms in zip(*each, strict=True)))
     mean_slope, prior_precision, log_prior = _prior(factors)
-    bound = likelihood - factors.split_divergence(log_prior) - factors.leaf_divergence()
-    factors.sums.lerp_(sums, rate)
+    bound = slopes.likelihood - factors.split_divergence(log_prior) - factors.leaf_divergence()
+    factors.sums.lerp_(slopes.sums, rate)
     if factors.model.split.weighted:
         _move_weights(factors, slopes, draw, rule)
-    information = rows.moment(slopes.information)
+    information = rows.symmetric(slopes.information)
     information.diagonal(dim1=-2, dim2=-1).add_(rule.prior * prior_precision)
-    slope = slopes.coefficient @ rows.X + rule.prior * mean_slope
+    slope = slopes.coefficient + rule.prior * mean_slope
     change = information - factors.precision
     factors.precision.add_(rate * change)
     if rule.exact:
@@ -129,8 +140,8 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
 
 def _slopes(
     factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, power: float
-) -> tuple[Tensor, Slopes, Tensor]:
-    """Compute the log-likelihood of each tree, its slopes, and sums of the leaves' statistics."""
+) -> Slopes:
+    """Compute slopes and curvatures at a draw, summed over the rows."""
     n_nodes, n_experts, width = draw.coefficient.shape
     activation = (draw.coefficient.view(-1, width) @ rows.X.T).view(n_nodes, n_experts, -1)
     weight = draw.log_weight.exp()
@@ -155,10 +166,12 @@ def _slopes(
     vote = silent.neg_().mul_(weight.unsqueeze(-1))  # r softplus(psi) = d score / d log r
     of_weight = (vote @ slope.unsqueeze(-1)).squeeze(-1)
     bent = (vote.square() @ curvature.unsqueeze(-1)).squeeze(-1) - of_weight
-    slopes = Slopes(of_coefficient, information, of_weight, bent)
-    return (
+    return Slopes(
         found.log_likelihood @ rows.weights,
-        slopes,
+        of_coefficient @ rows.X,
+        information @ rows.products,
+        of_weight,
+        bent,
         found.mass[n_nodes:] @ rows.statistics,
     )
 
