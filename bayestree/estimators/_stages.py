@@ -171,9 +171,7 @@ class StagedTree(BaseTree):
         growth, *stages = self._stages()
         samples_topology = any(stage.samples_topology for stage in stages)
         if self._continues():
-            grown = [
-                fitted_start(one.posterior_, model, training, self._used) for one in members
-            ]
+            grown = [fitted_start(one.posterior_, model, training, self._used) for one in members]
             self._warn_if_single_leaf(grown[0].model.topology, model.leaf, training, KEPT_LEAF)
         else:
             with warnings.catch_warnings():
@@ -207,9 +205,7 @@ class StagedTree(BaseTree):
             found = stage.run_several(found, data, **start, **common)
             if len(found) == 1 and found[0].model.topology.n_nodes == 0:
                 model = found[0].model
-                self._warn_if_single_leaf(
-                    model.topology, model.leaf, data, stage.why_single_leaf
-                )
+                self._warn_if_single_leaf(model.topology, model.leaf, data, stage.why_single_leaf)
                 return found
         return [self._sharpened(one, data, common) for one in found]
 

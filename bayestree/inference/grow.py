@@ -91,8 +91,8 @@ class GrowingTree:
         return node.children
 
     def state_dict(self) -> dict[str, Any]:
-        split = [i for i, node in enumerate(self.nodes) if node.split is not None]
-        order = sorted(split, key=lambda i: self.nodes[i].children)
+        order = [i for i, node in enumerate(self.nodes) if node.split is not None]
+        order.sort(key=lambda i: self.nodes[i].children)
         splits = [tuple(split) for i in order if (split := self.nodes[i].split) is not None]
         return {"nodes": order, "splits": splits, "refused": self.refused}
 

@@ -211,9 +211,7 @@ class Stage(Settings):
         start: dict[str, Any] = {} if self.samples_topology else {"init": found}
         return self.fit(model, data, **start, **common)
 
-    def run_several(
-        self, found: Sequence[Posterior], data: Data, **common: Any
-    ) -> list[Posterior]:
+    def run_several(self, found: Sequence[Posterior], data: Data, **common: Any) -> list[Posterior]:
         """Continue from several results; by default, from one after the other."""
         return [self.run(one, data, **common) for one in found]
 

@@ -14,6 +14,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import elbo_gain
 from bayestree.inference.data import Data
+from bayestree.inference.draws import Arrays
 from bayestree.inference.pointwise import log_joint
 from bayestree.inference.polytope_fit import variational_posterior
 from bayestree.inference.posterior import Posterior
@@ -132,7 +133,7 @@ class Vi(Stage):
         validation: Data | None = None,
         **common: Any,
     ) -> list[Posterior]:
-        """Continue from several trees at once, with one prior of leaves, centred on those of all."""
+        """Continue from several trees at once, with one prior of leaves for all of them."""
         data = data.for_leaf(found[0].model.leaf)
         sums = [
             leaf_sums(one.model.with_(steepness=HARD), one.point_sites(data.X), data)
@@ -196,7 +197,7 @@ class Vi(Stage):
             rows = rows.take(torch.randperm(n_rows)[: self.batch_size])
         return step(factors, rows, rule, 1 / self.kl_weight)
 
-    def _settled(self, factors: Factors, data: Data) -> tuple[Factors, dict[str, Any]]:
+    def _settled(self, factors: Factors, data: Data) -> tuple[Factors, Arrays]:
         """Go on until further steps gain nothing; return the factors and the last gains."""
         for number in range(MAX_ROUNDS):
             moved, gains = self._further(factors, data)
@@ -206,7 +207,7 @@ class Vi(Stage):
             factors = moved
         return factors, gains
 
-    def _further(self, factors: Factors, data: Data) -> tuple[Factors, dict[str, Any]]:
+    def _further(self, factors: Factors, data: Data) -> tuple[Factors, Arrays]:
         """Let a copy take more steps; return it, and what the bounds of its trees gain."""
         moved = copy.deepcopy(factors)
         n_steps = max(10, round(FURTHER_SHARE * self.n_steps))

@@ -77,8 +77,14 @@ class Rows:
         """Yield consecutive rows, ``size`` at a time."""
         for start in range(0, len(self.X), size):
             own = slice(start, start + size)
-            columns = (self.X, self.y, self.weights, self.statistics, self.products)
-            yield Rows(*(column[own] for column in columns), self.pairs)
+            yield Rows(
+                self.X[own],
+                self.y[own],
+                self.weights[own],
+                self.statistics[own],
+                self.products[own],
+                self.pairs,
+            )
 
     def symmetric(self, sums: Tensor) -> Tensor:
         """Arrange sums (..., (d + 1) (d + 2) / 2) of products as matrices."""
@@ -138,9 +144,7 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
     return bound
 
 
-def _slopes(
-    factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, power: float
-) -> Slopes:
+def _slopes(factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, power: float) -> Slopes:
     """Compute slopes and curvatures at a draw, summed over the rows."""
     n_nodes, n_experts, width = draw.coefficient.shape
     activation = (draw.coefficient.view(-1, width) @ rows.X.T).view(n_nodes, n_experts, -1)
