@@ -50,6 +50,7 @@ from bayestree.inference import (
     Data,
     Growth,
     Map,
+    Mcmc,
     Nuts,
     Posterior,
     Smc,
@@ -70,7 +71,7 @@ PARAMETERS = {"shape": "scale_shape"}
 
 
 METHODS: Mapping[str, type[Stage]] = {
-    "svi": Svi, "nuts": Nuts, "smc": Smc, "map": Map, "grow": Growth,
+    "svi": Svi, "nuts": Nuts, "mcmc": Mcmc, "smc": Smc, "map": Map, "grow": Growth,
 }  # fmt: skip
 
 
@@ -114,12 +115,14 @@ class BasePolytopeTree(StagedTree):
         ),
     ] = 8
     inference: Annotated[
-        Literal["svi", "nuts", "smc", "map", "grow"]
+        Literal["svi", "nuts", "mcmc", "smc", "map", "grow"]
         | Annotated[InstanceOf[Stage], ByName(METHODS)],
         Inference(
             "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
             "variational posterior; 'nuts' samples the exact posterior given the topology, "
             "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes; "
+            "'mcmc' samples the same posterior, under the inverse-gamma prior, by "
+            "Metropolis-Hastings moves of all chains at once; "
             "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
             "2,000 rows, with at most four experts in each node. "
             "Or a method with its own settings and defaults, used as it is, such as "
@@ -162,8 +165,8 @@ class BasePolytopeTree(StagedTree):
         Positive | None,
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
-            "bring the soft tree close to its deterministic form. By default 20 for MAP, 6 for SVI "
-            "and NUTS, 1 for SMC (6 for numbers) and with search_facets; SVI for regression "
+            "bring the soft tree close to its deterministic form. By default 20 for MAP, 6 for "
+            "SVI, NUTS and MCMC, 1 for SMC (6 for numbers) and with search_facets; SVI for regression "
             "continues to 20 if its mean fits the training rows worse than its tree. Posteriors of "
             "different steepness belong to different models: to compare fits with and without the "
             "search, set steepness=1."
@@ -172,8 +175,8 @@ class BasePolytopeTree(StagedTree):
     n_draws: Annotated[
         Count | None,
         Inference(
-            "Posterior draws kept from each chain; by default 50 for SVI, 250 for NUTS and 1,000 "
-            "for SMC."
+            "Posterior draws kept from each chain; by default 50 for SVI, 250 for NUTS and MCMC, "
+            "and 1,000 for SMC."
         ),
     ] = None
     n_jobs: Annotated[
@@ -193,6 +196,7 @@ class BasePolytopeTree(StagedTree):
         "map": (Growth, Map),
         "svi": (Growth, Map, Svi),
         "nuts": (Growth, Map, Svi, Nuts),
+        "mcmc": (Growth, Map, Svi, Mcmc),
         "smc": (Growth, Smc),
     }
     _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
@@ -200,6 +204,7 @@ class BasePolytopeTree(StagedTree):
         Map: _same(Minibatches),
         Svi: _same(Variational),
         Nuts: _same(Chains),
+        Mcmc: {name: name for name in ("n_chains", "n_warmup")},
         Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
     }
 

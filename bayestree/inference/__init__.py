@@ -1,4 +1,4 @@
-"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (SVI, NUTS, MCMC, SMC)."""
+"""Inference for soft trees: greedy growth, refinement (MAP), posteriors (SVI, NUTS, MCMC, SMC)."""
 
 import importlib
 from typing import Any

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree.inference import Data, mcmc, nuts
+from bayestree.inference import Data
 from bayestree.inference.mcmc.experts import NodeExperts, Tally, mirror
 from bayestree.inference.mcmc.leaves import LeafMoves
 from bayestree.inference.mcmc.method import Mcmc, Run
@@ -26,13 +26,12 @@ from bayestree.models import (
     Logistic,
     Ordinal,
     Poisson,
-    Priors,
     Student,
     Survival,
 )
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
-from tests.statistical.joint import N_FEATURES, from_prior, tree
+from tests.statistical.joint import N_FEATURES, tree
 
 long = pytest.mark.statistical
 BLOCK = 25  # chains in a batch, each with data of its own

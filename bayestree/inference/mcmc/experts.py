@@ -138,7 +138,7 @@ class NodeExperts:
         densities of the backward and the forward proposal.
         """
         votes = self.trees.expert_votes(new)[:, 0]
-        weight = np.exp(new["log_weight"]) if self.weight is not None else 1.0
+        weight = np.exp(new["log_weight"]) if "log_weight" in new else np.ones((1, 1))
         score = self.others(number) + weight * votes
         value = self.log_likelihood(score)
         accepted = self.accept(move, value - self.value + log_ratio)
@@ -185,7 +185,7 @@ class NodeExperts:
         """Propose to exchange weight with another expert."""
         assert self.weight is not None
         other = int((number + 1 + self.rng.integers(self.n_experts - 1)) % self.n_experts)
-        pair = [number, other]
+        pair = np.array([number, other])
         old = {name: value[:, pair] for name, value in self.own.items()}
         new = {**old, "log_weight": old["log_weight"].copy()}
         BorderMoves(self.model, 2).trade(new, (slice(None), 0), length)
@@ -195,15 +195,16 @@ class NodeExperts:
         value = self.log_likelihood(score)
         gain = value - self.value + self.weight_prior(new) - self.weight_prior(old)
         accepted = self.accept("slide", gain)
-        self.own["log_weight"][np.ix_(accepted, pair)] = new["log_weight"][accepted]
+        for place, one in enumerate(pair):
+            self.own["log_weight"][accepted, one] = new["log_weight"][accepted, place]
         self.weight[accepted] = weight[accepted]
         self.keep(accepted, score, value)
 
     def weight_prior(self, sites: Sites) -> FloatArray:
         """Return the log prior density of the weights of experts (C, k), shape (C,)."""
-        total: FloatArray = self.model.priors.weight.expert_log_density(
-            sites, self.n_experts
-        ).sum(axis=1)
+        total: FloatArray = self.model.priors.weight.expert_log_density(sites, self.n_experts).sum(
+            axis=1
+        )
         return total
 
     def change_weight(self, number: int) -> None:
@@ -289,7 +290,7 @@ class NodeExperts:
         curvature = curvature @ curvature.swapaxes(1, 2)
         diagonal = np.arange(curvature.shape[1])
         curvature[:, diagonal, diagonal] += precision
-        scale = 1.0 / np.sqrt(curvature[:, diagonal, diagonal])
+        scale: FloatArray = curvature[:, diagonal, diagonal] ** -0.5
         curvature *= scale[:, :, None]
         curvature *= scale[:, None]
         curvature[:, diagonal, diagonal] += JITTER
@@ -336,6 +337,6 @@ def _swap(trees: ChainTrees, pairs: Sequence[tuple[str, int, int]], chains: IntA
     for dimension, first, second in pairs:
         for name, value in trees.free.items():
             if dimension in dimensions[name]:
-                own, other = np.ix_(chains, [first, second]), np.ix_(chains, [second, first])
-                value[own] = value[other]
+                pair = np.array([first, second])
+                value[np.ix_(chains, pair)] = value[np.ix_(chains, pair[::-1])]
     trees.refresh()

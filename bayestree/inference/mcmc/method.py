@@ -67,9 +67,7 @@ class Run:
         self.draws, self.shares = list(state["draws"]), list(state["shares"])
 
 
-def starts(
-    layout: Layout, init: Posterior, n_chains: int, rng: np.random.Generator
-) -> FloatArray:
+def starts(layout: Layout, init: Posterior, n_chains: int, rng: np.random.Generator) -> FloatArray:
     """Return vectors (C, D) to start from: draws of a posterior, or near a point estimate.
 
     Chain c starts in chain c modulo their number, whose draws are spread evenly.

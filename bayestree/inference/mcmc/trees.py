@@ -5,8 +5,8 @@ With p_v(n) = p(y_n | row n is at node v), and P(left), P(right) of the node at 
     p_v = P(left) p_left + P(right) p_right,
 
 up to the root, whose value is the likelihood of the row. As a function of the score of one node it
-is a + b P(left) + c P(right), where a, b and c depend on the other nodes and the leaves: a change of
-an expert costs one pass over the rows, and no sum over paths.
+is a + b P(left) + c P(right), where a, b and c depend on the other nodes and the leaves: a change
+of an expert costs one pass over the rows, and no sum over paths.
 
 Densities of y are relative to those of its best leaf, so that they are at most 1.
 """
