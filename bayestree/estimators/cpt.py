@@ -166,10 +166,10 @@ class BasePolytopeTree(StagedTree):
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP, 6 for "
-            "SVI, NUTS and MCMC, 1 for SMC (6 for numbers) and with search_facets; SVI for regression "
-            "continues to 20 if its mean fits the training rows worse than its tree. Posteriors of "
-            "different steepness belong to different models: to compare fits with and without the "
-            "search, set steepness=1."
+            "SVI, NUTS and MCMC, 1 for SMC (6 for numbers) and with search_facets; SVI for "
+            "regression continues to 20 if its mean fits the training rows worse than its tree. "
+            "Posteriors of different steepness belong to different models: to compare fits with "
+            "and without the search, set steepness=1."
         ),
     ] = None
     n_draws: Annotated[

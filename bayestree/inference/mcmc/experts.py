@@ -290,7 +290,7 @@ class NodeExperts:
         curvature = curvature @ curvature.swapaxes(1, 2)
         diagonal = np.arange(curvature.shape[1])
         curvature[:, diagonal, diagonal] += precision
-        scale: FloatArray = curvature[:, diagonal, diagonal] ** -0.5
+        scale = np.asarray(1.0 / np.sqrt(curvature[:, diagonal, diagonal]), dtype=np.float64)
         curvature *= scale[:, :, None]
         curvature *= scale[:, None]
         curvature[:, diagonal, diagonal] += JITTER
