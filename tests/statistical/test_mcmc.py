@@ -12,7 +12,8 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree.inference import Data
+from bayestree._utils.arviz_compat import ess
+from bayestree.inference import Data, mcmc, nuts
 from bayestree.inference.mcmc.experts import NodeExperts, Tally, mirror
 from bayestree.inference.mcmc.leaves import LeafMoves
 from bayestree.inference.mcmc.method import Mcmc, Run
@@ -31,7 +32,7 @@ from bayestree.models import (
 )
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
-from tests.statistical.joint import N_FEATURES, tree
+from tests.statistical.joint import N_FEATURES, from_prior, tree
 
 long = pytest.mark.statistical
 BLOCK = 25  # chains in a batch, each with data of its own
@@ -199,3 +200,26 @@ def test_sweeps(name):
 @pytest.mark.parametrize("name", KERNELS)
 def test_moves(name, steepness):
     check(model_of(depth=2, steepness=steepness), KERNELS[name], 4000)
+
+
+@long
+@pytest.mark.parametrize("leaf", ["categorical", "gaussian"])
+def test_same_posterior_as_nuts(leaf):
+    """Means of the log joint and of predictions, with row weights that are not whole numbers."""
+    model = model_of(leaf, steepness=3.0)
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(40, N_FEATURES)))
+    y = rng.integers(3, size=40) * (X[:, 0] > 0).numpy() if leaf == "categorical" else X[:, 0]
+    data = Data.of(X, y, rng.uniform(0.5, 1.5, 40))
+    settings = {"init": from_prior(model, 200, 1), "n_chains": 4, "mirror": True, "random_state": 0}
+    mine = mcmc(model, data, n_warmup=500, n_draws=4000, **settings)
+    theirs = nuts(model, data, n_warmup=300, n_draws=1500, max_tree_depth=6, **settings)
+    values = []
+    for found in (mine, theirs):
+        flat = np.concatenate([*found.expectations(X[:5].numpy())])
+        flat = flat.reshape(found.n_chains, found.n_draws, -1)
+        values.append(np.concatenate((found.stats["lp"][..., None], flat), axis=2))
+    error = np.hypot(*(v.std((0, 1)) / np.sqrt(ess(v, "mean")) for v in values))
+    gap = np.abs(values[0].mean((0, 1)) - values[1].mean((0, 1)))
+    # some sixteen values of 4 errors each: wrong once in a thousand test runs
+    assert (gap < 4 * error).all(), gap / error

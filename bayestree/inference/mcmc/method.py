@@ -94,7 +94,7 @@ class Mcmc(Stage):
     n_warmup: Annotated[Size, Inference("Sweeps of each chain that are left out.")] = 500
     n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
     thinning: Annotated[
-        Count, Inference("Sweeps for each draw that is kept; 4 by default in estimators.")
+        Count, Inference("Sweeps for each draw that is kept; 6 by default in estimators.")
     ] = 1
     leaf_rounds: Annotated[
         Count, Inference("Draws of the paths of the rows and of the leaves in each sweep.")
@@ -120,7 +120,7 @@ class Mcmc(Stage):
         bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
     ] = False
 
-    in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
+    in_estimators = {"n_draws": 250, "thinning": 6, "drop_idle": True}
     needs_double = True
     calibrates = False
 
