@@ -106,7 +106,8 @@ def report(name: str, method: str, jobs: int, changes: dict[str, float]) -> None
         f"{name}: {model.topology.n_nodes} nodes x {model.split.n_experts} experts, "
         f"{wall:.0f} s ({cpu:.0f} CPU in this process), {trajectories}"
         f"R-hat and effective draws: prediction {agreement(said['prediction'].to_numpy())}, "
-        f"P(right) {agreement(said['p_right'].to_numpy())}, facets {agreement(counts)}; facets of the root "
+        f"P(right) {agreement(said['p_right'].to_numpy())}, facets {agreement(counts)}; "
+        "facets of the root "
         f"{shares(counts[..., 0])}, by SVI {shares(by_svi)}",
         flush=True,
     )

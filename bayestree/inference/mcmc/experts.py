@@ -298,7 +298,7 @@ class NodeExperts:
         if not usable.all():
             curvature[~usable] = np.eye(len(diagonal))
             scale[~usable], slope[~usable] = 1.0, 0.0
-        root = np.linalg.cholesky(curvature)
+        root: FloatArray = np.asarray(np.linalg.cholesky(curvature), dtype=np.float64)
         step = np.linalg.solve(curvature, (scale * slope)[..., None])[..., 0]
         mean = coefficient + (1 - persistence) * scale * step
         return Normal(mean, scale, root, 1 - persistence**2, usable)
