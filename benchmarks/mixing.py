@@ -1,9 +1,16 @@
-"""Do the chains of NUTS agree at the defaults, and what do they cost?
+"""Do the chains of NUTS (or MCMC) agree at the defaults, and what do they cost?
 
-Run: BAYESTREE_DATA=... python benchmarks/mixing.py [SET...] [--jobs 2] [--set NAME=VALUE...]
+Run: BAYESTREE_DATA=... python benchmarks/mixing.py [SET...] [--inference mcmc] [--jobs 2]
+     [--set NAME=VALUE...]
+     BAYESTREE_DATA=... python benchmarks/mixing.py [SET...] --compare nuts mcmc [--depths 1 2]
 Worst R-hat and fewest effective draws of P(y | x) (of the mean, for numbers) at up to 100 rows, of
 P(right) at rows of each node, and of the number of facets that cut off 1 % of a node's rows; facet
 probabilities of the root beside those of SVI.
+
+With --compare, samplers start from one fit by SVI of each depth, and CPU seconds are those of the
+sampler alone: NUTS in a run shorter than its default, MCMC in that of estimators. Worst R-hat and
+fewest effective draws of P(y | x) at some 50 rows and of the log joint, and the former in a CPU
+second.
 """
 
 import argparse
@@ -17,6 +24,7 @@ from sklearn.datasets import load_breast_cancer
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils.chains import ess, r_hat
+from bayestree.inference import Mcmc, Nuts
 
 SETS = ("iris", "breast3", "breast30", "pima", "heart", "glass", "airfoil")
 MIN_SPREAD = 1e-3  # quantities that vary less are constant
@@ -45,26 +53,61 @@ def shares(counts: np.ndarray) -> str:
     return " ".join(f"{share:.2f}" for share in np.bincount(counts.ravel()) / counts.size)
 
 
-def report(name: str, jobs: int, changes: dict[str, float]) -> None:
+def compare(name: str, samplers: list[str], depths: list[int], changes: dict[str, float]) -> None:
+    """Print a line for each sampler and depth."""
+    X, y = rows_of(name)
+    kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
+    for depth in depths:
+        svi = kind(n_modes=1, max_depth=depth, random_state=0).fit(X, y)
+        data, start = svi.training_data(X, y), svi.posterior_
+        rows = data.X[:: max(1, len(data.X) // 50)].numpy()
+        for sampler in samplers:
+            if sampler == "nuts":
+                short = {"n_warmup": 150, "n_draws": 100, "thinning": 2}
+                stage = Nuts.from_keywords(short | changes)
+            else:
+                stage = Mcmc.from_keywords(changes)
+            began = time.process_time()
+            found = stage.run(start, data, random_state=0)
+            cpu = time.process_time() - began
+            predicted = np.concatenate([*found.expectations(rows)])
+            predicted = predicted.reshape(found.n_chains, found.n_draws, -1)
+            said = agreement(predicted)
+            each = f"{float(said.split()[1]) / cpu:.2f}" if " " in said else "-"
+            print(
+                f"{name}, depth {depth}, {sampler}: {found.model.topology.n_nodes} nodes x "
+                f"{found.model.split.n_experts} experts, {len(data.X)} rows, {data.X.shape[1]} "
+                f"columns, {cpu:.1f} CPU s; P(y | x) {said}, log joint "
+                f"{agreement(found.stats['lp'])}; {each} a second",
+                flush=True,
+            )
+
+
+def report(name: str, method: str, jobs: int, changes: dict[str, float]) -> None:
     X, y = rows_of(name)
     kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
     settings = {"random_state": 0} | changes
     svi = kind(**settings).fit(X, y)
     began = time.perf_counter(), time.process_time()
-    est = kind(inference="nuts", n_jobs=jobs, **settings).fit(X, y)
+    est = kind(inference=method, n_jobs=jobs, **settings).fit(X, y)
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     said = est.label_free(X, n_rows=100)
     sizes = est.polytope_size(max_draws=1_000)
     counts = np.asarray(sizes.cutting)
     by_svi = np.asarray(svi.polytope_size(max_draws=1_000).cutting)[..., 0]
     model, stats = est.posterior_.model, est.posterior_.stats
-    saturated = stats["reached_max_treedepth"].mean()
+    trajectories = (
+        f"{stats['reached_max_treedepth'].mean():.0%} truncated, "
+        f"{int(stats['diverging'].sum())} divergences; "
+        if method == "nuts"
+        else ""
+    )
     print(
         f"{name}: {model.topology.n_nodes} nodes x {model.split.n_experts} experts, "
-        f"{wall:.0f} s ({cpu:.0f} CPU in this process), {saturated:.0%} truncated, "
-        f"{int(stats['diverging'].sum())} divergences; R-hat and effective draws: prediction "
-        f"{agreement(said['prediction'].to_numpy())}, P(right) "
-        f"{agreement(said['p_right'].to_numpy())}, facets {agreement(counts)}; facets of the root "
+        f"{wall:.0f} s ({cpu:.0f} CPU in this process), {trajectories}"
+        f"R-hat and effective draws: prediction {agreement(said['prediction'].to_numpy())}, "
+        f"P(right) {agreement(said['p_right'].to_numpy())}, facets {agreement(counts)}; "
+        "facets of the root "
         f"{shares(counts[..., 0])}, by SVI {shares(by_svi)}",
         flush=True,
     )
@@ -73,6 +116,9 @@ def report(name: str, jobs: int, changes: dict[str, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("--inference", choices=["nuts", "mcmc"], default="nuts")
+    parser.add_argument("--compare", nargs="+", choices=["nuts", "mcmc"])
+    parser.add_argument("--depths", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
@@ -83,7 +129,10 @@ def main() -> None:
         for name, _, v in (pair.partition("=") for pair in options.set)
     }
     for name in options.sets:
-        report(name, options.jobs, changes)
+        if options.compare:
+            compare(name, options.compare, options.depths, changes)
+        else:
+            report(name, options.inference, options.jobs, changes)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,8 @@ def fit(
         str | None,
         sets(
             "inference.inference",
-            help="For cpt: svi (the default), nuts or smc for a posterior, map for the best tree, "
-            "grow for a greedy tree.",
+            help="For cpt: svi (the default), nuts, mcmc or smc for a posterior, map for the best "
+            "tree, grow for a greedy tree.",
         ),
     ] = None,
     depth: Annotated[
@@ -75,7 +75,8 @@ def fit(
         sets(
             "inference.n_draws",
             min=1,
-            help="Number of posterior draws; by default 50; 250 for nuts, 1000 for smc per chain.",
+            help="Number of posterior draws; by default 50; per chain 250 for nuts and mcmc, 1000 "
+            "for smc.",
         ),
     ] = None,
     test_fraction: Annotated[float | None, sets("data.test_fraction")] = None,

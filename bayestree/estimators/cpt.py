@@ -50,6 +50,7 @@ from bayestree.inference import (
     Data,
     Growth,
     Map,
+    Mcmc,
     Nuts,
     Posterior,
     Smc,
@@ -70,11 +71,11 @@ from bayestree.tree import Tree
 PARAMETERS = {"shape": "scale_shape"}
 
 
-FEW_EXPERTS = 4  # of a node, by default with inference="vi"
+FEW_EXPERTS = 4  # of a node, by default where the fit is, or starts with, one by VI
 MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which inference="auto" selects "vi"
 
 METHODS: Mapping[str, type[Stage]] = {
-    "vi": Vi, "svi": Svi, "nuts": Nuts, "smc": Smc, "map": Map, "grow": Growth,
+    "vi": Vi, "svi": Svi, "nuts": Nuts, "mcmc": Mcmc, "smc": Smc, "map": Map, "grow": Growth,
 }  # fmt: skip
 
 
@@ -124,20 +125,24 @@ class BasePolytopeTree(StagedTree):
     n_experts: Annotated[
         Count | None,
         Model(
-            "Maximum number of facets of a split; by default 4 with inference='vi', otherwise 20 "
+            "Maximum number of facets of a split; by default 4 with inference 'vi' or 'mcmc', otherwise "
+            "20 "
             "for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one expert of "
             "weight 1."
         ),
     ] = None
     inference: Annotated[
-        Literal["auto", "vi", "svi", "nuts", "smc", "map", "grow"]
+        Literal["auto", "vi", "svi", "nuts", "mcmc", "smc", "map", "grow"]
         | Annotated[InstanceOf[Stage], ByName(METHODS)],
         Inference(
             "'auto': 'vi' for up to 10,000 rows in memory and 100 features, unless a parameter is "
-            "set that only 'svi' has; otherwise 'svi'. 'vi' gives a variational posterior by "
-            "natural gradients, in seconds; 'svi' by Adam, in minibatches. 'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
-            "variational posterior; 'nuts' samples the exact posterior given the topology, "
-            "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes; "
+            "set that only 'svi' has; otherwise 'svi'. 'grow' stops at the greedy tree; 'map' "
+            "refines all nodes jointly; 'vi' gives a variational posterior by natural gradients, "
+            "in seconds; 'svi' by Adam in minibatches, for any number of rows and columns; 'nuts' "
+            "samples the exact posterior given the topology, starting from the SVI fit: for small "
+            "trees and up to a few thousand rows, in minutes; 'mcmc' samples the same posterior, "
+            "starting from the VI fit and under the inverse-gamma prior, by Metropolis-Hastings "
+            "moves of all chains at once; "
             "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
             "2,000 rows, with at most four experts in each node. "
             "Or a method with its own settings and defaults, used as it is, such as "
@@ -182,17 +187,17 @@ class BasePolytopeTree(StagedTree):
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP, 6 for SVI "
-            "and NUTS, 1 for VI and SMC (6 for numbers) and with search_facets; SVI for regression "
-            "continues to 20 if its mean fits the training rows worse than its tree. Posteriors of "
-            "different steepness belong to different models: to compare fits with and without the "
-            "search, set steepness=1."
+            "and NUTS, 1 for VI, MCMC and SMC (6 for numbers) and with search_facets; SVI for "
+            "regression continues to 20 if its mean fits the training rows worse than its tree. "
+            "Posteriors of different steepness belong to different models: to compare fits with "
+            "and without the search, set steepness=1."
         ),
     ] = None
     n_draws: Annotated[
         Count | None,
         Inference(
-            "Posterior draws kept from each chain; by default 50 for VI and SVI, 250 for NUTS and 1,000 "
-            "for SMC."
+            "Posterior draws kept from each chain; by default 50 for VI and SVI, 250 for NUTS and "
+            "MCMC, and 1,000 for SMC."
         ),
     ] = None
     n_jobs: Annotated[
@@ -213,6 +218,7 @@ class BasePolytopeTree(StagedTree):
         "vi": (Growth, Vi),
         "svi": (Growth, Map, Svi),
         "nuts": (Growth, Map, Svi, Nuts),
+        "mcmc": (Growth, Vi, Mcmc),
         "smc": (Growth, Smc),
     }
     _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
@@ -221,6 +227,7 @@ class BasePolytopeTree(StagedTree):
         Vi: {"kl_weight": "kl_weight"},
         Svi: _same(Variational),
         Nuts: _same(Chains),
+        Mcmc: {name: name for name in ("n_chains", "n_warmup")},
         Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
     }
 

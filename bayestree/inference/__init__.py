@@ -1,4 +1,4 @@
-"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (VI, SVI, NUTS, SMC)."""
+"""Inference for soft trees: growth, refinement (MAP), posteriors (VI, SVI, NUTS, MCMC, SMC)."""
 
 import importlib
 from typing import Any
@@ -8,6 +8,7 @@ from bayestree.inference.em import Em, em
 from bayestree.inference.grow import Growth, grow
 from bayestree.inference.harden import harden
 from bayestree.inference.map import Map, map  # noqa: A004 - the name of the method
+from bayestree.inference.mcmc.method import Mcmc, mcmc
 from bayestree.inference.nuts.method import Nuts, nuts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import single_leaf
@@ -23,6 +24,7 @@ __all__ = [
     "Growth",
     "GrowthLimits",
     "Map",
+    "Mcmc",
     "Nuts",
     "Posterior",
     "Smc",
@@ -37,6 +39,7 @@ __all__ = [
     "grow",
     "harden",
     "map",
+    "mcmc",
     "nuts",
     "recalibrated",
     "single_leaf",

@@ -43,8 +43,8 @@ class GrowingTree:
     """Nodes in the order of their creation; node 0 is the root.
 
     Several trees of the same rows may grow together: nodes 0 to ``n_trees - 1`` are then their
-    roots, and :meth:`one` gives each of them. If each row of ``data`` represents several, they have ``statistics`` (n, c) and numbers
-    ``counts`` (n,).
+    roots, and :meth:`one` gives each of them. If each row of ``data`` represents several, they have
+    ``statistics`` (n, c) and numbers ``counts`` (n,).
     """
 
     def __init__(

@@ -26,6 +26,11 @@ CASES = {
         ["grow", "map", "AutoNormal"],
     ),
     "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
+    "cpt-mcmc": (
+        "ConvexPolytopeTreeClassifier",
+        NUTS | {"inference": "mcmc"},
+        ["grow", "map", "svi", "mcmc"],
+    ),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
     "survival": ("ConvexPolytopeTreeSurvival", CPT, ["grow", "map", "svi"]),
     "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 3}, ["modes"]),

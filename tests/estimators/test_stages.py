@@ -109,6 +109,7 @@ def test_unknown_settings_are_those_of_the_function():
         ("map", 20.0, ["Growth", "Map"]),
         ("svi", 6.0, ["Growth", "Map", "Svi"]),
         ("nuts", 6.0, ["Growth", "Map", "Svi", "Nuts"]),
+        ("mcmc", 6.0, ["Growth", "Map", "Svi", "Mcmc"]),
         ("smc", None, ["Growth", "Smc"]),
         (Growth(steps=3), None, ["Growth"]),
         (Nuts(n_chains=2), 6.0, ["Growth", "Map", "Svi", "Nuts"]),

@@ -62,7 +62,7 @@ def test_every_tree_has_a_card_and_every_card_its_tree():
 def test_every_inference_suits_some_tree():
     assert {inference for _, inference in PAIRS} == set(INFERENCES)
     of_cpt = {inference.stem for model, inference in PAIRS if model.stem == "cpt"}
-    assert {"grow", "map", "svi", "svi-facets", "nuts"} <= of_cpt
+    assert {"grow", "map", "svi", "svi-facets", "nuts", "mcmc"} <= of_cpt
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bayestree.baselines import random_oblique
-from bayestree.inference import Em, Growth, GrowthLimits, Map, Nuts, Smc, Stage, Svi
+from bayestree.inference import Em, Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi
 from bayestree.literature.locally_constant import LocallyConstant
 from bayestree.literature.neural_forest import NeuralTree
 from bayestree.literature.non_greedy import NonGreedy
@@ -58,6 +58,10 @@ class TestNuts(StageContract):
     def start(self):
         init = super().start
         return Svi(epochs=2, n_draws=3).fit(init.model, self.data, init=init, random_state=0)
+
+
+class TestMcmc(TestNuts):
+    stage = Mcmc(n_chains=2, n_warmup=10, n_draws=5)
 
 
 class TestSmc(StageContract):

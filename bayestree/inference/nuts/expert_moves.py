@@ -96,6 +96,21 @@ def _log_slope(free: Sites, expert: Expert) -> FloatArray:
     return free["log_weight"][expert] - silent
 
 
+def expert_sites(layout: Layout, model: SoftTree) -> list[str]:
+    """Return the names of the sites that each expert has."""
+    dimensions = model.dimensions
+    return [name for name in layout.shapes if dimensions[name][:2] == ("node", "expert")]
+
+
+def draw_nodes(layout: Layout, model: SoftTree, count: int, rng: np.random.Generator) -> Sites:
+    """Draw free sites of the experts of nodes from the prior, each (count, K, ...)."""
+    shapes = {name: layout.shapes[name][1:] for name in expert_sites(layout, model)}
+    free = {name: np.empty((count, *shape)) for name, shape in shapes.items()}
+    for prior in model.split_priors:
+        prior.draw_expert(free, ..., rng)
+    return free
+
+
 class ExpertMoves(BorderMoves):
     """Proposals for the experts of a tree; ``value`` is the log-density of a vector."""
 
@@ -106,7 +121,7 @@ class ExpertMoves(BorderMoves):
         self.layout, self.value = layout, value
         self.shape = layout.shapes["intercept"]
         children = model.topology.children
-        self.pairs = [_matching(model.topology, *map(int, pair)) for pair in children]
+        self.pairs = [matching(model.topology, *map(int, pair)) for pair in children]
         self.mirrored = [node for node, pairs in enumerate(self.pairs) if pairs is not None]
 
     @staticmethod
@@ -186,7 +201,7 @@ class ExpertMoves(BorderMoves):
 Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged
 
 
-def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
+def matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
     """Match the entries exchanged when two branches are swapped; None if their shapes differ."""
     if left < 0 and right < 0:
         return [("leaf", ~left, ~right)]
@@ -195,7 +210,7 @@ def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
     pairs: list[Swap] = [("node", left, right)]
     children: IntArray = topology.children
     for first, second in zip(children[left], children[right], strict=True):
-        below = _matching(topology, int(first), int(second))
+        below = matching(topology, int(first), int(second))
         if below is None:
             return None
         pairs += below

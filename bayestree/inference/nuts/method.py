@@ -145,8 +145,12 @@ def starts(
 class Chains:
     """Settings of samplers that estimators pass on."""
 
-    n_chains: Annotated[Count, Inference("Chains of NUTS, or independent runs of SMC.")] = 4
-    n_warmup: Annotated[Size, Inference("Adaptation steps of each chain of NUTS.")] = 500
+    n_chains: Annotated[
+        Count, Inference("Chains of NUTS and MCMC, or independent runs of SMC.")
+    ] = 4
+    n_warmup: Annotated[
+        Size, Inference("Adaptation steps of each chain of NUTS; sweeps of MCMC that are left out.")
+    ] = 500
     target_acceptance: Annotated[
         Probability,
         Inference(

@@ -26,10 +26,10 @@ from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.nuts.density import Layout, Sites, constrained, unconstrained
+from bayestree.inference.nuts.expert_moves import draw_nodes, expert_sites
 from bayestree.models.soft_tree import SoftTree
 
 MAX_LOG = 300.0  # of a positive parameter of a leaf: its square is a finite number
-EXPERT = ("log_weight", "hyperplane", "intercept", "shrinkage")  # sites of experts
 BLOCK = 2**19  # values of experts at rows that are evaluated together, so that they fit in a cache
 
 
@@ -73,7 +73,7 @@ class ParticlePrior:
         self.model, self.layout, self.trees = model, layout, trees
         self.n_experts = model.split.n_experts
         self.width = layout.shapes["hyperplane"][-1]
-        self.sites = tuple(name for name in EXPERT if name in layout.shapes)
+        self.sites = tuple(expert_sites(layout, model))
 
     def topologies(self, count: int, rng: np.random.Generator) -> BoolArray:
         """Draw whether each node splits, shape (count, V)."""
@@ -108,14 +108,7 @@ class ParticlePrior:
 
     def nodes(self, count: int, rng: np.random.Generator) -> Sites:
         """Draw free sites of the experts of nodes, each (count, K, ...)."""
-        shape = (count, self.n_experts)
-        free = {
-            name: np.empty((*shape, self.width) if name == "hyperplane" else shape)
-            for name in self.sites
-        }
-        for prior in self.model.split_priors:
-            prior.draw_expert(free, ..., rng)
-        return free
+        return draw_nodes(self.layout, self.model, count, rng)
 
     def experts(self, count: int, rng: np.random.Generator) -> Sites:
         """Draw free sites of single experts, each (count, ...)."""

@@ -79,7 +79,7 @@ class Vi(Stage):
         super().check(model)
         prior = model.priors.hyperplane
         if not isinstance(prior, InverseGammaScale):
-            raise ValueError(
+            raise ValueError(  # noqa: TRY004 - a combination of settings
                 f"inference='vi' needs InverseGammaScale as the prior on hyperplanes, got {prior}: "
                 "use inference='svi'."
             )

@@ -122,6 +122,8 @@ class Leaf(ABC):
     ordered: ClassVar[bool] = False  # whether the order of the classes matters
     averages: ClassVar[bool] = False  # whether leaves of means or shares of y suit the family
     needs_double: ClassVar[bool] = False  # whether single precision loses the statistics
+    #: whether ``posterior`` is the exact law of the sites given rows that are in known leaves
+    exact: ClassVar[bool] = True
     most_features: ClassVar[int | None] = None  # for which the family is made
     level_site: str | None = None  # the site in the order of predictions (see ``level``)
 

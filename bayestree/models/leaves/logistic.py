@@ -382,6 +382,7 @@ class Logistic(RegressingLeaf):
         "leaf_logit": Site(("leaf", "class")),
     }
     loss: ClassVar[str] = "misclassification"
+    exact: ClassVar[bool] = False
     gradient: ClassVar[type[LeafGradient] | None] = LogisticGradient
 
     n_classes: int

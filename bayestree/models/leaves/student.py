@@ -199,6 +199,7 @@ class Student(NumericLeaf):
     sites: ClassVar[Mapping[str, Site]] = Gaussian.sites
     standardised: ClassVar[bool] = True
     robust: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
     gradient: ClassVar[type[LeafGradient] | None] = StudentGradient
 
     df: float = 4.0

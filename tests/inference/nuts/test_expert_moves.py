@@ -11,7 +11,7 @@ from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
 from bayestree.inference.nuts import expert_moves
 from bayestree.inference.nuts.density import NumpyDensity
-from bayestree.inference.nuts.expert_moves import MIN_LOG_WEIGHT, ExpertMoves, _matching
+from bayestree.inference.nuts.expert_moves import MIN_LOG_WEIGHT, ExpertMoves, matching
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
@@ -131,9 +131,9 @@ class TestMirror:
         jumps, density = jumps_for(make("incomplete"))
         assert jumps.mirrored == [2]
         chain = Topology([[1, ~2], [~0, ~1]])
-        assert _matching(chain, 1, ~2) is None
+        assert matching(chain, 1, ~2) is None
         twisted = Topology([[1, 2], [3, ~0], [~1, 4], [~2, ~3], [~4, ~5]])
-        assert _matching(twisted, 1, 2) is None
+        assert matching(twisted, 1, 2) is None
         jumps.mirrored = []
         vector = normal(density)
         new, value = jumps.mirror(vector, 3.0, Fixed())
