@@ -16,7 +16,7 @@ from data import REGRESSION, load_all
 from sklearn.datasets import load_breast_cancer
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree._utils.arviz_compat import ess, r_hat
+from bayestree._utils.chains import ess, r_hat
 
 SETS = ("iris", "breast3", "breast30", "pima", "heart", "glass", "airfoil")
 MIN_SPREAD = 1e-3  # quantities that vary less are constant

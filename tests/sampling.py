@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arviz_compat import ess
+from bayestree._utils.chains import ess
 
 
 def at_least(share: float, n: int) -> float:

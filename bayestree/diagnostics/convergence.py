@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.arviz_compat import bfmi, ess, r_hat
+from bayestree._utils.chains import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
 from bayestree.diagnostics.evidence import Evidence, evidence

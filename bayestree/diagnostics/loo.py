@@ -13,7 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.arviz_compat import ess
+from bayestree._utils.chains import ess
 from bayestree._utils.psis import good_k, psis
 
 WIDTH = 88  # line width of printed text

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy import special, stats
 
-from bayestree._utils.arviz_compat import ess
+from bayestree._utils.chains import ess
 from bayestree.inference import Data, Posterior
 from bayestree.inference.nuts.density import NumpyDensity, density_of
 from bayestree.inference.nuts.expert_moves import ExpertMoves

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayestree._utils.arviz_compat import ess
+from bayestree._utils.chains import ess
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.nuts.hamiltonian import (
     EvaluatedPoint,
