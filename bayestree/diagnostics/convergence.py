@@ -114,7 +114,7 @@ def check_convergence(
 def mixed_convergence(
     each: Sequence[Convergence],
     weights: FloatArray,
-    quantities: xr.Dataset,
+    quantities: xr.Dataset | None,
     *,
     held_out: HeldOut | None = None,
     distilled: Convergence | None = None,
@@ -127,7 +127,7 @@ def mixed_convergence(
     weights : array, shape (M,)
         Modes of less than 1 %, or of many modes those below half of an equal share, are left out:
         they hardly matter.
-    quantities : xarray.Dataset
+    quantities : xarray.Dataset, optional
         ``prediction`` [chain, draw, row(, class)], and others to compare, with the modes as chains
         (coordinate ``mode``).
     held_out : HeldOut, optional
@@ -152,9 +152,11 @@ def mixed_convergence(
         among = f", the worst of {len(found)}" if len(found) > 1 else ""
         says = f"mode {worst}{among}: {by_mode[worst].says}"
         checks.append(replace(by_mode[worst], says=says))
-    some = quantities.isel(chain=np.isin(quantities["mode"], kept))
-    table, _, _ = _chains(some, MORE_TRANSITIONS, independent=False)
-    checks.append(_differences(some, table, kept))
+    table = _chains(None, MORE_TRANSITIONS, independent=False)[0]
+    if quantities is not None:
+        some = quantities.isel(chain=np.isin(quantities["mode"], kept))
+        table = _chains(some, MORE_TRANSITIONS, independent=False)[0]
+        checks.append(_differences(some, table, kept))
     kinds = [one.kind for one in found]
     if distilled is not None:
         found.append(distilled)

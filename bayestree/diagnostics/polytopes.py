@@ -20,6 +20,7 @@ TOLERANCE = 1e-7  # tolerance of the linear programs, in units of the box
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDS, STEP = 5, 0.3  # of rays, and of their aims, in units of the half-spaces
 MOVES, MARGIN = 20, 0.01  # of a point that is moved into a polytope, in units of the box
+VOTES = 2**18  # in memory
 MAX_VOTE = 1e25  # votes are clipped here: improper priors can exceed single precision
 
 
@@ -260,10 +261,13 @@ def _votes(draws: Draws, X: FloatArray, factor: float) -> tuple[FloatArray, Floa
     weight = weight_of(draws, ...) * factor
     limit = thresholds(weight) - intercept
     # r softplus(beta . x + b) increases with beta . x: both have their maximum at the same row.
-    top, cut = np.empty((2, *plane.shape[:-1]))
-    for one in np.ndindex(plane.shape[:-2]):
-        activation = X @ plane[one].T.astype(np.float64)
-        top[one] = activation.max(axis=0)
-        cut[one] = (activation > limit[one]).mean(axis=0)
+    every = plane.reshape(-1, plane.shape[-1])
+    top, cut = np.empty((2, len(every)))
+    size = max(1, VOTES // len(X))
+    for some in (slice(start, start + size) for start in range(0, len(every), size)):
+        activation = every[some].astype(np.float64) @ X.T
+        top[some] = activation.max(axis=1)
+        cut[some] = (activation > limit.reshape(-1, 1)[some]).mean(axis=1)
+    top, cut = top.reshape(limit.shape), cut.reshape(limit.shape)
     votes = np.logaddexp(0.0, top + intercept) * weight
     return np.minimum(votes, MAX_VOTE), cut

@@ -29,13 +29,14 @@ from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows, training_rows
-from bayestree.inference import pointwise
+from bayestree.inference import Posterior, pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.tables.files import as_pandas
 
 if TYPE_CHECKING:
     import xarray as xr
 
+CHECKED_ROWS = 20  # at which predictions and splits are compared
 MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
 MIN_POINTS = 4  # rows of each node
 LEVEL = 0.9  # probability of the intervals that are compared with held-out values
@@ -54,11 +55,17 @@ def warn_if_unconverged(estimator: Any) -> None:
     if estimator.n_outputs_ > 1:  # quantities to compare are defined for one output
         found = diagnostics.check_convergence(None, mixture.shown.posterior.stats)
     else:
-        found = check_convergence(estimator)
+        # The draws of one guide are independent, so that there are no chains to compare.
+        alone = all(_is_independent(tree.posterior) for tree in mixture.trees)
+        found = _judged(mixture, None, None if alone else CHECKED_ROWS)
     if found.settled == "no":
         failed = [check for check in found.checks if check.verdict == "failed"]
         figures = ", ".join(check.figure for check in failed)
         warn(f"the fit has not converged: {figures}. {failed[0].remedy}", UnconvergedWarning)
+
+
+def _is_independent(posterior: Posterior) -> bool:
+    return posterior.n_chains == 1 and bool({"elbo", "log_q"} & posterior.stats.keys())
 
 
 def check_convergence(
@@ -66,7 +73,7 @@ def check_convergence(
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
-    n_rows: int = 20,
+    n_rows: int = CHECKED_ROWS,
 ) -> Convergence:
     """Judge which results of this fit are reliable, and whether its inference has converged.
 
@@ -92,25 +99,32 @@ def check_convergence(
     """
     one_output(estimator, "check_convergence")
     held_out = None if y is None else held_out_of(estimator, X, y)
-    mixture, rows = estimator.fitted_, None if X is None else fitted_rows(estimator, X)
+    rows = None if X is None else fitted_rows(estimator, X)
+    return _judged(estimator.fitted_, rows, n_rows, held_out)
+
+
+def _judged(
+    mixture: Mixture, rows: FloatArray | None, n_rows: int | None, held_out: HeldOut | None = None
+) -> Convergence:
+    """Run the checks of all trees; without a number of rows, those of the recorded statistics."""
     distilled = mixture.distilled
     if not mixture.several:
         return _checked(mixture.shown, rows, n_rows, held_out)
     return diagnostics.mixed_convergence(
         [_checked(tree, rows, n_rows) for tree in mixture.trees],
         mixture.weights,
-        _label_free_mixture(mixture, rows, n_rows),
+        None if n_rows is None else _label_free_mixture(mixture, rows, n_rows),
         held_out=held_out,
         distilled=None if distilled is None else _checked(distilled, rows, n_rows),
     )
 
 
 def _checked(
-    fitted: FittedTree, X: FloatArray | None, n_rows: int, held_out: HeldOut | None = None
+    fitted: FittedTree, X: FloatArray | None, n_rows: int | None, held_out: HeldOut | None = None
 ) -> Convergence:
     """Run the checks of one tree."""
     return diagnostics.check_convergence(
-        _label_free(fitted, X, n_rows),
+        None if n_rows is None else _label_free(fitted, X, n_rows),
         fitted.posterior.stats,
         held_out=held_out,
         single_leaf=has_single_leaf(fitted.tree),
