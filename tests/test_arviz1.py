@@ -89,6 +89,11 @@ def test_a_mixture_has_the_same_score_there(tmp_path):
 
 
 def test_the_tests_of_adapter_and_diagnostics_pass_there():
-    tests = ["_utils/test_arviz_compat.py", "diagnostics"]
+    tests = [
+        "_utils/test_arviz_compat.py",
+        "_utils/test_chains.py",
+        "_utils/test_psis.py",
+        "diagnostics",
+    ]
     paths = [f"tests/{name}" for name in tests]
     assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", *paths)
