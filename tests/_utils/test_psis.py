@@ -12,7 +12,7 @@ from bayestree._utils.psis import good_k, pareto_k, psis
 @pytest.mark.parametrize("reff", [1.0, 0.3])
 def test_equals_arviz(n_draws, reff):
     rng = np.random.default_rng(n_draws)
-    ratios = [0.1, 1.0, 30.0] * rng.normal(size=(4, n_draws, 3))
+    ratios = rng.normal(size=(4, n_draws, 3)) * [0.1, 1.0, 30.0]
     ratios[0] = np.rint(ratios[0])  # with ties
     ratios = np.moveaxis(ratios, 1, 2)
     log_weights, k = psis(ratios, reff)
