@@ -43,7 +43,9 @@ class Vi(Stage):
         Positive | None,
         Inference("Final steepness of the splits, annealed from 1; None: the model's."),
     ] = None
-    n_steps: Annotated[Count, Inference("Steps of the fit.")] = 150
+    n_steps: Annotated[
+        Count, Inference("Steps of the fit, which goes on in fifths until its trees gain nothing.")
+    ] = 100
     step_size: Annotated[
         Share, Inference("Length of a step, as a share of the way to what its draw suggests.")
     ] = 0.3
