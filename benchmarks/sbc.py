@@ -3,8 +3,9 @@
 Parameters are drawn from the prior, data given the parameters, and the true values are ranked among
 the draws of the fit: the ranks are uniform if the posterior is correct.
 With smc the topology is drawn and sampled, too: at most a stump, or at most depth 2. With modes the
-default estimator is fitted, three trees that are grown anew, and only intervals of P(y) are judged.
-python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc,modes} [--sets 200] [--first 0]
+default estimator is fitted, four trees that are grown anew, and only intervals of P(y) are judged; with
+numbers the same for E(y | x) of normal leaves and a steepness of 6, which is the default there.
+python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc,modes,numbers} [--sets 200] [--first 0]
     [--rows 300] [--out FILE]
 """
 
@@ -19,13 +20,13 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from bayestree import ConvexPolytopeTreeClassifier, inference
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, inference
 from bayestree.diagnostics.polytopes import needed
 from bayestree.inference import Data, Posterior, Smc
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.particles import ParticlePrior, TreePrior
-from bayestree.models import Categorical, Polytope, SoftTree
+from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
 
@@ -214,6 +215,45 @@ def inside_modes(case: Simulated, seed: int) -> dict[str, float]:
     return result
 
 
+def simulate_numbers(name: str, seed: int, n: int = N_ROWS) -> Simulated:
+    """One draw of parameters and numbers from the prior predictive."""
+    model = SoftTree(TOPOLOGIES[name], Polytope(N_EXPERTS), leaf=Gaussian(), steepness=6.0)
+    drawn = sample_prior(model, N_FEATURES, 1, random_state=seed)
+    sites = {site: value[0] for site, value in drawn.items()}
+    rng = np.random.default_rng([seed, 1])
+    X = rng.normal(size=(n, N_FEATURES))
+    probs = model.leaf_log_probs(sites, torch.from_numpy(X)).exp().numpy()
+    leaf = [rng.choice(len(row), p=row / row.sum()) for row in probs]
+    mean, scale = (sites[f"leaf_{of}"].numpy()[leaf] for of in ("mean", "scale"))
+    truth = {site: value.numpy()[None, None] for site, value in sites.items()}
+    return Simulated(model, Data.of(X, rng.normal(mean, scale)), truth)
+
+
+def inside_numbers(case: Simulated, seed: int) -> dict[str, float]:
+    """Whether intervals of E(y | x) under the default mixture hold the truth."""
+    X, y = case.data.X.numpy(), case.data.y.numpy()
+    depth = case.model.topology.depth
+    reg = ConvexPolytopeTreeRegressor(
+        max_depth=depth, n_experts=N_EXPERTS, n_draws=200, random_state=seed
+    ).fit(X, y)
+    sites = {name: torch.as_tensor(value[0, 0]) for name, value in case.truth.items()}
+    share = case.model.leaf_log_probs(sites, torch.from_numpy(PLACES)).exp().numpy()
+    true = share @ case.truth["leaf_mean"][0, 0]
+    each = []
+    for mode in reg.modes_:
+        units, posterior = mode._scaling.units, mode.posterior_
+        found = np.concatenate([*posterior.expectations(mode._scaling.standardise(PLACES))])
+        each.append(units.y_center + units.y_scale * found)
+    weights = np.repeat(reg.mode_weights_, [len(one) for one in each])
+    result = {}
+    for i, own in enumerate(np.concatenate(each).T):
+        for level in (0.5, 0.9):
+            ends = np.array([(1 - level) / 2, (1 + level) / 2])
+            low, high = np.quantile(own, ends, weights=weights, method="inverted_cdf")
+            result[f"mean {i} {level:.0%}"] = float(low <= true[i] <= high)
+    return result
+
+
 def uniformity(table: pd.DataFrame, n_bins: int = RANKS + 1) -> pd.Series:
     """p-value of a chi-square test of each column of ranks 0 to RANKS."""
     width = (RANKS + 1) // n_bins
@@ -221,10 +261,13 @@ def uniformity(table: pd.DataFrame, n_bins: int = RANKS + 1) -> pd.Series:
     return pd.Series({key: stats.chisquare(count).pvalue for key, count in counts.items()})
 
 
+METHODS = ("nuts", "svi", "svi-expert", "smc", "modes", "numbers")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=TOPOLOGIES)
-    parser.add_argument("method", choices=["nuts", "svi", "svi-expert", "smc", "modes"])
+    parser.add_argument("method", choices=[*METHODS])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rows", type=int, default=N_ROWS)
@@ -234,9 +277,11 @@ def main() -> None:
     started = time.perf_counter()
     table = []
     for seed in range(options.first, options.first + options.sets):
-        draw = simulate_tree if options.method == "smc" else simulate
+        draw = {"smc": simulate_tree, "numbers": simulate_numbers}.get(options.method, simulate)
         case = draw(options.name, seed, options.rows)
-        if options.method == "modes":
+        if options.method == "numbers":
+            table.append(inside_numbers(case, seed))
+        elif options.method == "modes":
             if len(case.data.y.unique()) == 1:  # which no classifier takes
                 continue
             table.append(inside_modes(case, seed))
