@@ -2,10 +2,10 @@
 
 Parameters are drawn from the prior, data given the parameters, and the true values are ranked among
 the draws of the fit: the ranks are uniform if the posterior is correct.
-With smc the topology is drawn and sampled, too: at most a stump, or at most depth 2. With modes the
-default estimator is fitted, four trees that are grown anew, and only intervals of P(y) are judged; with
-numbers the same for E(y | x) of normal leaves and a steepness of 6, which is the default there.
-python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc,modes,numbers} [--sets 200] [--first 0]
+With smc the topology is drawn and sampled, too: at most a stump, or at most depth 2. With modes
+the default estimator is fitted, four trees that are grown anew, and only intervals of P(y) are
+judged; with numbers those of E(y | x), of normal leaves and a steepness of 6, the default there.
+python benchmarks/sbc.py {stump,tree} METHOD [--sets 200] [--first 0]
     [--rows 300] [--out FILE]
 """
 
