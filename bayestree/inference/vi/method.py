@@ -174,7 +174,7 @@ class Vi(Stage):
             factors = Factors.around(model, inits, data)
             trace = self._climb(factors, data, progress)
             factors, stats = self._settled(factors, data)
-            final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0)
+            final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0).numpy()
             return [
                 self._posterior(
                     factors.tree(tree),
