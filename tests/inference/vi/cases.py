@@ -27,9 +27,7 @@ TREES = (
     Topology.complete(2),
     Topology(np.array([[~1, ~0]])),
 )
-PRIORS = Priors(
-    GammaProcess(1.5, 0.7), InverseGammaScale(1.2, 2.0, 0.6, coefficient_scale=0.8)
-)
+PRIORS = Priors(GammaProcess(1.5, 0.7), InverseGammaScale(1.2, 2.0, 0.6, coefficient_scale=0.8))
 
 
 def rows(n=17, leaf=None):

@@ -90,9 +90,9 @@ def test_draws_come_with_their_density(split, leaf):
             assert set(sites) == {"hyperplane", "intercept", "shrinkage"} | weights | leaves
             expected = float(own.log_prob(joined(sites)).sum() + law.log_prob(sites))
             b = factors.scales.law
-            expected += stats.gamma(b.concentration, scale=1 / b.rate).logpdf(
-                sites["shrinkage"]
-            ).sum()
+            expected += (
+                stats.gamma(b.concentration, scale=1 / b.rate).logpdf(sites["shrinkage"]).sum()
+            )
             if weights:
                 # of log r: the density of r times r
                 value = sites["log_weight"].numpy()

@@ -1,5 +1,7 @@
 """Slopes, curvatures and bounds of a step, against differentiation and other formulas."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -260,7 +262,7 @@ def test_the_rules_of_a_fit():
     assert [rule.exact for rule in rules] == [False] * 50 + [True] * 50
     assert [rule.prior for rule in rules[29:]] == [1.0] * 71
     np.testing.assert_allclose([rule.prior for rule in rules[:29]], np.arange(1, 30) / 30)
-    ratios = [b.steepness / a.steepness for a, b in zip(rules, rules[1:70], strict=False)]
+    ratios = [b.steepness / a.steepness for a, b in pairwise(rules[:70])]
     np.testing.assert_allclose(ratios, 6 ** (1 / 70))
     assert all(rule.steepness == pytest.approx(6.0) for rule in rules[69:])
     assert [rule.rate for rule in rules[:61]] == [0.3] * 61
