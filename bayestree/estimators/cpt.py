@@ -246,7 +246,8 @@ class BasePolytopeTree(StagedTree):
             found: str | Stage = self.inference
             return found
         if not self._selected and hasattr(self, "fitted_"):  # read from a file
-            return "svi" if self.posterior_.inference == "svi" else "vi"
+            methods = {one.posterior.inference for one in self.fitted_.trees}
+            return "svi" if "svi" in methods or self._needs_svi() else "vi"
         return self._selected or ("svi" if self._needs_svi() else "vi")
 
     def _needs_svi(self) -> bool:
