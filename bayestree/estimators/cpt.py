@@ -252,7 +252,8 @@ class BasePolytopeTree(StagedTree):
 
     def _needs_svi(self) -> bool:
         """Return whether a parameter is set that only SVI has."""
-        return any(differs(self, name) for name in OF_SVI if hasattr(self, name))
+        known = parameters_of(type(self))
+        return any(differs(self, name) for name in OF_SVI if name in known)
 
     def _select(self, rows: TrainingRows) -> None:
         """Select the method of "auto" for the rows of a fit."""
