@@ -126,8 +126,8 @@ class BasePolytopeTree(StagedTree):
         Count | None,
         Model(
             "Maximum number of facets of a split; by default 4 with inference 'vi' or 'mcmc', "
-            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one expert of "
-            "weight 1."
+            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one "
+            "expert of weight 1."
         ),
     ] = None
     inference: Annotated[
