@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayestree.topology import Topology
+from bayestree.topology import JoinedTopology, Topology
 from tests.strategies import path_of, topologies
 
 
@@ -175,3 +175,44 @@ def test_leaves_from_left_to_right_are_in_the_order_of_their_labels(topology):
         assert np.array_equal(
             topology.turns[1, node], topology.turns[:, node].any(0) & (place >= cut[node])
         )
+
+
+@given(st.lists(topologies(min_nodes=1, max_nodes=5), min_size=1, max_size=4))
+def test_joined_trees_are_numbered_one_after_the_other(trees):
+    joined = JoinedTopology(tuple(trees))
+    assert joined.n_nodes == sum(tree.n_nodes for tree in trees)
+    assert joined.n_leaves == sum(tree.n_leaves for tree in trees)
+    assert joined.depth == max(tree.depth for tree in trees)
+    nodes, leaves = range(joined.n_nodes), range(joined.n_leaves)
+    assert [i for own in joined.nodes for i in nodes[own]] == [*nodes]
+    assert [i for own in joined.leaves for i in leaves[own]] == [*leaves]
+    parts = zip(trees, joined.nodes, joined.leaves, joined.roots, strict=True)
+    for tree, own, below, root in parts:
+        assert root == own.start
+        assert len(nodes[own]) == tree.n_nodes
+        assert len(leaves[below]) == tree.n_leaves
+        children = joined.children[own]
+        assert np.array_equal(children < 0, tree.children < 0)
+        split = children >= 0
+        assert np.array_equal(children[split] - own.start, tree.children[split])
+        assert np.array_equal(~children[~split] - below.start, ~tree.children[~split])
+        assert np.array_equal(joined.node_depth[own], tree.node_depth)
+
+
+def test_joined_trees_are_compared_by_their_trees():
+    one, same, other = (
+        JoinedTopology(trees)
+        for trees in (
+            (Topology.stump(), Topology.complete(2)),
+            (Topology.stump(), Topology.complete(2)),
+            (Topology.complete(2), Topology.stump()),
+        )
+    )
+    assert one == same != other
+    assert hash(one) == hash(same)
+
+
+@pytest.mark.parametrize("trees", [(), (Topology.leaf(),), (Topology.stump(), Topology.leaf())])
+def test_joined_trees_have_a_node_each(trees):
+    with pytest.raises(ValueError, match="one or more trees, each with a node"):
+        JoinedTopology(trees)

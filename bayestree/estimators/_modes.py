@@ -29,7 +29,7 @@ from bayestree.estimators._stages import StagedTree, fitted_start
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.inference import Data, Posterior, Svi, pointwise
+from bayestree.inference import Data, Posterior, Stage, Svi, Vi, pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
@@ -135,6 +135,7 @@ def _distilled(
         _single(
             estimator,
             inference="map",
+            n_experts=estimator._n_experts,
             max_leaves=estimator.max_leaves or nearest.tree.n_leaves,
             validation_fraction=0.0,
             warm_start=starts,
@@ -329,11 +330,14 @@ def _posterior(
     last = teacher._stages()[-1]
     if last.draws not in (None, (1, 1)):
         start = replace(start, model=start.model.with_(steepness=steepness))
-        svi = last if isinstance(last, Svi) else Svi.from_keywords(teacher._keywords(Svi))
-        svi = replace(svi, search_facets=False)  # which may change the topology
+        if isinstance(last, Vi):
+            stage: Stage = last
+        else:
+            svi = last if isinstance(last, Svi) else Svi.from_keywords(teacher._keywords(Svi))
+            stage = replace(svi, search_facets=False)  # which may change the topology
         with fitting(student.verbose):
             progress = bool(student.verbose)
-            start = svi.run(start, data, random_state=seeds, progress=progress)
+            start = stage.run(start, data, random_state=seeds, progress=progress)
     used = student._used
     return with_unused_columns(start, used, reduced=data.X.shape[1] < len(used))
 

@@ -126,8 +126,8 @@ class BasePolytopeTree(StagedTree):
         Count | None,
         Model(
             "Maximum number of facets of a split; by default 4 with inference 'vi' or 'mcmc', "
-            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one expert of "
-            "weight 1."
+            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one "
+            "expert of weight 1."
         ),
     ] = None
     inference: Annotated[
@@ -246,12 +246,14 @@ class BasePolytopeTree(StagedTree):
             found: str | Stage = self.inference
             return found
         if not self._selected and hasattr(self, "fitted_"):  # read from a file
-            return "svi" if self.posterior_.inference == "svi" else "vi"
+            methods = {one.posterior.inference for one in self.fitted_.trees}
+            return "svi" if "svi" in methods or self._needs_svi() else "vi"
         return self._selected or ("svi" if self._needs_svi() else "vi")
 
     def _needs_svi(self) -> bool:
         """Return whether a parameter is set that only SVI has."""
-        return any(differs(self, name) for name in OF_SVI if hasattr(self, name))
+        known = parameters_of(type(self))
+        return any(differs(self, name) for name in OF_SVI if name in known)
 
     def _select(self, rows: TrainingRows) -> None:
         """Select the method of "auto" for the rows of a fit."""

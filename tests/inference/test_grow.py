@@ -2,13 +2,15 @@ import numpy as np
 import pytest
 import torch
 
+import bayestree
 from bayestree import ConvexPolytopeTreeRegressor
-from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference import Data, Growth, GrowthLimits, grow
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.splitters import FittedSplit
 from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, named
+from bayestree.testing import check_every_stop, same_posterior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.inference.problems import (
@@ -307,3 +309,119 @@ def test_columns_that_say_nothing_do_not_drown_the_one_that_does():
         reg = ConvexPolytopeTreeRegressor(inference="grow", max_depth=2, random_state=seed)
         scores.append(reg.fit(*indicators(1000, seed)).score(*indicators(4000, seed + 100)))
     assert np.mean(scores) > 0.5
+
+
+SEVERAL = Growth(steps=15, n_restarts=2)
+
+
+def test_several_trees_grow_from_different_starts():
+    limits = GrowthLimits(max_depth=2, min_gain=1.0)
+    model, data = soft_tree(n_experts=2), quadrants()
+    found = SEVERAL.fit_several(model, data, 3, limits=limits, random_state=0)
+    assert len(found) == 3
+    roots = {one.point["hyperplane"][0].tobytes() for one in found}
+    assert len(roots) == 3
+    for one in found:
+        assert one.inference == "grow"
+        assert {"steps": 15, "n_restarts": 2, "order": "level"}.items() <= dict(
+            one.settings
+        ).items()
+        # as of a single tree: splits at 1/2, and leaves from the rows that reach them
+        leaf, _ = hard_leaves(one, data.X)
+        shares = [
+            model.leaf.estimate(
+                model.leaf.statistics(data.y[rows], data.weights[rows]).sum(0)[None]
+            )
+            for rows in (leaf == number for number in range(one.model.topology.n_leaves))
+        ]
+        expected = torch.cat([share["leaf_probs"] for share in shares])
+        np.testing.assert_allclose(one.point["leaf_probs"], expected)
+    again = SEVERAL.fit_several(model, data, 3, limits=limits, random_state=0)
+    other = SEVERAL.fit_several(model, data, 3, limits=limits, random_state=1)
+    assert all(map(same_posterior, found, again))
+    assert not any(map(same_posterior, found, other))
+
+
+def test_one_of_several_is_the_tree_alone():
+    limits = GrowthLimits(max_depth=2, min_gain=1.0)
+    (one,) = SEVERAL.fit_several(soft_tree(), ring(), 1, limits=limits, random_state=3)
+    assert same_posterior(one, SEVERAL.fit(soft_tree(), ring(), limits=limits, random_state=3))
+
+
+@pytest.mark.parametrize("max_leaves", [1, 2, 3])
+def test_limits_hold_for_each_of_several_trees(max_leaves):
+    limits = GrowthLimits(max_depth=3, max_leaves=max_leaves, min_gain=0.5)
+    found = SEVERAL.fit_several(
+        soft_tree(n_experts=1), quadrants(), 3, limits=limits, random_state=0
+    )
+    # quadrants go on gaining for more leaves
+    assert [one.model.topology.n_leaves for one in found] == [max_leaves] * 3
+
+
+def test_several_trees_are_cut_and_pruned_one_by_one():
+    limits, data = GrowthLimits(max_depth=2, min_gain=0.5), quadrants()
+    calls = []
+
+    def prune(tree, kept):
+        calls.append((tree.root, sorted(kept)))
+        return set() if tree.root == 1 else kept
+
+    with pytest.warns(bayestree.SingleLeafWarning):
+        found = SEVERAL.fit_several(
+            soft_tree(), data, 3, limits=limits, prune=prune, random_state=0
+        )
+    assert [root for root, _ in calls] == [0, 1, 2]
+    assert [one.model.topology.n_nodes == 0 for one in found] == [False, True, False]
+    below = [set(kept) for _, kept in calls]
+    assert all(root in kept for root, kept in enumerate(below))
+    assert not below[0] & below[1]
+    assert not below[1] & below[2]
+    opposite = data._replace(y=1 - data.y)  # which every split predicts worse
+    with pytest.warns(bayestree.SingleLeafWarning, match="validation rows are predicted best"):
+        cut = SEVERAL.fit_several(
+            soft_tree(), data, 2, limits=limits, validation=opposite, random_state=0
+        )
+    assert [one.model.topology.n_nodes for one in cut] == [0, 0]
+
+
+def test_several_trees_grow_level_by_level_only():
+    with pytest.raises(ValueError, match="several trees grow by order='level', got order='best'"):
+        Growth(order="best").fit_several(soft_tree(), ring(), 2)
+    best = Growth(order="best", steps=5, n_restarts=1)
+    assert len(best.fit_several(soft_tree(), ring(), 1, random_state=0)) == 1
+
+
+def test_growth_of_several_trees_that_is_interrupted_goes_on():
+    limits = GrowthLimits(max_depth=2, min_gain=0.5)
+    model, data = soft_tree(n_experts=2), quadrants(90)
+    short = Growth(steps=8, n_restarts=2)
+
+    def fit():
+        return short.fit_several(model, data, 2, limits=limits, random_state=0)
+
+    def same(a, b):
+        return all(map(same_posterior, a, b))
+
+    assert check_every_stop(fit, same) == ["grow"]
+
+
+def test_several_trees_share_their_nodes_and_restore_them():
+    model, data = soft_tree(n_experts=2), quadrants(100)
+    trees = GrowingTree(model, data, n_trees=2)
+    left = data.X[:, 0] > 0
+    size = trees.model.size(2)
+    sites = {name: torch.zeros(shape[1:]) for name, shape in model.split.shapes(size).items()}
+    upper = trees.branch(1, FittedSplit(sites, left, 5.0))
+    rows = trees.nodes[upper[0]].rows
+    trees.branch(upper[0], FittedSplit(sites, data.X[rows, 1] > 0, 3.0))
+    assert [trees.one(root).split_nodes() for root in (0, 1)] == [set(), {1, upper[0]}]
+    assert trees.one(1).breadth_first({1, upper[0]}) == [1, upper[0]]
+    assert trees.one(0).breadth_first(set()) == []
+    assert trees.one(1).cut(2) == {1}
+    bare, split = (
+        trees.one(root).assemble(trees.one(root).split_nodes(), "grow") for root in (0, 1)
+    )
+    assert (bare.model.topology.n_leaves, split.model.topology.n_leaves) == (1, 3)
+    again = GrowingTree(model, data, n_trees=2)
+    again.load_state_dict(trees.state_dict())
+    assert same_posterior(again.one(1).assemble({1, upper[0]}, "grow"), split)

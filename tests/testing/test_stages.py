@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bayestree.baselines import random_oblique
-from bayestree.inference import Em, Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi
+from bayestree.inference import Em, Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.literature.locally_constant import LocallyConstant
 from bayestree.literature.neural_forest import NeuralTree
 from bayestree.literature.non_greedy import NonGreedy
@@ -42,6 +42,14 @@ class TestSvi(StageContract):
 class TestSviByAGuideOfPyro(StageContract):
     stage = Svi(guide="AutoNormal", epochs=3, n_draws=4)
     parameters = StageContract.parameters | {"epochs": 2}
+
+
+class TestVi(StageContract):
+    stage = Vi(n_steps=6, n_draws=4)
+
+
+class TestViInMinibatches(StageContract):
+    stage = Vi(n_steps=6, batch_size=25, n_draws=4, steepness=2.0)
 
 
 class TestEm(StageContract):

@@ -79,7 +79,13 @@ class Vi(Stage):
 
     def check(self, model: SoftTree) -> None:
         super().check(model)
-        prior = model.priors.hyperplane
+        model.likelihood.check_mixture("inference='vi'")
+        weight, prior = model.priors.weight, model.priors.hyperplane
+        if model.split.weighted and not weight.implements("law"):
+            raise ValueError(
+                f"inference='vi' needs a GammaProcess as the prior on weights, got {weight}: use "
+                "inference='svi' with a Pyro autoguide, such as guide='AutoNormal'."
+            )
         if not isinstance(prior, InverseGammaScale):
             raise ValueError(  # noqa: TRY004 - a combination of settings
                 f"inference='vi' needs InverseGammaScale as the prior on hyperplanes, got {prior}: "
@@ -118,7 +124,8 @@ class Vi(Stage):
         ------
         ValueError
             For invalid settings, an ``init`` of another topology or without a split, a prior on
-            hyperplanes other than ``InverseGammaScale``, or infinite steepness.
+            hyperplanes other than ``InverseGammaScale`` or on weights other than ``GammaProcess``,
+            plug-in leaves, or infinite steepness.
         TypeError
             For splits without hyperplanes.
         """
@@ -169,7 +176,7 @@ class Vi(Stage):
             factors = Factors.around(model, inits, data)
             trace = self._climb(factors, data, progress)
             factors, stats = self._settled(factors, data)
-            final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0)
+            final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0).numpy()
             return [
                 self._posterior(
                     factors.tree(tree),

@@ -156,9 +156,9 @@ def _slopes(factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, powe
     mass, right = found.mass[:n_nodes], odds.sigmoid()
     chance = -torch.expm1(-score)
     scale = rule.steepness / chance
-    weights = power * rows.weights
-    slope = weights * mass * (found.right - right) * scale
-    square = slope.square() / weights
+    of_one = mass * (found.right - right) * scale  # of a row of weight 1
+    slope = power * rows.weights * of_one
+    square = slope * of_one
     curvature = square - slope * ((1 - 2 * right) * scale - torch.exp(-score) / chance)
     turn = -torch.expm1(silent)  # sigmoid(psi)
     up = weight.unsqueeze(-1) * turn  # d score / d psi
