@@ -126,8 +126,8 @@ class BasePolytopeTree(StagedTree):
         Count | None,
         Model(
             "Maximum number of facets of a split; by default 4 with inference 'vi' or 'mcmc', "
-            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one expert of "
-            "weight 1."
+            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one "
+            "expert of weight 1."
         ),
     ] = None
     inference: Annotated[
@@ -177,8 +177,8 @@ class BasePolytopeTree(StagedTree):
         Positive | None,
         Inference(
             "Learning rate of the stumps, in units of an initial hyperplane; by default 0.15, but "
-            "0.015 for classes unless inference is 'vi'. Slow growth leaves more to the refinement "
-            "by Adam, which then generalises better in classification."
+            "0.015 for classes unless inference is 'vi' or 'mcmc'. Slow growth leaves more to the "
+            "refinement by Adam, which then generalises better in classification."
         ),
     ] = None
     steepness: Annotated[
