@@ -63,8 +63,8 @@ class Modes:
             "Weights of the trees. 'stacking' maximises the log score of the mixture for rows that "
             "are left out one by one, or for those that validation_fraction holds out, and needs "
             "draws or such rows; 'elbo' makes them proportional to exp(ELBO), for inference='vi' "
-            "and 'svi', which often leaves a single tree. 'auto': stacking where it is possible, otherwise "
-            "equal."
+            "and 'svi', which often leaves a single tree. 'auto': stacking where it is possible, "
+            "otherwise equal."
         ),
     ] = "auto"
     mode_tree: Annotated[
