@@ -30,7 +30,12 @@ def main() -> None:
 
     X, y = rings(n_rows, seed=0)
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=2, n_experts=n_experts, epochs=epochs, random_state=0
+        inference="svi",  # with many experts for the round borders
+        n_modes=1,
+        max_depth=2,
+        n_experts=n_experts,
+        epochs=epochs,
+        random_state=0,
     )
     clf.fit(X, y)
     X_test, y_test = rings(5000, seed=1)

@@ -51,8 +51,8 @@ def fit(
         str | None,
         sets(
             "inference.inference",
-            help="For cpt: svi (the default), nuts, mcmc or smc for a posterior, map for the best "
-            "tree, grow for a greedy tree.",
+            help="For cpt: svi (the default), vi, nuts, mcmc or smc for a posterior, auto for vi "
+            "or svi by the size of the table, map for the best tree, grow for a greedy tree.",
         ),
     ] = None,
     depth: Annotated[
@@ -60,7 +60,11 @@ def fit(
     ] = None,
     experts: Annotated[
         int | None,
-        sets("model.n_experts", min=1, help="Maximum number of facets of a split; by default 20."),
+        sets(
+            "model.n_experts",
+            min=1,
+            help="Maximum number of facets of a split; by default 20; 4 suits vi and mcmc.",
+        ),
     ] = None,
     epochs: Annotated[
         int | None,

@@ -402,6 +402,12 @@ def _elbo_gain(stats: Mapping[str, Any], single_leaf: bool) -> Check | str:
 
 def _more_epochs(stats: Mapping[str, Any]) -> str:
     """Say what to do about a variational fit that was too short."""
+    if "n_steps" in stats:
+        n_steps = int(stats["n_steps"])
+        return (
+            f"Double the steps: inference=bayestree.inference.Vi(n_steps={2 * n_steps}) "
+            f"(the fit had {n_steps})."
+        )
     if "more_epochs" not in stats:  # as in files of earlier versions
         return "Double the epochs, with the default learning_rate and batch_size."
     epochs, more = int(stats["epochs"]), int(stats["more_epochs"])

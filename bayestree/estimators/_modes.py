@@ -49,12 +49,12 @@ class Modes:
     n_modes: Annotated[
         Count | None,
         Inference(
-            "Number of trees; by default 3 with inference='svi', but 1 with search_facets and with "
-            "other methods. Each is grown, refined and drawn from with a seed of its own, and "
-            "predictions average over all of them with the weights mode_weights_. tree_ and all "
-            "that refers to its nodes belong to the medoid, the tree whose predictions differ "
-            "least from the others; modes_ has all trees. The first has the seed random_state, as "
-            "with n_modes=1."
+            "Number of trees; by default 4 with inference='vi' and 3 with 'svi', but 1 with "
+            "search_facets and with other methods. Each is grown with a seed of its own, refined "
+            "and drawn from, and predictions average over all of them with the weights "
+            "mode_weights_. tree_ and all that refers to its nodes belong to the medoid, the tree "
+            "whose predictions differ least from the others; modes_ has all trees. The first has "
+            "the seed random_state, as with n_modes=1."
         ),
     ] = None
     mode_weights: Annotated[
@@ -62,9 +62,9 @@ class Modes:
         Inference(
             "Weights of the trees. 'stacking' maximises the log score of the mixture for rows that "
             "are left out one by one, or for those that validation_fraction holds out, and needs "
-            "draws or such rows; 'elbo' makes them proportional to exp(ELBO), for inference='svi', "
-            "which often leaves a single tree. 'auto': stacking where it is possible, otherwise "
-            "equal."
+            "draws or such rows; 'elbo' makes them proportional to exp(ELBO), for inference='vi' "
+            "and 'svi', which often leaves a single tree. 'auto': stacking where it is possible, "
+            "otherwise equal."
         ),
     ] = "auto"
     mode_tree: Annotated[

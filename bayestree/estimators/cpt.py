@@ -177,8 +177,8 @@ class BasePolytopeTree(StagedTree):
         Positive | None,
         Inference(
             "Learning rate of the stumps, in units of an initial hyperplane; by default 0.15, but "
-            "0.015 for classes unless inference is 'vi'. Slow growth leaves more to the refinement "
-            "by Adam, which then generalises better in classification."
+            "0.015 for classes unless inference is 'vi' or 'mcmc'. Slow growth leaves more to the "
+            "refinement by Adam, which then generalises better in classification."
         ),
     ] = None
     steepness: Annotated[

@@ -39,8 +39,8 @@ TAO = ("literature.tao.estimators", "AlternatingTreeClassifier", "AlternatingTre
 
 #: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
 TREES: dict[str, Named] = {
-    "cpt": Named(*CPT, start={"n_experts": 20}),
-    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
+    "cpt": Named(*CPT, start={"n_experts": 20, "inference": "svi"}),
+    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}, start={"inference": "svi"}),
     "e2edt": Named("literature.end_to_end", "EndToEndTreeClassifier", "EndToEndTreeRegressor"),
     "e2edf": Named("literature.end_to_end", "EndToEndForestClassifier", "EndToEndForestRegressor"),
     "wodt": Named(

@@ -35,6 +35,7 @@ STATS: dict[str, tuple[str, ...]] = {
     "n_rows": (),
     "epochs": (),
     "more_epochs": (),
+    "n_steps": (),
     "n_facets": ("node",),
     "coefficient_balance": ("node",),
     "coefficient_balance_error": ("node",),

@@ -22,11 +22,11 @@ PER_BIN = 5  # minimum expected number of simulations per bin
 
 
 def elbo(estimator: FittedModel | FittedPosterior, ax: Axes | None = None) -> Axes:
-    """Plot the trace of the evidence lower bound (ELBO) by epoch.
+    """Plot the trace of the evidence lower bound (ELBO) by epoch, or of VI by step.
 
     The thin line is the bound estimated from one draw and minibatches, the thick line its running
-    median over a twentieth of the epochs. The dashed line is the bound of the finished fit on all
-    rows (untempered, mean of several draws). The first tenth of the epochs and single estimates
+    median over a twentieth of them. The dashed line is the bound of the finished fit on all
+    rows (untempered, mean of several draws). The first tenth of the trace and single estimates
     may lie below the axis. Where the thick line still rises, the fit has not converged; that it is
     level proves little, since the learning rate decays (see ``check_convergence``).
 
@@ -44,27 +44,27 @@ def elbo(estimator: FittedModel | FittedPosterior, ax: Axes | None = None) -> Ax
     ValueError
         If the posterior has no such trace.
     """
-    trace, final = _trace_of(estimator)
+    trace, final, unit = _trace_of(estimator)
     width = max(1, len(trace) // WINDOW)
     middle = pd.Series(trace).rolling(width, center=True, min_periods=1).median().to_numpy()
     ax = ax or _style.new_axes(5.0, 3.2)
-    epochs = np.arange(1, len(trace) + 1)
+    numbers = np.arange(1, len(trace) + 1)
     colour = _style.POSTERIOR
-    ax.plot(epochs, trace, color=colour, linewidth=0.6, alpha=0.45, label="estimate")
-    ax.plot(epochs, middle, color=colour, linewidth=1.8, label="running median")
+    ax.plot(numbers, trace, color=colour, linewidth=0.6, alpha=0.45, label="estimate")
+    ax.plot(numbers, middle, color=colour, linewidth=1.8, label="running median")
     ax.axhline(final, color=_style.INK, linewidth=1.0, linestyle="--", label="finished fit")
     late = slice(len(trace) // STEEP, None)
     low, high = min(middle[late].min(), final), max(np.quantile(trace[late], 0.99), final)
     room = ROOM * (high - low) if high > low else 1.0
     ax.set(xlim=(0, len(trace) + 1), ylim=(low - room, high + room))
-    ax.set(xlabel="epoch", ylabel="ELBO (nats)")
+    ax.set(xlabel=unit, ylabel="ELBO (nats)")
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=9)
     _style.open_frame(ax)
     return ax
 
 
-def _trace_of(estimator: object) -> tuple[FloatArray, float]:
-    """Return the bound by epoch, and the bound of the finished fit."""
+def _trace_of(estimator: object) -> tuple[FloatArray, float, str]:
+    """Return the bound by epoch or step, the bound of the finished fit, and which of the two."""
     posterior: Any = getattr(estimator, "posterior_", estimator)
     if not hasattr(posterior, "stats"):
         if hasattr(estimator, "fit"):
@@ -78,7 +78,8 @@ def _trace_of(estimator: object) -> tuple[FloatArray, float]:
             "a tree that splits."
         )
     trace = np.asarray(posterior.stats["elbo"], dtype=np.float64)
-    return trace, float(posterior.stats.get("final_elbo", trace[-1]))
+    unit = "step" if "n_steps" in posterior.stats else "epoch"
+    return trace, float(posterior.stats.get("final_elbo", trace[-1])), unit
 
 
 def ranks(

@@ -313,7 +313,8 @@ def elbo(study: Study) -> Markup | None:
         return None
     trace = np.asarray(stats["elbo"])
     ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
-    alt = f"Evidence lower bound over {len(trace)} epochs, {ends}"
+    unit = "step" if "n_steps" in stats else "epoch"
+    alt = f"Evidence lower bound over {counted(len(trace), unit)}, {ends}"
     return picture(partial(plots.elbo, study.bayesian), PLOT, alt)
 
 

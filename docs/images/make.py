@@ -30,7 +30,9 @@ def rings():
     X = np.random.default_rng(0).uniform(-1, 1, (600, 2))
     radius = np.hypot(*X.T)
     y = np.where((radius > 0.4) & (radius < 0.8), "between", "elsewhere")
-    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, n_experts=12, random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(
+        inference="svi", n_modes=1, max_depth=2, n_experts=12, random_state=0
+    )
     return clf.fit(X, y), X, y
 
 
@@ -47,7 +49,9 @@ def wine():
 def digits():
     """1,797 handwritten digits of 8 x 8 pixels."""
     X, y = load_digits(return_X_y=True)
-    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=4, scaling="common", random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(
+        inference="svi", n_modes=1, max_depth=4, scaling="common", random_state=0
+    )
     return clf.set_params(kl_weight=0.1).fit(X, y)
 
 

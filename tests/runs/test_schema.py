@@ -73,6 +73,15 @@ class TestReading:
         assert (run.title, run.question, run.seed, run.tree) == ("", "", 0, "cpt")
         assert run.output.folder == Path("/work/results/first")
         assert run.data.test_fraction == 0.2
+        for task in ("classification", "regression"):  # whatever the defaults in Python
+            found = run.parameters(task)
+            assert (found["inference"], found["n_experts"]) == ("svi", 20)
+
+    def test_the_method_may_choose_the_number_of_experts(self):
+        run = made({"model": {"n_experts": "none"}, "inference": {"card": "vi"}})
+        assert run.parameters("classification")["n_experts"] is None
+        assert run.parameters("classification")["steepness"] == 1
+        assert run.parameters("regression")["steepness"] == 6
 
     def test_regression_has_its_own_numbers(self):
         run = made({"model": {"card": "cpt", "max_depth": 2}, "inference": {"card": "map"}})
