@@ -408,8 +408,6 @@ def _more_epochs(stats: Mapping[str, Any]) -> str:
             f"Double the steps: inference=bayestree.inference.Vi(n_steps={2 * n_steps}) "
             f"(the fit had {n_steps})."
         )
-    if "n_steps" in stats:
-        return f"Set inference to bayestree.inference.Vi(n_steps={2 * int(stats['n_steps'])})."
     if "more_epochs" not in stats:  # as in files of earlier versions
         return "Double the epochs, with the default learning_rate and batch_size."
     epochs, more = int(stats["epochs"]), int(stats["more_epochs"])

@@ -208,6 +208,7 @@ class Vi(Stage):
 
     def _settled(self, factors: Factors, data: Data) -> tuple[Factors, Arrays]:
         """Go on until further steps gain nothing; return the factors and the last gains."""
+        factors.eval().refresh(steps=20)
         for number in range(MAX_ROUNDS):
             moved, gains = self._further(factors, data)
             least = np.maximum(MIN_NATS, N_ERRORS * gains["elbo_gain_error"])
