@@ -219,6 +219,10 @@ class TestVariational:
         assert found.remedy.startswith("Set epochs to 1000 (the fit had 40)")
         assert "Double the epochs" in check_convergence(None, bound(50.0))["elbo"].remedy
 
+    def test_the_number_of_steps_to_try(self):
+        found = check_convergence(None, bound(50.0) | {"n_steps": np.array(150)})["elbo"]
+        assert "Vi(n_steps=300) (the fit had 150)" in found.remedy
+
     def test_a_gain_within_its_error_proves_nothing(self):
         assert check_convergence(None, bound(7.0, error=4.0))["elbo"].verdict == "ok"
         assert check_convergence(None, bound(7.0, error=2.0))["elbo"].verdict == "doubtful"

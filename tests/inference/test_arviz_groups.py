@@ -125,6 +125,12 @@ def test_stats_are_the_recorded_ones_with_the_log_joint(fitted):
     np.testing.assert_allclose(arviz_compat.group(made, "sample_stats").lp, found.lp, rtol=1e-12)
 
 
+def test_the_number_of_steps_is_one_number(fitted):
+    posterior, _ = fitted
+    by_steps = replace(posterior, stats={**posterior.stats, "n_steps": np.array(7)})
+    assert by_steps.to_arviz(n_prior=2)["sample_stats"]["n_steps"].item() == 7
+
+
 def test_a_sampler_s_own_log_joint_is_kept(fitted):
     posterior, data = fitted
     lp = np.arange(S, dtype=np.float64)[None]

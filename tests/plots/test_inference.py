@@ -44,6 +44,11 @@ def test_the_axis_holds_all_but_the_first_tenth():
     assert high > -300
 
 
+def test_the_axis_counts_epochs_or_steps():
+    assert plots.elbo(posterior(np.zeros(9))).get_xlabel() == "epoch"
+    assert plots.elbo(posterior(np.zeros(9), n_steps=np.array(9))).get_xlabel() == "step"
+
+
 @pytest.mark.parametrize("n_epochs", [1, 2, 5])
 def test_draws_short_and_level_traces(n_epochs):
     ax = plots.elbo(posterior(np.full(n_epochs, -3.0)), ax=Figure().subplots())
