@@ -70,8 +70,8 @@ def test_compare(folder):
 
 def test_resume_writes_what_is_missing(folder, place):
     model = (folder / "model.safetensors").read_bytes()
-    # The card of this version has another precision and another gain.
-    settings = ("output.draws=true", "dtype=float64", "min_gain=10.0")
+    # This version has another precision, another gain, and a learning rate that the fit chooses.
+    settings = ("output.draws=true", "dtype=float64", "min_gain=10.0", "growth_rate=0.015")
     settings = [part for one in settings for part in ("--set", one)]
     done("run", folder.with_name("run.toml"), "--resume", *settings)
     assert (folder / "posterior.nc").is_file()

@@ -60,8 +60,8 @@ def test_a_determined_split_has_the_posterior_of_exact_samples():
     rows = normal(200, 2, seed=9).numpy()
     mean, sd = found.predictive(rows)
     reference, its_sd = exact.predictive(rows)
-    # Means over 1,000 draws vary by sd / 30, if these are independent. Slopes and leaves depend on each other in the
-    # posterior and not in the factors, which costs less than half a standard deviation.
+    # Means over 1,000 independent draws vary by sd / 30. Slopes and leaves depend on each other in
+    # the posterior and not in the factors, which costs less than half a standard deviation.
     assert np.sqrt(((mean - reference) ** 2).mean()) < 0.5 * its_sd.mean()
     # Factors that ignore dependence are too narrow, as is known of variational posteriors.
     assert 0.4 < sd.mean() / its_sd.mean() < 1.2
