@@ -68,7 +68,7 @@ REFUSED = {
     "mode_weights and inference": (
         CLASSIFIER,
         {"n_modes": 2, "mode_weights": "elbo", "inference": "nuts"},
-        "mode_weights='elbo' needs inference='svi', got 'nuts'",
+        "mode_weights='elbo' needs inference='vi' or 'svi', got 'nuts'",
     ),
     "mode_weights and draws": (
         CLASSIFIER,
