@@ -261,7 +261,7 @@ class BasePolytopeTree(StagedTree):
             self._selected = str(self.inference) if isinstance(self.inference, str) else ""
             return
         if self._continues():
-            self._selected = str(self._method())
+            self._selected = "svi" if self._needs_svi() else str(self._method())
             return
         n_rows, n_features = rows.X.shape
         small = n_rows <= MOST_ROWS and n_features <= MOST_FEATURES

@@ -29,7 +29,7 @@ CASES = {
     "cpt-mcmc": (
         "ConvexPolytopeTreeClassifier",
         NUTS | {"inference": "mcmc"},
-        ["grow", "map", "svi", "mcmc"],
+        ["grow", "vi", "mcmc"],
     ),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
     "survival": ("ConvexPolytopeTreeSurvival", CPT, ["grow", "map", "svi"]),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.parameters import Count, Inference, Positive, Share, declare
+from bayestree._utils.parameters import Count, Inference, Positive, Probability, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import elbo_gain
@@ -47,7 +47,7 @@ class Vi(Stage):
         Count, Inference("Steps of the fit, which goes on in fifths until its trees gain nothing.")
     ] = 100
     step_size: Annotated[
-        Share, Inference("Length of a step, as a share of the way to what its draw suggests.")
+        Probability, Inference("Length of a step, as a share of the way to what its draw suggests.")
     ] = 0.3
     batch_size: Annotated[
         Count, Inference("Maximum number of rows in a step; all rows if there are fewer.")

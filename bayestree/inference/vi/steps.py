@@ -28,7 +28,7 @@ beta to the rate of the prior. J is at least -f', so that a vote that only harms
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -40,51 +40,53 @@ from bayestree.inference.vi.factors import ExpertDraw, Factors
 from bayestree.models.priors import Moments
 
 ACTIVATIONS, LEAST_ROWS = 50_000, 64  # of rows that are evaluated together, in the cache
+MOST_PRODUCTS = 5_000_000  # of columns of all rows, which are kept from step to step
 SHORTEST = 0.1  # smallest shape of a weight's factor, relative to the prior's: noise may go below 0
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows [X, 1], their statistics, and products of their columns, for all steps."""
+    """Rows [X, 1] with their statistics for all steps."""
 
     X: Tensor  # (n, d + 1)
     y: Tensor
     weights: Tensor
     statistics: Tensor  # (n, c)
-    products: Tensor  # (n, (d + 1) (d + 2) / 2), of columns i <= j
-    pairs: Tensor  # (2, (d + 1) (d + 2) / 2)
+    pairs: Tensor  # (2, (d + 1) (d + 2) / 2), columns i <= j
+    kept: Tensor | None = None  # products of these pairs, if there are few enough to be kept
 
     @classmethod
     def of(cls, data: Data, factors: Factors) -> "Rows":
         X = data.with_ones().X
         pairs = torch.triu_indices(X.shape[1], X.shape[1])
         statistics = factors.model.leaf.statistics(data.y, data.weights)
-        return cls(X, data.y, data.weights, statistics, X[:, pairs[0]] * X[:, pairs[1]], pairs)
+        found = cls(X, data.y, data.weights, statistics, pairs)
+        few = len(X) * pairs.shape[1] <= MOST_PRODUCTS
+        return replace(found, kept=found.products) if few else found
+
+    @property
+    def products(self) -> Tensor:
+        """Products of pairs of columns, shape (n, (d + 1) (d + 2) / 2)."""
+        if self.kept is not None:
+            return self.kept
+        return self.X[:, self.pairs[0]] * self.X[:, self.pairs[1]]
 
     def take(self, rows: Tensor) -> "Rows":
         """Select rows, weighted to represent all."""
-        share = len(self.X) / len(rows)
-        return Rows(
-            self.X[rows],
-            self.y[rows],
-            share * self.weights[rows],
-            share * self.statistics[rows],
-            self.products[rows],
-            self.pairs,
-        )
+        found, share = self._part(rows), len(self.X) / len(rows)
+        weighted = {"weights": share * found.weights, "statistics": share * found.statistics}
+        return replace(found, **weighted)
 
     def parts(self, size: int) -> Iterator["Rows"]:
         """Yield consecutive rows, ``size`` at a time."""
         for start in range(0, len(self.X), size):
-            own = slice(start, start + size)
-            yield Rows(
-                self.X[own],
-                self.y[own],
-                self.weights[own],
-                self.statistics[own],
-                self.products[own],
-                self.pairs,
-            )
+            yield self._part(slice(start, start + size))
+
+    def _part(self, own: Tensor | slice) -> "Rows":
+        columns = (self.X, self.y, self.weights, self.statistics)
+        X, y, weights, statistics = (column[own] for column in columns)
+        kept = None if self.kept is None else self.kept[own]
+        return Rows(X, y, weights, statistics, self.pairs, kept)
 
     def symmetric(self, sums: Tensor) -> Tensor:
         """Arrange sums (..., (d + 1) (d + 2) / 2) of products as matrices."""
