@@ -5,6 +5,7 @@ work is done. The rules of the trees in ``literature`` are in their classes.
 """
 
 from collections.abc import Callable
+from copy import copy
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -280,7 +281,10 @@ OUTPUTS: Rules = (
 
 
 def _last_is(kind: Any, tree: Any) -> Any:
-    """Return the last stage of a fit if it is of this kind, otherwise None."""
+    """Return the last stage of a fit to batches if it is of this kind, otherwise None."""
+    if tree.inference == "auto":  # which is SVI for batches
+        tree = copy(tree)
+        tree.inference = "svi"
     last = tree._stages()[-1]
     return last if isinstance(last, kind) else None
 
@@ -294,7 +298,7 @@ STREAMING: Rules = (
     ),
     Rule(
         "inference in batches",
-        lambda tree, _: tree.inference != "auto" and not _last_is(Map | Svi, tree),
+        lambda tree, _: not _last_is(Map | Svi, tree),
         "needs inference='map' or 'svi', got {tree.inference!r}",
     ),
     Rule(

@@ -306,7 +306,9 @@ def test_several_outputs_and_survival_times():
     X, y = numbers()
     both = ConvexPolytopeTreeRegressor(n_modes=2, **SMALL).fit(X, np.stack([y, -y], axis=1))
     assert both.predict(X).shape == (90, 2)
-    times = ConvexPolytopeTreeSurvival(n_modes=2, **SMALL).fit(X, y, event=X[:, 1] < 1)
+    spread = np.random.default_rng(1).exponential(size=len(X))
+    times = ConvexPolytopeTreeSurvival(n_modes=2, **SMALL)
+    times.fit(X, np.where(X[:, 0] > 0, 20.0, 1.0) * spread, event=spread < 3)
     assert {one.posterior_.inference for one in (*both.modes_, *times.modes_)} == {"vi"}
 
 

@@ -80,10 +80,7 @@ class TestClassifier:
 
     def test_sampled_again_by_the_function_itself(self, classifier):
         posterior, data = classifier.posterior_, classifier.training_data(*rows())
-        again = [
-            log_joint(posterior.model, posterior.sites(chain, draw), data)
-            for chain, draw in np.ndindex(2, 25)
-        ]
+        again = log_joint(posterior.model, [*posterior.each()], data)
         np.testing.assert_allclose(np.reshape(again, (2, 25)), posterior.stats["lp"])
         mirrored = inference.nuts(
             posterior.model, data, init=posterior, mirror=True, n_chains=1, n_warmup=5, n_draws=5

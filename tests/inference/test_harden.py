@@ -159,7 +159,7 @@ def test_an_estimator_samples_what_it_needs():
     clf = ConvexPolytopeTreeClassifier(inference="nuts", random_state=0, **settings)
     clf.fit(rows.X.numpy(), rows.y.numpy())
     n_experts = clf.posterior_.model.split.n_experts
-    assert n_experts < clf.n_experts
+    assert n_experts < clf._n_experts
     assert clf.posterior_.settings["drop_idle"]
     assert clf.posterior_.draws["log_weight"].shape[2] == clf.posterior_.model.topology.n_nodes
     # a fit that continues starts with the experts that remained, and may drop more
