@@ -28,7 +28,7 @@ def rows_of(d, *, correlation=0.0, n=400):
 
 def simulated(X, estimator, n_draws=N_DRAWS):
     """The number by direct simulation of the prior with NumPy, in the units of the fit."""
-    rng, d, K = np.random.default_rng(2), X.shape[1], estimator.n_experts
+    rng, d, K = np.random.default_rng(2), X.shape[1], estimator._n_experts
     rows = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), np.ptp(X, axis=0) / 6)
     a = estimator.scale_shape
     s = 1.0
