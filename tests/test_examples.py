@@ -169,6 +169,7 @@ def test_the_run_file_of_the_readme_is_like_the_example():
 
 # Fits too short to be believed.
 SMALL = {
+    "vi": ["inference.n_draws=3", "output.report=false"],
     "svi": ["inference.epochs=2", "inference.n_draws=3", "output.report=false"],
     "nuts": ["n_warmup=4", "n_draws=4", "n_chains=2", "epochs=2", "output.report=false"],
 }

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree._utils.arviz_compat import ess
+from bayestree._utils.chains import ess
 from bayestree.inference import Data, mcmc, nuts
 from bayestree.inference.mcmc.experts import NodeExperts, Tally, mirror
 from bayestree.inference.mcmc.leaves import LeafMoves
