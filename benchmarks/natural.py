@@ -4,8 +4,8 @@
 
 Two trees of each set, grown on the training rows (at most 1,000), with 4 experts and a steepness of
 1 for classes and 6 for numbers. SVI follows MAP, and its seconds include it; those of VI are of
-both trees together, halved. Log scores are those of the test rows (at most 1,000), numbers in standard
-deviations of y.
+both trees together, halved. Log scores are those of the test rows (at most 1,000), numbers in
+standard deviations of y.
 """
 
 import argparse

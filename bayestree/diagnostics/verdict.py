@@ -33,7 +33,9 @@ ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 # docs/convergence.md has the shares of these intervals that hold the truth.
 NODES = "Do not rely on intervals of nodes: fit a small tree with inference='nuts' for these."
 VARIATIONAL = f"approximate, from one variational fit: somewhat narrow for P(y | x). {NODES}"
-VARIATIONAL_MODES = f"approximate, from variational fits: about right for P(y | x). {NODES}"
+VARIATIONAL_MODES = (
+    f"approximate, from variational fits: about right or somewhat narrow for P(y | x). {NODES}"
+)
 FOUND_NOTHING = (
     "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
 )

@@ -343,7 +343,7 @@ class TestVerdict:
 
     def test_modes_have_intervals_of_their_own(self):
         found = verdict({"elbo": "ok", "modes": "info"}, "variational").intervals
-        assert "from variational fits: about right for P(y | x)" in found
+        assert "fits: about right or somewhat narrow for P(y | x)" in found
 
     def test_predictions_of_modes_come_with_how_far_they_differ(self):
         checks = {"elbo": "ok", "modes": "info"}
