@@ -63,7 +63,7 @@ def fit_members(
 def fit_together(
     members: Sequence[Any], rows: TrainingRows, leaf: Leaf, *, verbose: Verbose
 ) -> list[FittedTree]:
-    """Fit the trees of several estimators at once; the first has the seed and the settings."""
+    """Fit the trees of several estimators at once, by the seed and the settings of the first."""
     first = members[0]
     prepared = first._prepare(rows, leaf)
     with threads_for(first._work(*rows.X.shape)), fitting(verbose), warnings.catch_warnings():

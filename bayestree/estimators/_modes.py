@@ -50,11 +50,12 @@ class Modes:
         Count | None,
         Inference(
             "Number of trees; by default 4 with inference='vi' and 3 with 'svi', but 1 with "
-            "search_facets and with other methods. Each is grown with a seed of its own, refined "
-            "and drawn from, and predictions average over all of them with the weights "
+            "search_facets and with other methods. Each is grown from random starts of its own, "
+            "refined and drawn from, and predictions average over all of them with the weights "
             "mode_weights_. tree_ and all that refers to its nodes belong to the medoid, the tree "
-            "whose predictions differ least from the others; modes_ has all trees. The first has "
-            "the seed random_state, as with n_modes=1."
+            "whose predictions differ least from the others; modes_ has all trees. Those of 'vi' "
+            "are fitted at once, so that each depends on their number; with other methods, the "
+            "first has the seed random_state, as with n_modes=1."
         ),
     ] = None
     mode_weights: Annotated[

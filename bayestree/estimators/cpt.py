@@ -90,7 +90,6 @@ OF_SVI = (
     "prior",
     "monotonic_cst",
     "image_shape",
-    "dtype",
     "device",
 )
 
@@ -135,7 +134,8 @@ class BasePolytopeTree(StagedTree):
         | Annotated[InstanceOf[Stage], ByName(METHODS)],
         Inference(
             "'auto': 'vi' for up to 10,000 rows in memory and 100 features, unless a parameter is "
-            "set that only 'svi' has; otherwise 'svi'. 'grow' stops at the greedy tree; 'map' "
+            "set that only 'svi' has or can follow (such as epochs, guide, monotonic_cst, device "
+            "or another prior); otherwise 'svi'. 'grow' stops at the greedy tree; 'map' "
             "refines all nodes jointly; 'vi' gives a variational posterior by natural gradients, "
             "in seconds; 'svi' by Adam in minibatches, for any number of rows and columns; 'nuts' "
             "samples the exact posterior given the topology, starting from the SVI fit: for small "
@@ -202,8 +202,9 @@ class BasePolytopeTree(StagedTree):
     n_jobs: Annotated[
         int | None,
         Inference(
-            "Processes, as in joblib, for the trees of n_modes or, if there is one, for the chains "
-            "of NUTS, unless the run takes a few seconds; they do not affect the results."
+            "Processes, as in joblib, for the trees of n_modes (VI fits them at once, in one "
+            "process) or, if there is one, for the chains of NUTS, unless the run takes a few "
+            "seconds; they do not affect the results."
         ),
     ] = None
     validation_fraction: Annotated[
@@ -251,9 +252,10 @@ class BasePolytopeTree(StagedTree):
         return self._selected or ("svi" if self._needs_svi() else "vi")
 
     def _needs_svi(self) -> bool:
-        """Return whether a parameter is set that only SVI has."""
+        """Return whether a parameter is set that only SVI has, or can follow."""
         known = parameters_of(type(self))
-        return any(differs(self, name) for name in OF_SVI if name in known)
+        given = any(differs(self, name) for name in OF_SVI if name in known)
+        return given or self.dtype == "float32"
 
     def _select(self, rows: TrainingRows) -> None:
         """Select the method of "auto" for the rows of a fit."""
@@ -280,6 +282,9 @@ class BasePolytopeTree(StagedTree):
         """Number of experts of a node: as given, or the default of the method."""
         if self.n_experts is not None:
             return int(self.n_experts)
+        if self._continues():
+            fitted = self.posterior_.model.split
+            return int(fitted.n_experts)
         return FEW_EXPERTS if self._by_vi else self._many_experts
 
     def _keywords(self, kind: type[Stage]) -> dict[str, Any]:

@@ -43,7 +43,6 @@ OF_SVI = {
     "prior": "laplace",
     "monotonic_cst": [1, 0],
     "image_shape": (1, 2),
-    "dtype": "float32",
     "device": "cuda",
 }
 
@@ -121,6 +120,11 @@ def test_a_parameter_that_only_svi_has_decides(kind, name):
     assert selected(kind(**{name: OF_SVI[name]}), X) == "svi"
     assert selected(kind(**{name: parameters_of(kind)[name].default}), X) == "vi"
     assert kind(**{name: OF_SVI[name]})._method() == "svi"  # before any fit, too
+
+
+def test_single_precision_is_for_svi():
+    for dtype, method in (("float32", "svi"), ("float64", "vi")):
+        assert selected(ConvexPolytopeTreeClassifier(dtype=dtype), np.zeros((5, 2))) == method
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from bayestree.models.soft_tree import SoftTree
 
 ELBO_DRAWS = 16
 FURTHER_SHARE, FURTHER_RATE = 0.2, 0.1  # steps after a fit, as a share of its steps, and their rate
-MAX_ROUNDS = 5  # of such steps, until none of the trees gains
+MAX_ROUNDS = 5  # of such steps, until no tree gains; the last round is only measured
 MIN_NATS, N_ERRORS = 2.0, 2.0  # a gain counts above these nats and Monte Carlo errors
 STEEPNESS_OF_NUMBERS = 6.0
 
@@ -44,7 +44,10 @@ class Vi(Stage):
         Inference("Final steepness of the splits, annealed from 1; None: the model's."),
     ] = None
     n_steps: Annotated[
-        Count, Inference("Steps of the fit, which goes on in fifths until its trees gain nothing.")
+        Count,
+        Inference(
+            "Steps of the fit; up to four times, a fifth as many follow while a tree still gains."
+        ),
     ] = 100
     step_size: Annotated[
         Probability, Inference("Length of a step, as a share of the way to what its draw suggests.")
@@ -78,6 +81,11 @@ class Vi(Stage):
         return 1, self.n_draws
 
     def check(self, model: SoftTree) -> None:
+        if any(model.monotone):
+            raise ValueError(
+                "inference='vi' cannot keep predictions monotone (monotonic_cst): use "
+                "inference='svi', 'map' or 'grow'."
+            )
         super().check(model)
         model.likelihood.check_mixture("inference='vi'")
         weight, prior = model.priors.weight, model.priors.hyperplane
@@ -89,7 +97,7 @@ class Vi(Stage):
         if not isinstance(prior, InverseGammaScale):
             raise ValueError(  # noqa: TRY004 - a combination of settings
                 f"inference='vi' needs InverseGammaScale as the prior on hyperplanes, got {prior}: "
-                "use inference='svi'."
+                "use prior='inverse-gamma', or inference='svi'."
             )
 
     def fit(
@@ -115,10 +123,12 @@ class Vi(Stage):
         Returns
         -------
         Posterior
-            One chain of ``n_draws`` draws. ``stats`` holds the ``elbo`` by step, ``final_elbo``,
-            ``elbo_gain`` by a few more steps with its Monte Carlo error ``elbo_gain_error``,
-            ``n_rows`` (weighted) and ``n_steps``; and ``log_p`` and ``log_q``, shape (1, n_draws),
-            the log joint density and the log density of the factors at each draw.
+            One chain of ``n_draws`` draws. ``stats`` holds the ``elbo`` by step, from one draw, at
+            the annealed steepness and with averaged log-densities of the leaves, which is lower
+            than the ``final_elbo``, with leaves that are drawn; ``elbo_gain`` by a few more steps,
+            with its Monte Carlo error ``elbo_gain_error``, ``n_rows`` (weighted) and ``n_steps``;
+            and ``log_p`` and ``log_q``, shape (1, n_draws), the log joint density and the log
+            density of the factors at each draw.
 
         Raises
         ------

@@ -41,7 +41,6 @@ from bayestree.models.priors import Moments
 
 ACTIVATIONS, LEAST_ROWS = 50_000, 64  # of rows that are evaluated together, in the cache
 MOST_PRODUCTS = 5_000_000  # of columns of all rows, which are kept from step to step
-SHORTEST = 0.1  # smallest shape of a weight's factor, relative to the prior's: noise may go below 0
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def _move_weights(factors: Factors, slopes: Slopes, draw: ExpertDraw, rule: Step
     # Without any prior, r has the flat density, of shape 1 and rate 0.
     shape = 1 + rule.prior * (prior.concentration - 1) + slope + information
     at = draw.log_weight.clamp_min(-600.0).exp()  # of weights that would underflow
-    factors.shape.lerp_(shape, rule.rate).clamp_min_(SHORTEST * prior.concentration)
+    factors.shape.lerp_(shape, rule.rate)
     factors.rate.lerp_(rule.prior * prior.rate + information / at, rule.rate)
 
 
@@ -208,16 +207,20 @@ def _prior(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
 def bounds(factors: Factors, data: Data, weight: float, n_draws: int) -> Tensor:
     """Estimate the bound of each tree from single draws, shape (n_draws, T).
 
-    Leaves are drawn, too. ``weight`` is the factor of the divergence of the splits.
+    Leaves are drawn, too, so that this bound is at least that of :func:`step`, which averages their
+    log-densities. ``weight`` is the factor of the divergence of the splits.
     """
-    X, model = data.with_ones().X, factors.model
+    model, experts = factors.model, factors.rate.numel()
     divergence = weight * factors.split_divergence() + factors.leaf_divergence()
     found = []
     for _ in range(n_draws):
-        odds = factors.odds(factors.draw(), X, model.steepness)
-        density = model.leaf.log_density(factors.leaf_law.sample(), data.y).T.contiguous()
-        likelihood = routing.expectation(odds, density, factors.topology).log_likelihood
-        found.append(likelihood @ data.weights - divergence)
+        draw, leaves, total = factors.draw(), factors.leaf_law.sample(), -divergence
+        for part in data.parts(max(LEAST_ROWS, ACTIVATIONS // experts), ones=True):
+            odds = factors.odds(draw, part.X, model.steepness)
+            density = model.leaf.log_density(leaves, part.y).T.contiguous()
+            likelihood = routing.expectation(odds, density, factors.topology).log_likelihood
+            total = total + likelihood @ part.weights
+        found.append(total)
     return torch.stack(found)
 
 
