@@ -64,6 +64,14 @@ def check_topology(model: SoftTree, init: Posterior) -> None:
         )
 
 
+def check_split(model: SoftTree) -> None:
+    """Raise ValueError for a tree that is a single leaf."""
+    if model.topology.n_nodes == 0:
+        raise ValueError(
+            "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
+        )
+
+
 def check_differentiable(model: SoftTree) -> None:
     """Raise ValueError if the prior on hyperplanes has no gradient."""
     prior = model.priors.hyperplane

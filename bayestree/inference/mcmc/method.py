@@ -19,9 +19,10 @@ from bayestree.inference.mcmc.leaves import LeafMoves
 from bayestree.inference.mcmc.trees import ChainTrees
 from bayestree.inference.nuts.density import Layout, TorchDensity, density_of
 from bayestree.inference.nuts.expert_moves import ExpertMoves
+from bayestree.inference.nuts.method import segments
 from bayestree.inference.posterior import Posterior, at_medoid
 from bayestree.inference.stage import GrowthLimits, Stage, as_function
-from bayestree.inference.training import check_soft, check_topology
+from bayestree.inference.training import check_soft, check_split, check_topology
 from bayestree.models.soft_tree import SoftTree
 
 NEAR = 0.1  # standard deviation of the starts about a point estimate
@@ -199,10 +200,7 @@ class Mcmc(Stage):
             a split, plug-in leaves, or other priors.
         """
         check_topology(model, init)
-        if model.topology.n_nodes == 0:
-            raise ValueError(
-                "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
-            )
+        check_split(model)
         self.check(model)
         check_soft(model)
         if self.drop_idle:
@@ -214,7 +212,7 @@ class Mcmc(Stage):
         layout = Layout(model, data.X.shape[1])
         run = Run(starts(layout, init, self.n_chains, rng), rng)
         trees = ChainTrees(model, plain, run.vectors)
-        track = Track(_segments(self.total), "mcmc", show=progress, parts={"chains": run})
+        track = Track(segments(self.total, SEGMENTS), "mcmc", show=progress, parts={"chains": run})
         # there are too few rows for threads to help
         with threadpool_limits(limits=1), np.errstate(all="ignore"):
             for length in track:
@@ -280,9 +278,3 @@ def log_joint(model: SoftTree, data: Data, vectors: FloatArray) -> FloatArray:
     constant = TorchDensity(model, data).value(first) - density.value(first)
     found: FloatArray = values + constant - density.layout.log_jacobian(vectors)
     return found
-
-
-def _segments(total: int) -> list[int]:
-    """Divide a run in parts, by their lengths."""
-    ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
-    return np.diff(ends).tolist()

@@ -42,7 +42,7 @@ from bayestree.inference.nuts.hamiltonian import (
 )
 from bayestree.inference.posterior import Posterior, at_medoid
 from bayestree.inference.stage import GrowthLimits, Stage, as_function
-from bayestree.inference.training import check_soft, check_topology
+from bayestree.inference.training import check_soft, check_split, check_topology
 from bayestree.models.soft_tree import SoftTree
 
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
@@ -316,10 +316,7 @@ class Nuts(Chains, Stage):
         start is separated from infinity by many nats, and chains stay in it.
         """
         check_topology(model, init)
-        if model.topology.n_nodes == 0:
-            raise ValueError(
-                "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
-            )
+        check_split(model)
         self.check(model)
         check_soft(model)
         if self.drop_idle:
@@ -331,7 +328,7 @@ class Nuts(Chains, Stage):
         runs = Runs(starts(density, init, self.n_chains, rng))
         most = self.n_chains * self.total * 2**self.max_tree_depth * density.seconds
         with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
-            track = Track(_segments(self.total), "nuts", show=progress, parts={"chains": runs})
+            track = Track(segments(self.total), "nuts", show=progress, parts={"chains": runs})
             for length in track:
                 runs.each = pool(
                     delayed(_advance)(model, plain, chain, self, length) for chain in runs.each
@@ -367,9 +364,9 @@ class Nuts(Chains, Stage):
 nuts = as_function(Nuts, "nuts")
 
 
-def _segments(total: int) -> list[int]:
-    """Divide a run in parts, by their lengths."""
-    ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
+def segments(total: int, most: int = SEGMENTS) -> list[int]:
+    """Divide a run in at most so many parts; return their lengths."""
+    ends = np.unique(np.linspace(0, total, min(most, total) + 1).round().astype(int))
     return np.diff(ends).tolist()
 
 

@@ -19,7 +19,14 @@ from bayestree.inference.pointwise import log_joint
 from bayestree.inference.polytope_fit import variational_posterior
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
-from bayestree.inference.training import HARD, check_linear, check_soft, check_topology, leaf_sums
+from bayestree.inference.training import (
+    HARD,
+    check_linear,
+    check_soft,
+    check_split,
+    check_topology,
+    leaf_sums,
+)
 from bayestree.inference.vi.factors import Factors
 from bayestree.inference.vi.steps import Rows, StepRule, StepSchedule, bounds, step
 from bayestree.models.priors import InverseGammaScale
@@ -174,18 +181,17 @@ class Vi(Stage):
         self.check(model)
         check_soft(model)
         check_linear(model, data, "vi")
-        if any(init.model.topology.n_nodes == 0 for init in inits):
-            raise ValueError(
-                "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
-            )
+        for init in inits:
+            check_split(init.model)
         model = model.with_(
             priors=model.priors.fixed(), steepness=self.steepness or model.steepness
         )
         data = data.to(torch.empty(0, dtype=torch.float64)).for_leaf(model.leaf)
         with seeded(draw_seed(random_state)), torch.no_grad():
             factors = Factors.around(model, inits, data)
-            trace = self._climb(factors, data, progress)
-            factors, stats = self._settled(factors, data)
+            rows = Rows.of(data, factors)
+            trace = self._climb(factors, rows, progress)
+            factors, stats = self._settled(factors, rows, data)
             final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0).numpy()
             return [
                 self._posterior(
@@ -198,9 +204,8 @@ class Vi(Stage):
                 for tree, init in enumerate(inits)
             ]
 
-    def _climb(self, factors: Factors, data: Data, progress: bool) -> Tensor:
+    def _climb(self, factors: Factors, rows: Rows, progress: bool) -> Tensor:
         """Take the steps of the fit; return the bound of each tree by step, (n_steps, T)."""
-        rows = Rows.of(data, factors)
         schedule = StepSchedule(self.n_steps, self.step_size, factors.model.steepness)
         trace: list[Tensor] = []
         state = {"factors": factors, "trace": trace}
@@ -216,22 +221,21 @@ class Vi(Stage):
             rows = rows.take(torch.randperm(n_rows)[: self.batch_size])
         return step(factors, rows, rule, 1 / self.kl_weight)
 
-    def _settled(self, factors: Factors, data: Data) -> tuple[Factors, Arrays]:
+    def _settled(self, factors: Factors, rows: Rows, data: Data) -> tuple[Factors, Arrays]:
         """Go on until further steps gain nothing; return the factors and the last gains."""
         factors.eval().refresh(steps=20)
         for number in range(MAX_ROUNDS):
-            moved, gains = self._further(factors, data)
+            moved, gains = self._further(factors, rows, data)
             least = np.maximum(MIN_NATS, N_ERRORS * gains["elbo_gain_error"])
             if (gains["elbo_gain"] <= least).all() or number == MAX_ROUNDS - 1:
                 break
             factors = moved
         return factors, gains
 
-    def _further(self, factors: Factors, data: Data) -> tuple[Factors, Arrays]:
+    def _further(self, factors: Factors, rows: Rows, data: Data) -> tuple[Factors, Arrays]:
         """Let a copy take more steps; return it, and what the bounds of its trees gain."""
         moved = copy.deepcopy(factors)
         n_steps = max(10, round(FURTHER_SHARE * self.n_steps))
-        rows = Rows.of(data, moved)
         rule = StepRule(FURTHER_RATE, 1.0, moved.model.steepness, exact=True)
 
         def steps() -> Iterator[float]:

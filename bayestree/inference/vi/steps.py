@@ -22,9 +22,10 @@ h, the first half of a fit takes g^2 / w (Gauss-Newton), which is never negative
 takes minus the curvature itself; a term of second order keeps the precision positive definite (Lin,
 Schmidt and Khan, "Handling the positive-definite constraint in the Bayesian learning rule", 2020).
 
-For a weight, a e^x is matched in x = log r: the log-likelihood has slope f' and curvature -J there
-as alpha x - beta e^x has with alpha = f' + J and beta = J / r, which adds alpha to the shape and
-beta to the rate of the prior. J is at least -f', so that a vote that only harms adds to the rate.
+For a weight, the log-likelihood is replaced by alpha x - beta e^x in x = log r, which has the same
+slope f' and curvature -J at the draw if alpha = f' + J and beta = J / r. It adds alpha to the shape
+of the prior and beta to its rate. J is at least -f', so that a vote that only harms adds to the
+rate alone.
 """
 
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from scipy import stats
 from bayestree.inference import Data, Posterior, nuts
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.nuts.expert_moves import ExpertMoves
-from bayestree.inference.nuts.method import Nuts, _segments
+from bayestree.inference.nuts.method import Nuts, segments
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -123,7 +123,7 @@ class TestNumbers:
             np.testing.assert_array_equal(init.draws[name], value)
         assert torch.equal(data.X, rows_before)
 
-    def test_do_not_depend_on_the_segments(self, monkeypatch):
+    def test_do_not_depend_on_thesegments(self, monkeypatch):
         """A chain holds all that its next stretch needs."""
         one = sampled(make("stump"))
         # the package has a function of the module's name
@@ -259,8 +259,8 @@ class TestWindows:
         assert settings.windows == [100, 150, 250, 450]
 
     @pytest.mark.parametrize("total", [1, 2, 19, 20, 21, 1000])
-    def test_segments(self, total):
-        lengths = _segments(total)
+    def testsegments(self, total):
+        lengths = segments(total)
         assert sum(lengths) == total
         assert len(lengths) == min(total, 20)
         assert max(lengths) - min(lengths) <= 1

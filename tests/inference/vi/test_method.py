@@ -12,6 +12,7 @@ from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Svi, Vi, pointwise, vi
 from bayestree.inference.vi import method
 from bayestree.inference.vi.factors import Factors
+from bayestree.inference.vi.steps import Rows
 from bayestree.models import (
     Categorical,
     Flat,
@@ -141,7 +142,7 @@ def test_without_information_the_factors_are_the_prior():
     stage = Vi(n_steps=400)
     with seeded(0), torch.no_grad():
         factors = Factors.around(starts[0].model, starts, silent)
-        stage._climb(factors, silent, progress=False)
+        stage._climb(factors, Rows.of(silent, factors), progress=False)
         factors.eval().refresh(steps=50)
     np.testing.assert_allclose(factors.shape, 3.0 / 3, rtol=1e-6)
     np.testing.assert_allclose(factors.rate, 2.0, rtol=1e-6)
@@ -379,9 +380,9 @@ def test_a_fit_goes_on_until_further_steps_gain_nothing(monkeypatch):
     rounds = []
     plain = Vi._further
 
-    def counted(self, factors, data):
+    def counted(self, factors, rows, data):
         assert not rounds or factors is rounds[-1][0]
-        rounds.append(plain(self, factors, data))
+        rounds.append(plain(self, factors, rows, data))
         return rounds[-1]
 
     monkeypatch.setattr(Vi, "_further", counted)
