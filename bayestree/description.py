@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
@@ -26,6 +26,7 @@ POLYTOPE_RULE = (
     "inequality is necessary for this, but not sufficient: a row that satisfies all of them may go "
     "right."
 )
+CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node."
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12  # of means, in units of the features
 
@@ -115,6 +116,12 @@ class TreeDescription:
         return self.linear is not None and bool((self.linear.n_facets > 1).any())
 
     @cached_property
+    def adds_votes(self) -> bool:
+        """Whether the votes of several facets add up at any node."""
+        tree = self.linear
+        return tree is not None and bool(((tree.n_facets > 1) & ~tree.is_conjunction).any())
+
+    @cached_property
     def node_rows(self) -> FloatArray:
         """Weighted training rows that reach each node, shape (V,)."""
         return self.tree.topology.sum_below(self.tree.leaf_rows)
@@ -136,6 +143,17 @@ class TreeDescription:
     def _facet_limit(self) -> FloatArray:
         assert self.linear is not None
         return self.linear.facet_limit
+
+    @property
+    def rule(self) -> str:
+        """How several facets decide at a node."""
+        return POLYTOPE_RULE if self.adds_votes else CONJUNCTION_RULE
+
+    @cached_property
+    def _is_border(self) -> BoolArray:
+        """Whether each facet belongs to a conjunction, shape (E,)."""
+        assert self.linear is not None
+        return np.repeat(self.linear.is_conjunction, self.linear.n_facets)
 
     def path(self, child: int) -> str:
         """Return the path from the root: "root", "L", "LR", ..."""
@@ -190,6 +208,8 @@ class TreeDescription:
         )
         bound = threshold / float(plane[first])
         text = limit(bound, float(self.linear.scale[first]), self.digits)
+        if self._is_border[expert]:
+            text = plain(bound, None)  # has few digits, and all of them count
         return HalfSpace(expert, left, text, bound, first)
 
     def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:
@@ -210,6 +230,8 @@ class TreeDescription:
         """Say how the facets listed below decide; return no lines for a single facet."""
         if self.n_facets(node) == 1:
             return []
+        if self.linear is not None and self.linear.is_conjunction[node]:
+            return ["each of these holds:"]
         return [
             f"the votes of {counted(self.n_facets(node), 'facet')} add up to at most log 2",
             "each line below is necessary, but not sufficient:",

@@ -16,6 +16,7 @@ __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 
 LOG2 = float(np.log(2.0))
 MOST_ROWS = 32_768  # maximum number of rows that choose the experts of a node
+SHARP = 2.0**24  # steepness of a vote, per unit of its feature, from which its facet is a border
 MARGIN = 1e-9  # relative change of weights, far above the rounding errors of votes
 
 
@@ -116,6 +117,17 @@ class Tree(RoutedTree):
     def facet_limit(self) -> FloatArray:
         """Limit of each facet hyperplane . x <= limit, beyond which it decides alone, (E,)."""
         return facet_threshold(self.weight) - self.intercept
+
+    @cached_property
+    def is_conjunction(self) -> BoolArray:
+        """Whether a row is inside if and only if it satisfies every facet, shape (V,).
+
+        The votes of such nodes are borders: but for rows within rounding error of several facets,
+        each is either negligible or decides alone.
+        """
+        steep = np.abs(self.standardised_hyperplane).max(axis=1, initial=0.0) >= SHARP
+        border = steep & (self.weight == 1.0)
+        return np.array([bool(border[self.experts(v)].all()) for v in range(self.n_nodes)], bool)
 
     def __repr__(self) -> str:
         facets = np.array2string(self.n_facets, separator=", ", threshold=20, edgeitems=5)

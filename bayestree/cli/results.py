@@ -17,6 +17,7 @@ from bayestree.cli.options import FolderArgument, Force, Json, TableOut
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayestree.description import TreeDescription
     from bayestree.runs.rows import RunRows
     from bayestree.runs.store import Run
 
@@ -209,13 +210,13 @@ def summary(
     run.columns.check_single("summary")
     if node is None:
         table = _nodes(run, rows=not no_rows)
-        name, text = "nodes", "\n".join([*_head(run), *_printed(table)])
+        name, text = "nodes", "\n".join([*_head(run), *_printed(table, _polytope_rule(run))])
     else:
         facets = _facets(run, node)
         point = _point_facets(run, node)
         table, name = facets.to_frame(), "facets"
         table.insert(0, "inside is", facets.inequalities())
-        text = "\n".join([_rule(point), *point, "", "Posterior", str(facets)])
+        text = "\n".join([_rule(point, _described(run).rule), *point, "", "Posterior", str(facets)])
     if out is not None:
         shown = table.reset_index()
         if out.suffix == ".csv" and "features" in shown:  # names may contain commas
@@ -266,20 +267,27 @@ def _facets(run: "Run", node: str) -> Any:
 
 def _point_facets(run: "Run", node: str) -> list[str]:
     """Return the facets of a node in the point estimate, in words."""
+    described = _described(run)
+    number = list(described.tree.topology.node_labels).index(node)
+    return [str(facet) for facet in described.half_spaces(number)]
+
+
+def _described(run: "Run") -> "TreeDescription":
     from bayestree.description import TreeDescription
 
-    tree = run.estimator.tree_
-    number = list(tree.topology.node_labels).index(node)
-    return [str(facet) for facet in TreeDescription(tree, TERMS, DIGITS).half_spaces(number)]
+    return TreeDescription(run.estimator.tree_, TERMS, DIGITS)
 
 
-def _rule(facets: list[str]) -> str:
+def _polytope_rule(run: "Run") -> str:
+    """Return how several facets decide; empty for a forest, whose splits have one facet."""
+    return "" if hasattr(run.estimator, "estimators_") else _described(run).rule
+
+
+def _rule(facets: list[str], rule: str) -> str:
     """Return how the facets of a node decide."""
-    from bayestree.description import POLYTOPE_RULE
-
     if len(facets) == 1:
         return "Point estimate: a row goes left if"
-    return textwrap.fill(f"Point estimate: {len(facets)} facets. {POLYTOPE_RULE}", WIDTH)
+    return textwrap.fill(f"Point estimate: {len(facets)} facets. {rule}", WIDTH)
 
 
 def _head(run: "Run") -> Iterator[str]:
@@ -301,7 +309,7 @@ def _head(run: "Run") -> Iterator[str]:
     yield ""
 
 
-def _printed(table: "pd.DataFrame") -> Iterator[str]:
+def _printed(table: "pd.DataFrame", rule: str) -> Iterator[str]:
     """Yield the table as lines, with rounded numbers."""
     if table.empty:
         yield "a tree without a split"
@@ -325,14 +333,14 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     if len(table) > len(shown):
         yield f"… {len(table) - len(shown)} more nodes: write all with --out nodes.csv"
     several = "facets_point" in table and bool((table["facets_point"] > 1).any())
-    yield from _legend(columns, table.attrs, polytopes=several)
+    yield from _legend(columns, table.attrs, rule if several else "")
 
 
-def _legend(
-    columns: Collection[str], attrs: Mapping[Any, Any], *, polytopes: bool
-) -> Iterator[str]:
-    """Yield the explanation of the columns and of the rows they were measured on."""
-    from bayestree.description import POLYTOPE_RULE
+def _legend(columns: Collection[str], attrs: Mapping[Any, Any], rule: str) -> Iterator[str]:
+    """Yield the explanation of the columns and of the rows they were measured on.
+
+    ``rule`` says how several facets decide, if any node has several.
+    """
     from bayestree.report.rows import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 
     lines = []
@@ -351,8 +359,8 @@ def _legend(
             "Features: columns that account for 90 % of the importance, the most important first, "
             f"measured on {attrs.get('asked', '')}. {IMPORTANCE_DEFINITION}"
         )
-    if polytopes:
-        lines.append(f"Split: the facet nearest to the mean of the data. {POLYTOPE_RULE}")
+    if rule:
+        lines.append(f"Split: the facet nearest to the mean of the data. {rule}")
     if lines:
         yield ""
     for sentence in lines:

@@ -202,6 +202,16 @@ MONOTONE: Rules = (
 )
 
 
+def asks_for_sparsity(tree: Any) -> bool:
+    return differs(tree, "max_columns") or tree.sparsity not in ("auto", None)
+
+
+def other_facets(tree: Any) -> str:
+    """Return the parameter for which the deterministic tree has full facets; empty if none."""
+    names = ("refine", "mode_tree", "extend", "image_shape")
+    return next((f"{name}={getattr(tree, name)!r}" for name in names if differs(tree, name)), "")
+
+
 def _searches_another_prior(tree: Any, _: Any) -> bool:
     searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._stages())
     fits = tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree._n_experts > 1
@@ -237,6 +247,13 @@ def _without_effect(name: str, reason: str) -> Rule:
 POLYTOPE: Rules = (
     *MODES,
     *MONOTONE,
+    Rule(
+        "sparsity and another tree",
+        lambda tree, _: asks_for_sparsity(tree) and other_facets(tree),
+        "sparsity={tree.sparsity!r} and max_columns={tree.max_columns!r} cannot be combined with "
+        "{found}, which gives the deterministic tree facets of its own; leave one of them at its "
+        "default.",
+    ),
     Rule(
         "learn_prior and inference",
         lambda tree, _: (

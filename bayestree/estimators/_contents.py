@@ -13,6 +13,7 @@ import numpy as np
 from bayestree import models
 from bayestree._utils.arrays import AnyArray
 from bayestree.diagnostics.polytopes import Reach
+from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.rows import Scaling
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import GrowthLimits, Posterior, Units
@@ -251,6 +252,7 @@ def _tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
         else {k: a for k, a in reach._asdict().items() if a is not None},
         "standard": standard,
         "stream": fitted.stream,
+        "sparsity": {} if fitted.sparsity is None else vars(fitted.sparsity),
     }
     return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}
 
@@ -346,6 +348,7 @@ def _tree(
         "quantity": model.leaf.quantity,
     }
     point, reach = group(arrays, "point"), group(arrays, "reach")
+    sparsity = group(arrays, "sparsity")
     return FittedTree(
         tree=model.split.restored(Topology(tree.pop("children")), tree, names),
         posterior=Posterior(
@@ -361,6 +364,7 @@ def _tree(
         scaling=Scaling(np.where(standard["scale"] == UNUSED, -1, columns), units),
         reach=Reach(**reach) if reach else None,
         stream=group(arrays, "stream"),
+        sparsity=SparsityPath(**sparsity) if sparsity else None,
     )
 
 

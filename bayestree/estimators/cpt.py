@@ -42,6 +42,7 @@ from bayestree.estimators._parameters import (
     directions,
 )
 from bayestree.estimators._regressor import NumericRegressor
+from bayestree.estimators._sparsity import Sparse, with_sparse_tree
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
@@ -106,6 +107,7 @@ OF_SVI = (
     Limits,
     MethodDepth,
     Modes,
+    Sparse,
 )
 class BasePolytopeTree(StagedTree):
     """Grow and refine a convex polytope tree; classifier and regressor add y.
@@ -345,6 +347,7 @@ class BasePolytopeTree(StagedTree):
         return self.fitted_.weights
 
     co_membership = diagnostics.co_membership
+    sparsity_path = diagnostics.sparsity_path
 
     def _members(self) -> dict[str, list[Any]]:
         mixture = self.fitted_
@@ -374,11 +377,13 @@ class BasePolytopeTree(StagedTree):
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         self._select(rows)
         if self._mode_count() == 1:
-            return super()._fit(rows, leaf)
-        check_combinations(self, self._model(leaf))
-        self.fitted_ = fit_modes(self, rows, leaf)
-        self._scaling = self.fitted_.shown.scaling
-        checks.warn_if_unconverged(self)
+            super()._fit(rows, leaf)
+        else:
+            check_combinations(self, self._model(leaf))
+            self.fitted_ = fit_modes(self, rows, leaf)
+            self._scaling = self.fitted_.shown.scaling
+            checks.warn_if_unconverged(self)
+        self.fitted_ = with_sparse_tree(self, self.fitted_, rows)
         return self
 
     def _infer(self, model: models.SoftTree, data: Data) -> Posterior:
@@ -395,6 +400,13 @@ class BasePolytopeTree(StagedTree):
     ) -> tuple[Any, Reach | None]:
         tree, reach = super()._hardened(posterior, rows, data)
         return _with_ordered_leaves(tree, posterior.model.monotone), reach
+
+    def _with_leaves(
+        self, tree: Tree, posterior: Posterior, rows: TrainingRows, data: Data
+    ) -> Tree:
+        """Fill the leaves of a deterministic tree with other splits."""
+        filled = self._filled(tree, posterior, rows, data)
+        return _with_ordered_leaves(filled, posterior.model.monotone)
 
     def _model(self, leaf: Leaf) -> models.SoftTree:
         found = models.named.convex_polytope(leaf, n_experts=self._n_experts, priors=self._priors())

@@ -254,6 +254,9 @@ def _check_tree(fitted: FittedTree, d: int) -> None:
     _check_draws(fitted.posterior, d)
     if fitted.reach is not None:
         _check_reach(fitted.reach, fitted, d)
+    if fitted.sparsity is not None:
+        n_trees = fitted.sparsity.columns.shape
+        _check_shapes("sparsity", fitted.sparsity, dict.fromkeys(vars(fitted.sparsity), n_trees))
 
 
 def _check_routes(tree: RoutedTree, d: int) -> None:

@@ -32,9 +32,10 @@ def export_rules(
     rule. Limits make the rules shorter but not equivalent; a first line, marked ``#``, then
     states what is missing.
 
-    A polytope of several facets is not the intersection of half-spaces, because votes add up. Its
-    condition, the sum of the votes, is written once before the rules, which refer to it by the
-    path of the node, as ``inside(root)`` and ``outside(root)``.
+    The rules refer to a polytope of several facets by the path of its node, as ``inside(root)`` and
+    ``outside(root)``, and its condition is written once before them: that each of its facets holds
+    in a sparse tree (see the parameter ``sparsity``), and otherwise a limit on the sum of the votes
+    of its facets, which is not the intersection of half-spaces.
 
     Parameters
     ----------
@@ -154,11 +155,15 @@ class _Rules(Visitor[Visit]):
         """Write the exact condition of each node with several facets."""
         several = np.flatnonzero(self.tree.n_facets > 1).tolist()
         if several:
-            yield "# softplus(z) = log(1 + exp(z)); outside(...) is where inside(...) is false."
+            softplus = "softplus(z) = log(1 + exp(z)); " if self.described.adds_votes else ""
+            yield f"# {softplus}outside(...) is where inside(...) is false."
         for node in several:
             yield f"{self.side(node, right=False)} where"
             experts = self.tree.nearest_experts(node).tolist()
             shown = experts[: self.max_facets]
+            if self.tree.is_conjunction[node]:
+                yield from self.conjunction(shown, len(experts))
+                continue
             for expert in shown:
                 yield f"  {'+' if expert != experts[0] else ' '} {self.vote(expert)}"
             if len(shown) < len(experts):
@@ -166,6 +171,13 @@ class _Rules(Visitor[Visit]):
             yield f"  <= {plain(LOG2, self.decimals)}"
         if several:
             yield ""
+
+    def conjunction(self, experts: list[int], n_facets: int) -> Iterator[str]:
+        """Write the facets that must all hold."""
+        for place, expert in enumerate(experts):
+            yield f"  {'AND ' if place else '    '}{self.described.half_space(expert)}"
+        if len(experts) < n_facets:
+            yield f"  AND … {n_facets - len(experts)} more"
 
     def vote(self, expert: int) -> str:
         """Write a vote, such as ``0.8 softplus(2 age - 0.5 height - 4)``."""

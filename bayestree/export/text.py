@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator
 
 from bayestree._utils.wording import counted
-from bayestree.description import POLYTOPE_RULE, Visit, point_estimate_note, trees_of
+from bayestree.description import Visit, point_estimate_note, trees_of
 from bayestree.export import Visitor
 
 WIDTH = 100  # characters of a line of notes
@@ -13,7 +13,7 @@ WIDTH = 100  # characters of a line of notes
 def export_text(
     tree: object,
     *,
-    max_features: int | None = 4,
+    max_features: int | None = 6,
     max_facets: int | None = 6,
     decimals: int | None = 3,
 ) -> str:
@@ -23,10 +23,12 @@ def export_text(
 
     A facet is divided by the coefficient of its first term, so that the others are relative to
     it. The inequality of a node with one facet is the split itself: rounded and shortened to its
-    largest terms, or exact with ``max_features=None, decimals=None``. The facets of a polytope
-    only bound it: a row that violates any of them goes right. A row that satisfies all of them may
-    go right too, because the votes of several experts add up (see :class:`bayestree.tree.Tree`).
-    :func:`bayestree.export_rules` and :func:`bayestree.export_json` write that sum.
+    largest terms, or exact with ``max_features=None, decimals=None``. In a sparse tree (see the
+    parameter ``sparsity``) numbers are rounded already, and a row goes left if it satisfies every
+    facet of the node. Full facets of a polytope only bound it: a row that violates any of them
+    goes right. A row that satisfies all of them may go right too, because the votes of several
+    experts add up (see :class:`bayestree.tree.Tree`). :func:`bayestree.export_rules` and
+    :func:`bayestree.export_json` write that sum.
 
     Parameters
     ----------
@@ -87,9 +89,9 @@ class _Text(Visitor[str]):
         """Explain L and R, and the facets of a polytope."""
         if not self.described.tree.n_nodes:
             return []
-        rule = f" {POLYTOPE_RULE} export_rules writes the votes."
-        shown = rule if self.described.has_polytopes else ""
-        return textwrap.wrap(f"L is left, R is right.{shown}", WIDTH)
+        shown = f" {self.described.rule}" if self.described.has_polytopes else ""
+        votes = " export_rules writes the votes." if self.described.adds_votes else ""
+        return textwrap.wrap(f"L is left, R is right.{shown}{votes}", WIDTH)
 
     def node(self, at: Visit) -> Iterator[str]:
         """Write the first line of a node, and the lines that state its split."""

@@ -20,6 +20,7 @@ from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
+from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, mixed_uncertainty
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows
@@ -173,6 +174,32 @@ def shrinkage(estimator: MixtureEstimator) -> Shrinkage:
         labels=tree.topology.node_labels,
         feature_names=tree.feature_names,
     )
+
+
+def sparsity_path(estimator: MixtureEstimator) -> SparsityPath:
+    """Return the trees from which the sparse facets of ``tree_`` were chosen, and what they lose.
+
+    Returns
+    -------
+    SparsityPath
+        Can be printed; see also ``to_frame`` and ``bayestree.plots.sparsity_path``.
+
+    Raises
+    ------
+    AttributeError
+        If the facets of ``tree_`` are full: with ``sparsity=None`` or after a point estimate, in
+        trees beyond the size that ``sparsity="auto"`` names, and where another parameter gives
+        ``tree_`` facets of its own.
+    """
+    check_is_fitted(estimator)
+    found = estimator.fitted_.shown.sparsity
+    if found is None:
+        raise AttributeError(
+            "tree_ has full facets, so there is no path of sparse ones: fit with sparsity=0.01, "
+            "nats a row that may be lost, or with max_columns=3, and leave refine, extend, "
+            "mode_tree and image_shape at their defaults."
+        )
+    return found
 
 
 def split_uncertainty(

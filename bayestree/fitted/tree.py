@@ -11,6 +11,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.description import FittedModel
 from bayestree.diagnostics.label_free import box_rows, typical_rows
 from bayestree.diagnostics.polytopes import Reach
+from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.rows import Scaling
 from bayestree.inference import Posterior
 
@@ -34,6 +35,8 @@ class FittedTree:
         Sums over the rows so far, for ``partial_fit``; empty after ``fit``.
     parameters : mapping
         Parameters of the estimator that fitted this tree alone.
+    sparsity : SparsityPath, optional
+        How the facets of ``tree`` were chosen, if they are sparse.
     """
 
     tree: Any  # a Tree, or a NetworkTree if splits are networks
@@ -42,6 +45,7 @@ class FittedTree:
     reach: Reach | None = None
     stream: Mapping[str, AnyArray] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    sparsity: SparsityPath | None = None
 
     @property
     def n_draws(self) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.progress import fitting
 from bayestree._utils.wording import counted, quantity
 from bayestree._version import __version__
-from bayestree.description import POLYTOPE_RULE, FittedModel, kind_of, modes_of, trees_of
+from bayestree.description import FittedModel, kind_of, modes_of, trees_of
 from bayestree.diagnostics import Calibration, PolytopeSize
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.plots import _style
@@ -109,7 +109,6 @@ def _environment() -> Environment:
     filters = (percent, number, with_minus, counted, quantity, most_probable)
     environment.filters |= {one.__name__: one for one in filters}
     environment.globals |= {
-        "polytope_rule": POLYTOPE_RULE,
         "uncertain_definition": UNCERTAIN_DEFINITION,
         "importance_definition": IMPORTANCE_DEFINITION,
         "variational": VARIATIONAL,

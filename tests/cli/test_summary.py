@@ -150,16 +150,16 @@ def test_many_nodes_are_cut(place, monkeypatch):
 def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
     columns = {"rows": [5.0, 2.5], "facets_point": [1, 3], "facets": [1, 3], "split": ["a", "b"]}
     table = pd.DataFrame(columns, index=pd.Index(["root", "L"], name="node"))
-    lines = [*verb._printed(table)]
+    lines = [*verb._printed(table, POLYTOPE_RULE)]
     assert [line.split() for line in lines[:3]] == [
         ["node", "rows", "point", "estimate", "split", "(point", "estimate)"],
         ["root", "5", "1", "a"],
         ["L", "2.5", "3", "b"],
     ]
     assert POLYTOPE_RULE in " ".join(lines)
-    assert POLYTOPE_RULE in " ".join(verb._rule(["a", "b"]).split())
-    assert verb._rule(["a"]) == "Point estimate: a row goes left if"
-    single = [*verb._printed(table.assign(facets_point=1, facets=1))]
+    assert POLYTOPE_RULE in " ".join(verb._rule(["a", "b"], POLYTOPE_RULE).split())
+    assert verb._rule(["a"], POLYTOPE_RULE) == "Point estimate: a row goes left if"
+    single = [*verb._printed(table.assign(facets_point=1, facets=1), POLYTOPE_RULE)]
     assert not any("necessary" in line for line in single)
 
 

@@ -1,0 +1,64 @@
+"""How few columns a facet needs: the path of sparse trees, and the one that was chosen."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from bayestree._utils.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class SparsityPath:
+    """The sparse trees that were compared, from full facets to the chosen tree.
+
+    Attributes
+    ----------
+    columns : array of int, shape (P,)
+        Maximum number of columns of a facet. The first tree has all of them, then come those of 1,
+        2, 3 ... columns up to the one that was chosen, and at the end the chosen tree after facets,
+        columns and digits that it does not need were left out.
+    coefficients : array of int, shape (P,)
+        Number of coefficients of all facets.
+    loss : array, shape (P,)
+        How much less the log density of y is than with full facets, as the mean over the training
+        rows, in nats. Leaves are estimated without the row itself.
+    se : array, shape (P,)
+        Its standard error.
+    agreement : array, shape (P,)
+        Share of the training rows that are in the same leaf as in the tree of the posterior mean,
+        before any projection.
+    """
+
+    columns: IntArray
+    coefficients: IntArray
+    loss: FloatArray
+    se: FloatArray
+    agreement: FloatArray
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with a row for each tree, named by what it is."""
+        names = ["full", *(["path"] * (len(self.columns) - 2)), "chosen"]
+        table = pd.DataFrame(vars(self))
+        table.index = pd.Index(names, name="tree")
+        return table
+
+    def __str__(self) -> str:
+        full, chosen = 0, -1
+        lines = [
+            f"The tree that is shown has {self.coefficients[chosen]} coefficients of at most "
+            f"{self.columns[chosen]} columns a facet, instead of {self.coefficients[full]}.",
+            f"It loses {self.loss[chosen]:.3f} nats a row (standard error {self.se[chosen]:.3f}); "
+            f"{self.agreement[chosen]:.0%} of the rows are in the same leaf as before the "
+            "projection.",
+            "",
+        ]
+        each = zip(
+            self.columns[1:-1].tolist(),
+            self.loss[1:-1].tolist(),
+            self.se[1:-1].tolist(),
+            self.coefficients[1:-1].tolist(),
+            strict=True,
+        )
+        lines += ["columns  coefficients    loss      se"]
+        lines += [f"{k:7d}  {n:12d}  {loss:6.3f}  {se:6.3f}" for k, loss, se, n in each]
+        return "\n".join(lines)

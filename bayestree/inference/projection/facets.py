@@ -1,0 +1,143 @@
+"""Facets as people write them down: a conjunction of short inequalities.
+
+A sparse split is inside if every facet normal . x <= limit holds. In the tree, a facet is an expert
+of weight 1 with the vote softplus(C (normal . x - limit)): exactly log 2 on the facet and, for a
+large C, nearly 0 below it and far above log 2 beyond. C is a power of two, so that a rounded normal
+and limit remain exact.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree.tree import SHARP
+
+MOST_DIGITS = 17
+PASSES = 3  # over the facets of a node, in the choice of their limits
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunction:
+    """K facets normal . x <= limit, in the units of the data; inside means that all hold.
+
+    Attributes
+    ----------
+    normal : array, shape (K, d)
+        The coefficient of the strongest feature is 1 or -1.
+    limit : array, shape (K,)
+    """
+
+    normal: FloatArray
+    limit: FloatArray
+
+    @classmethod
+    def of(cls, coefficient: FloatArray, center: FloatArray, scale: FloatArray) -> "Conjunction":
+        """Return the facets coefficient . ((x - center) / scale, 1) <= 0 of (K, d + 1).
+
+        A facet without columns would be no condition at all, so that another is needed.
+        """
+        coefficient = coefficient[coefficient[:, :-1].any(axis=1)]
+        size = np.abs(coefficient[:, :-1]).max(axis=1, keepdims=True)
+        lead = np.abs(coefficient[:, :-1]).argmax(axis=1)
+        normal = coefficient[:, :-1] / size / scale * scale[lead][:, None]
+        limit = -coefficient[:, -1] / size[:, 0] * scale[lead] + normal @ center
+        return cls(normal, limit)
+
+    @property
+    def length(self) -> int:
+        """Number of coefficients."""
+        return int(np.count_nonzero(self.normal))
+
+    def beyond(self, X: FloatArray) -> BoolArray:
+        """Mark the facets of which each row is outside, (n, K)."""
+        values = X @ self.normal.T
+        return np.greater(values, self.limit)
+
+    def outside(self, X: FloatArray) -> BoolArray:
+        """Mark the rows outside the conjunction, (n,)."""
+        found: BoolArray = self.beyond(X).any(axis=1)
+        return found
+
+    def settled(self, X: FloatArray, gain: FloatArray) -> "Conjunction":
+        """Choose the limits anew, one facet after another: those of the largest total gain.
+
+        ``gain`` (n,) is what it is worth to have each row outside.
+        """
+        values, limit = X @ self.normal.T, self.limit.copy()
+        for _ in range(PASSES):
+            before = limit.copy()
+            for k in range(len(limit)):
+                free = ~np.delete(values > limit, k, axis=1).any(axis=1)
+                if free.any():
+                    limit[k] = best_limit(values[free, k], gain[free], limit[k])
+            if (limit == before).all():
+                break
+        return replace(self, limit=limit)
+
+    def without_idle(self, X: FloatArray) -> "Conjunction":
+        """Drop facets that exclude no row that is not excluded by the others, too."""
+        beyond, kept = self.beyond(X), np.ones(len(self.limit), dtype=bool)
+        outside = beyond.any(axis=1)
+        for k in np.argsort(beyond.sum(axis=0), kind="stable"):
+            others = kept & (np.arange(len(kept)) != k)
+            if others.any() and (beyond[:, others].any(axis=1) == outside).all():
+                kept = others
+        return Conjunction(self.normal[kept], self.limit[kept])
+
+    def rounded(self, X: FloatArray, digits: int) -> "Conjunction":
+        """Round coefficients to some digits, and limits as far as rows (n, d) keep their sides."""
+        normal = np.array([[float(f"{c:.{digits}g}") for c in row] for row in self.normal])
+        # Rounding turns a facet; about the mean of the rows, few of them change their sides.
+        limit = self.limit + (normal - self.normal) @ X.mean(axis=0)
+        values = np.sort(X @ normal.T, axis=0)
+        return Conjunction(
+            normal, np.array([_roundest(values[:, k], one) for k, one in enumerate(limit)])
+        )
+
+    def experts(self, scale: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return weights (K,), hyperplanes (K, d) and intercepts (K,) of the votes."""
+        largest = np.abs(self.normal * scale).max(axis=1)
+        factor = 2.0 ** np.ceil(np.log2(SHARP / largest))
+        return np.ones(len(factor)), self.normal * factor[:, None], -self.limit * factor
+
+
+def best_limit(values: FloatArray, gain: FloatArray, present: float) -> float:
+    """Return the limit beyond which rows have the largest total gain.
+
+    It lies in the middle between two rows. Of equally good ones, it is the nearest to the
+    ``present`` one.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    total = np.append(np.cumsum(gain[order][::-1])[::-1], 0.0)  # of the rows from each on
+    width = max(float(np.ptp(ordered)), np.finfo(float).tiny)
+    ends = ordered[0] - width, ordered[-1] + width
+    cuts = np.concatenate([ends[:1], (ordered[:-1] + ordered[1:]) / 2, ends[1:]])
+    apart = np.concatenate([[True], ordered[:-1] < ordered[1:], [True]])
+    rounding = 1e-12 * np.abs(gain).sum()
+    best = np.flatnonzero(apart & (total >= total[apart].max() - rounding))
+    return float(cuts[best[np.abs(cuts[best] - present).argmin()]])
+
+
+def _roundest(values: FloatArray, limit: float) -> float:
+    """Return the number of fewest digits between the two sorted values around a limit."""
+    place = int(np.searchsorted(values, limit, side="right"))
+    low = values[place - 1] if place else -math.inf
+    high = values[place] if place < len(values) else math.inf
+    for digits in range(1, MOST_DIGITS):
+        for found in _of_digits(limit, digits):
+            if low < found < high:
+                return found
+    return limit
+
+
+def _of_digits(limit: float, digits: int) -> list[float]:
+    """Return the numbers of some digits next to a limit, the nearest first."""
+    if limit == 0:
+        return [0.0]
+    unit = 10.0 ** (math.floor(math.log10(abs(limit))) + 1 - digits)
+    each = (math.floor(limit / unit), math.ceil(limit / unit))
+    found = [float(f"{count * unit:.{digits + 1}g}") for count in each]
+    return sorted(found, key=lambda value: abs(value - limit))

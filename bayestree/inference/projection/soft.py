@@ -1,0 +1,166 @@
+"""Fits of a split with soft sides, and the search for the columns that it needs.
+
+A split is a noisy-OR of K facets with log-odds steepness log(exp(s) - 1) of going right, and
+s = sum_k r_k softplus(beta_k . x + b_k). For one facet of weight 1 this is logistic regression. It
+is fitted to sides of rows that are known or have probabilities, by their cross-entropy, with the
+weights r fixed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
+
+RIDGE = 1e-4  # of standardised coefficients, relative to the loss of the mean row
+MOST_STEPS = 15
+GAIN = 1e-5  # of the loss in a step, below which a fit has converged
+DAMPING, LEAST_DAMPING, FACTOR, TRIALS = 1e-3, 1e-6, 8.0, 6  # of Levenberg and Marquardt
+TINY = 1e-300  # keeps the log-odds of an underflowed score finite
+SINGULAR = 1e-9  # share of the variance of a column, below which others determine it
+
+
+@dataclass(frozen=True, eq=False)
+class SoftSplit:
+    """Rows with the sides on which they should be.
+
+    Parameters
+    ----------
+    rows : array, shape (n, d + 1)
+        Standardised features, and a column of ones.
+    right : array, shape (n,)
+        Probability of the right side.
+    weights : array, shape (n,)
+        With sum 1.
+    groups : sequence of arrays of int
+        The features of each column, which a facet uses together or not at all.
+    signs : array, shape (d,)
+        The sign that each coefficient must have, 0 for any.
+    steepness : float
+        Factor of the log-odds.
+    """
+
+    rows: FloatArray
+    right: FloatArray
+    weights: FloatArray
+    groups: Sequence[IntArray]
+    signs: FloatArray
+    steepness: float = 1.0
+
+    def fit(self, start: FloatArray, weight: FloatArray, support: BoolArray) -> FloatArray:
+        """Fit coefficients (K, d + 1) within a support, by damped Gauss-Newton steps."""
+        expert, feature = np.nonzero(support)
+        penalty = np.where(feature == self.rows.shape[1] - 1, 0.0, RIDGE)
+        found = np.where(support, start, 0.0)
+        state = _State.at(self, found, weight)
+        value = state.loss + 0.5 * float(penalty @ found[support] ** 2)
+        damping = DAMPING
+        for _ in range(MOST_STEPS):
+            slope = state.slope[expert].T * self.rows[:, feature]
+            gradient = state.residual @ slope + penalty * found[support]
+            curvature = (slope * state.curvature[:, None]).T @ slope + np.diag(penalty)
+            diagonal = np.diag(np.diag(curvature) + RIDGE)
+            before = value
+            for _ in range(TRIALS):
+                trial = found.copy()
+                trial[support] -= np.linalg.solve(curvature + damping * diagonal, gradient)
+                there = _State.at(self, trial, weight)
+                value = there.loss + 0.5 * float(penalty @ trial[support] ** 2)
+                if value < before:
+                    break
+                damping *= FACTOR
+            else:
+                break
+            found, state = trial, there
+            damping = max(damping / FACTOR, LEAST_DAMPING)
+            if before - value < GAIN:
+                break
+        wrong = (self.signs * found[:, :-1] < 0) & support[:, :-1]
+        if not wrong.any():
+            return found
+        support = support.copy()
+        support[:, :-1] &= ~wrong
+        return self.fit(found, weight, support)
+
+    def forward(self, start: FloatArray, weight: FloatArray) -> Iterator[FloatArray]:
+        """Yield the fits with 1, 2, ... columns a facet, up to all of them.
+
+        Each facet gets the column of the largest score test. The first is the one that follows the
+        values of the facet in ``start`` (K, d + 1) best, so that the facets keep their places.
+        """
+        state = _State.at(self, start, weight)
+        importance = state.curvature * state.slope**2 + TINY
+        values = start @ self.rows.T
+        middle = (importance * values).sum(1, keepdims=True) / importance.sum(1, keepdims=True)
+        target = importance * (values - middle)
+        support = np.zeros(start.shape, dtype=bool)
+        support[:, -1] = True
+        taken = np.zeros((len(start), len(self.groups)), dtype=bool)
+        found = np.column_stack((np.zeros_like(start[:, :-1]), middle))
+        for _ in self.groups:
+            for k, own in enumerate(support):
+                best = self._best(own, taken[k], target[k], importance[k])
+                if best is not None:
+                    own[self.groups[best]] = taken[k, best] = True
+            found = self.fit(found, weight, support)
+            state = _State.at(self, found, weight)
+            target = -state.residual * state.slope
+            importance = state.curvature * state.slope**2 + TINY
+            yield found
+
+    def _best(
+        self, support: BoolArray, taken: BoolArray, target: FloatArray, importance: FloatArray
+    ) -> int | None:
+        """Return the column of the largest score test, given those in the support.
+
+        The test is that of weighted least squares: with z the features after regression on the
+        support, (z' target)^2 / z' importance z, and its matrix form for columns of several
+        features. None if no column reduces the loss.
+        """
+        held = self.rows[:, support]
+        weighted = held * importance[:, None]
+        gram = weighted.T @ held
+        gram[np.diag_indices(len(gram))] += TINY + SINGULAR * np.trace(gram) / len(gram)
+        free = self.rows[:, :-1] - held @ np.linalg.solve(gram, weighted.T @ self.rows[:, :-1])
+        score = target @ free
+        score[self.signs * score < 0] = 0.0
+        size = importance @ free**2
+        least = SINGULAR * importance.sum()
+        gain = np.zeros(len(self.groups))
+        for number, own in enumerate(self.groups):
+            if taken[number]:
+                continue
+            if len(own) == 1:
+                gain[number] = score[own[0]] ** 2 / (size[own[0]] + least)
+                continue
+            block = (free[:, own] * importance[:, None]).T @ free[:, own]
+            block[np.diag_indices(len(own))] += least
+            gain[number] = score[own] @ np.linalg.solve(block, score[own])
+        best = int(gain.argmax())
+        return best if gain[best] > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The loss at some coefficients, and its derivatives."""
+
+    loss: float
+    residual: FloatArray  # (n,), derivatives in the log-odds
+    curvature: FloatArray  # (n,), second derivatives
+    slope: FloatArray  # (K, n), derivatives of the log-odds in the values of the facets
+
+    @classmethod
+    def at(cls, split: SoftSplit, coefficient: FloatArray, weight: FloatArray) -> "_State":
+        values = coefficient @ split.rows.T
+        score = weight @ softplus(values) + TINY
+        silent = -np.expm1(-score)  # 1 - exp(-s)
+        odds = split.steepness * (score + np.log(silent))
+        p = expit(odds)
+        return cls(
+            loss=float(split.weights @ (np.logaddexp(0.0, odds) - split.right * odds)),
+            residual=split.weights * (p - split.right),
+            curvature=split.weights * p * (1 - p),
+            slope=split.steepness / silent * weight[:, None] * expit(values),
+        )
