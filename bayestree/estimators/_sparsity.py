@@ -76,10 +76,8 @@ def _projected(estimator: Any, found: Mixture, rows: TrainingRows) -> FittedTree
         loss = 0.0
     projected = project(
         shown.tree,
-        posterior,
         np.asarray(X),
         data,
-        reach.nodes,
         reference=[(one.posterior, weight) for one, weight in found],
         columns=Columns(
             [own for own in places if len(own)],

@@ -57,8 +57,7 @@ class Conjunction:
 
     def outside(self, X: FloatArray) -> BoolArray:
         """Mark the rows outside the conjunction, (n,)."""
-        found: BoolArray = self.beyond(X).any(axis=1)
-        return found
+        return np.asarray(self.beyond(X).any(axis=1))
 
     def settled(self, X: FloatArray, gain: FloatArray) -> "Conjunction":
         """Choose the limits anew, one facet after another: those of the largest total gain.

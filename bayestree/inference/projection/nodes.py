@@ -6,16 +6,11 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from scipy.special import expit
 
-from bayestree import routing
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.inference.data import Data
-from bayestree.inference.posterior import Posterior
 from bayestree.inference.projection.facets import Conjunction
-from bayestree.inference.projection.reference import thinned
-from bayestree.inference.projection.soft import SoftSplit
+from bayestree.inference.projection.soft import SoftSplit, log_odds
 from bayestree.tree import Tree, facet_threshold
 
 PASSES = 2  # over the facets of a node
@@ -71,7 +66,7 @@ class Node:
     own : array of int
         The rows that reach the node in the tree of full facets.
     right : array
-        Their posterior probabilities of going right.
+        Their probabilities of going right with the full facets.
     full : array, shape (K, d + 1)
         Coefficients of the full facets, standardised.
     weight : array, shape (K,)
@@ -93,7 +88,7 @@ class Node:
     _found: list[Facets] = field(default_factory=list)
 
     def start(self, size: int) -> Facets:
-        """Return the facets that follow the posterior probabilities of the sides best."""
+        """Return the facets that follow the sides of the full facets best."""
         split = self._split(self.own, self.right, self.weights[self.own], self.steepness)
         if size >= len(self.groups):
             found = split.fit(self.full, self.weight, np.ones(self.full.shape, dtype=bool))
@@ -201,17 +196,11 @@ def _gained(facets: Facets, X: FloatArray, gain: FloatArray) -> float:
 
 
 def nodes_of(
-    tree: Tree,
-    posterior: Posterior,
-    X: FloatArray,
-    data: Data,
-    sources: IntArray,
-    columns: Columns,
+    tree: Tree, X: FloatArray, weights: FloatArray, steepness: float, columns: Columns
 ) -> list[Node]:
     """Return the nodes of a tree (see :func:`~bayestree.inference.projection.path.project`)."""
-    few, found = thinned(posterior), []
+    found = []
     rows = np.column_stack(((X - tree.center) / tree.scale, np.ones(len(X))))
-    weights = data.weights.double().numpy(force=True)
     reached = {node: own for node, own, _ in tree.walk(X)}
     for node in range(tree.n_nodes):
         own = reached.get(node, np.arange(len(X)))  # of a sample of rows, perhaps none
@@ -224,10 +213,10 @@ def nodes_of(
                 X=X,
                 weights=weights,
                 own=own,
-                right=_probability_right(few, int(sources[node]), data.X[own]),
+                right=expit(steepness * log_odds(tree.score(node, X[own]))),
                 full=np.column_stack((plane * tree.scale, intercept)),
                 weight=tree.weight[experts],
-                steepness=posterior.model.steepness,
+                steepness=steepness,
                 center=tree.center,
                 scale=tree.scale,
                 groups=columns.groups,
@@ -235,16 +224,3 @@ def nodes_of(
             )
         )
     return found
-
-
-def _probability_right(posterior: Posterior, node: int, X: Tensor) -> FloatArray:
-    """Return the mean probability of going right at a node, shape (n,)."""
-    model, draws = posterior.model, posterior.draws
-    every = posterior.n_chains * posterior.n_draws
-    as_nodes = {}  # whose scores are computed together
-    for name in model.split.parameters(draws):
-        own = draws[name][:, :, node]
-        as_nodes[name] = torch.as_tensor(own.reshape(every, *own.shape[2:])).to(X)
-    with torch.no_grad():
-        _, right = routing.branch_log_probs(model.scores(as_nodes, X), model.steepness)
-        return right.exp().mean(1).double().numpy(force=True)

@@ -62,10 +62,8 @@ class Projected(NamedTuple):
 
 def project(
     tree: Tree,
-    posterior: Posterior,
     rows: FloatArray,
     data: Data,
-    sources: IntArray,
     *,
     reference: Sequence[tuple[Posterior, float]],
     columns: Columns,
@@ -73,7 +71,7 @@ def project(
 ) -> Projected:
     """Project a posterior onto a tree of few columns a facet.
 
-    The splits start where the posterior has them, and are then improved in turn, the last node
+    The splits start at those of the tree, and are then improved in turn, the last node
     first, as in tree alternating optimisation (Carreira-Perpinan and Tavallali 2018): a row should
     take the side on which the leaf that it reaches has the larger expected log density of y, under
     the posterior predictive distribution. Trees are compared by the log densities of y at the
@@ -88,13 +86,10 @@ def project(
     ----------
     tree : Tree
         The deterministic form of the posterior, in the units of the data.
-    posterior : Posterior
     rows : array, shape (n, d)
         Training rows in the units of the data.
     data : Data
         The same rows on the scale of the draws.
-    sources : array of int, shape (V,)
-        The nodes of the posterior from which those of the tree come.
     reference : sequence of posteriors and weights
         The mixture whose predictions are projected.
     columns : Columns
@@ -109,13 +104,13 @@ def project(
     """
     some = np.arange(0, len(rows), -(-len(rows) // MOST_ROWS))
     few = data.take(torch.as_tensor(some))
-    posteriors, weights = zip(*reference, strict=True)
+    of_rows = few.weights.double().numpy(force=True)
     search = _Search(
         tree,
-        nodes_of(tree, posterior, rows[some], few, sources, columns),
-        Reference.of(posteriors, weights, few),
+        nodes_of(tree, rows[some], of_rows, reference[0][0].model.steepness, columns),
+        Reference.of(reference, few),
         rows[some],
-        few.weights.double().numpy(force=True),
+        of_rows,
         float(data.weights.sum()),
     )
     return search.chosen(len(columns.groups), sparsity)

@@ -38,15 +38,12 @@ class Reference:
     share: FloatArray
 
     @classmethod
-    def of(
-        cls, posteriors: Sequence[Posterior], weights: Sequence[float], data: Data
-    ) -> "Reference":
+    def of(cls, mixture: Sequence[tuple[Posterior, float]], data: Data) -> "Reference":
         """Predict y by a mixture of posteriors: each class, or quantiles of draws."""
-        leaf = posteriors[0].model.leaf
+        leaf = mixture[0][0].model.leaf
         data = data.for_leaf(leaf)
-        most = -(-MOST_DRAWS // len(posteriors))
-        pairs = zip(posteriors, weights, strict=True)
-        few = [(thinned(one, most), weight) for one, weight in pairs if weight > 0]
+        most = -(-MOST_DRAWS // len(mixture))
+        few = [(_thinned(one, most), weight) for one, weight in mixture if weight > 0]
         if leaf.n_classes:
             values, share = _classes(few, data)
         else:
@@ -82,7 +79,7 @@ class Reference:
         return each.new_zeros(n_leaves, each.shape[1]).index_add_(0, torch.as_tensor(place), each)
 
 
-def thinned(posterior: Posterior, most: int = MOST_DRAWS) -> Posterior:
+def _thinned(posterior: Posterior, most: int) -> Posterior:
     """Return about so many draws, of all chains together."""
     return posterior.thinned(max(1, most // posterior.n_chains))
 

@@ -142,6 +142,12 @@ class SoftSplit:
         return best if gain[best] > 0 else None
 
 
+def log_odds(score: FloatArray) -> FloatArray:
+    """Return the log-odds of going right, log(exp(s) - 1), of positive scores."""
+    found: FloatArray = score + np.log(-np.expm1(-score))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class _State:
     """The loss at some coefficients, and its derivatives."""
@@ -156,7 +162,7 @@ class _State:
         values = coefficient @ split.rows.T
         score = weight @ softplus(values) + TINY
         silent = -np.expm1(-score)  # 1 - exp(-s)
-        odds = split.steepness * (score + np.log(silent))
+        odds = split.steepness * log_odds(score)
         p = expit(odds)
         return cls(
             loss=float(split.weights @ (np.logaddexp(0.0, odds) - split.right * odds)),
