@@ -27,7 +27,7 @@ class Sparse:
         Literal["auto"] | NonNegative | None,
         Inference(
             "How many nats a row the deterministic tree may lose by facets of fewer columns. "
-            "'auto' is one standard error of the difference, for a posterior with several draws "
+            "'auto' is half a standard error of the difference, for a posterior with several draws "
             "and a tree of up to 500 features and 32 leaves, and otherwise None: full facets. The "
             "posterior itself stays whole; see sparsity_path."
         ),

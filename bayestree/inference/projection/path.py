@@ -18,6 +18,7 @@ MOST_ROWS = 2_000  # on which splits are projected and trees compared
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)  # columns a facet, as far as there are so many
 SWEEPS = 2  # over the nodes
 DIGITS, FEWER_DIGITS = 3, (1, 2)  # of coefficients, and if the loss allows it
+LOST = 0.5  # standard errors that may be lost by default
 SPARE = 0.5  # share of the allowed loss, up to which a chosen tree may become simpler still
 
 
@@ -40,7 +41,7 @@ class Sparsity:
     Attributes
     ----------
     loss : float, optional
-        Nats a row; by default, one standard error of the difference.
+        Nats a row; by default, half a standard error of the difference.
     most : int, optional
         Maximum number of columns of a facet, whatever the loss.
     """
@@ -50,7 +51,7 @@ class Sparsity:
 
     def limit(self, point: Point) -> float:
         """Return the largest loss that is allowed, in nats a row."""
-        return point.se if self.loss is None else self.loss
+        return LOST * point.se if self.loss is None else self.loss
 
 
 class Projected(NamedTuple):
