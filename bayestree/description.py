@@ -27,6 +27,7 @@ POLYTOPE_RULE = (
     "right."
 )
 CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node."
+SPARSE_TERMS = 12  # of a sparse facet, which are shown whatever the limit
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12  # of means, in units of the features
 
@@ -197,19 +198,22 @@ class TreeDescription:
         strength, threshold = self._strength[expert], float(self._facet_limit[expert])
         if not strength.any():
             return HalfSpace(expert, "", "", threshold, 0)
-        plane = self.linear.hyperplane[expert]
+        plane, border = self.linear.hyperplane[expert], self._is_border[expert]
+        most = self.max_terms
+        if border and most is not None:
+            most = max(most, SPARSE_TERMS)
         left, first = inequality(
             plane,
             strength,
             self.features,
-            max_features=self.max_terms,
-            decimals=self.digits,
+            max_features=most,
+            decimals=None if border else self.digits,  # rounded numbers are written as they are
             separator=self.separator,
         )
         bound = threshold / float(plane[first])
-        text = limit(bound, float(self.linear.scale[first]), self.digits)
-        if self._is_border[expert]:
-            text = plain(bound, None)  # has few digits, and all of them count
+        text = plain(bound, None)
+        if not border:
+            text = limit(bound, float(self.linear.scale[first]), self.digits)
         return HalfSpace(expert, left, text, bound, first)
 
     def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:

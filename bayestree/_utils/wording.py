@@ -153,7 +153,10 @@ def weighted_sum(
 
 def signed(value: float, decimals: int | None, name: str = "") -> str:
     """Return a signed term of a sum, such as ``"- 4 height"``."""
-    return f"{'-' if value < 0 else '+'} {plain(abs(value), decimals)} {name}".rstrip()
+    size = plain(abs(value), decimals)
+    return (
+        f"{'-' if value < 0 else '+'} {name if name and size == '1' else f'{size} {name}'}".rstrip()
+    )
 
 
 def leading(terms: str) -> str:

@@ -1,19 +1,25 @@
-"""Sparse facets of the tree that is shown: parameters, and the projection after a fit."""
+"""Sparse trees in the place of those with full facets: parameters, and their projection."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, NonNegative, declare
+from bayestree.diagnostics.near_optimal import NearOptimalTrees
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._combinations import asks_for_sparsity, other_facets
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import FileRows, TrainingRows
-from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitted.tree import FittedTree, Mixture, one_output
+from bayestree.fitted.validation import fitted_rows, training_rows
+from bayestree.inference import Data
 from bayestree.inference.projection.nodes import Columns
-from bayestree.inference.projection.path import Sparsity, project
+from bayestree.inference.projection.path import Projected, Sparsity, project
 from bayestree.tree import Tree
 
 MOST_FEATURES, MOST_LEAVES = 500, 32  # of a tree that is made sparse by default
@@ -49,12 +55,26 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
         return found
     if not (asks_for_sparsity(estimator) or _is_sparse_by_default(estimator, shown)):
         return found
+    rows = rows.counted()
+    data = estimator._data(rows, 1.0)
     with threads_for(estimator._work(*rows.X.shape)):
-        sparse = _projected(estimator, found, rows.counted())
-    if sparse.tree.n_nodes == 0:
+        new = _sparse(estimator, found, tree, rows, data)
+    if new.tree.n_nodes == 0:
         return found
-    trees = [sparse if one is shown else one for one in found.trees]
-    return replace(found, trees=trees)
+    posterior, scaling, reach = shown.posterior, shown.scaling, shown.polytopes
+    level = None if reach.level is None else reach.level[new.nodes]
+    standardised = scaling.standardise(rows.X)
+    measured = measure_nodes(
+        posterior, new.tree, rows.X, standardised, reach.nodes[new.nodes], level
+    )
+    of_y = scaling.units
+    sparse = replace(
+        shown,
+        tree=new.tree.rescaled(of_y.y_scale, of_y.y_center),
+        reach=measured,
+        sparsity=SparsityPath(*map(np.array, zip(*new.projected.path, strict=True))),
+    )
+    return replace(found, trees=[sparse if one is shown else one for one in found.trees])
 
 
 def _is_sparse_by_default(estimator: Any, shown: FittedTree) -> bool:
@@ -64,38 +84,106 @@ def _is_sparse_by_default(estimator: Any, shown: FittedTree) -> bool:
     )
 
 
-def _projected(estimator: Any, found: Mixture, rows: TrainingRows) -> FittedTree:
-    """Return the shown tree with sparse facets, whose leaves are filled again."""
-    shown, X = found.shown, rows.X
-    posterior, scaling, reach = shown.posterior, shown.scaling, shown.polytopes
-    data = estimator._data(rows, 1.0)
-    places = (own[scaling.used[own]] for own in estimator.encoding_.places)
-    monotone = posterior.model.monotone
+class _SparseTree(NamedTuple):
+    """A sparse tree in the units of the fit, and the nodes of the full one that it has kept."""
+
+    tree: Tree
+    nodes: IntArray
+    projected: Projected
+
+
+def _sparse(
+    estimator: Any,
+    mixture: Mixture,
+    tree: Tree,
+    rows: TrainingRows,
+    data: Data,
+    *,
+    excluded: Collection[int] = (),
+) -> _SparseTree:
+    """Project the mixture onto sparse facets of a tree, without some columns."""
+    shown, scaling = mixture.shown, mixture.shown.scaling
+    places = (
+        own for number, own in enumerate(estimator.encoding_.places) if number not in excluded
+    )
+    groups = [own for own in (one[scaling.used[one]] for one in places) if len(own)]
+    if not groups:
+        raise ValueError("without must leave at least one column that varies.")
+    model = shown.posterior.model
     loss = None if estimator.sparsity in ("auto", None) else float(estimator.sparsity)
-    if estimator.sparsity is None:  # and max_columns is given
-        loss = 0.0
     projected = project(
-        shown.tree,
-        np.asarray(X),
+        tree,
+        np.asarray(rows.X),
         data,
-        reference=[(one.posterior, weight) for one, weight in found],
-        columns=Columns(
-            [own for own in places if len(own)],
-            np.array(monotone or np.zeros(shown.tree.n_features), dtype=np.float64),
-        ),
+        reference=[(one.posterior, weight) for one, weight in mixture],
+        columns=Columns(groups, np.array(model.monotone or [0] * tree.n_features, dtype=float)),
         sparsity=Sparsity(loss, estimator.max_columns),
     )
-    tree, kept = projected.tree.pruned(X, estimator.min_leaf)
-    if tree.n_nodes == 0:
-        return replace(shown, tree=tree)
-    filled = estimator._with_leaves(tree, posterior, rows, data)
-    level = None if reach.level is None else reach.level[kept]
-    measured = measure_nodes(posterior, filled, X, scaling.standardise(X), reach.nodes[kept], level)
-    of_y = scaling.units
-    columns = (np.array(column) for column in zip(*projected.path, strict=True))
-    return replace(
-        shown,
-        tree=filled.rescaled(of_y.y_scale, of_y.y_center),
-        reach=measured,
-        sparsity=SparsityPath(*columns),
+    kept, nodes = projected.tree.pruned(rows.X, estimator.min_leaf)
+    if kept.n_nodes:
+        kept = estimator._with_leaves(kept, shown.posterior, rows, data)
+    return _SparseTree(kept, nodes, projected)
+
+
+def near_optimal_trees(
+    estimator: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    without: Sequence[str | int] = (),
+) -> NearOptimalTrees:
+    """Project the posterior onto a sparse tree from each mode, for a choice between them.
+
+    Parameters
+    ----------
+    X, y, sample_weight : arrays
+        The rows of the fit, which the estimator does not keep.
+    without : sequence of str or int
+        Columns that no tree may use, by name or number. The predictions that are projected are
+        still those of the posterior, which may use them.
+
+    Returns
+    -------
+    NearOptimalTrees
+        The best tree first. Can be printed; see ``to_frame`` and ``without``.
+
+    Raises
+    ------
+    ValueError
+        For rows that ``fit`` would refuse, unknown columns, if no column is left, or if no mode
+        has a tree with a split.
+    """
+    one_output(estimator, "near_optimal_trees")
+    data, numbers = training_rows(estimator, X, y, sample_weight)
+    mixture, leaf = estimator.fitted_, estimator.posterior_.model.leaf
+    rows = TrainingRows(
+        fitted_rows(estimator, X)[numbers],
+        leaf.target(data.y).numpy(),
+        data.weights.numpy(),
+        mixture.shown.tree.class_names,
+    )
+    excluded = [estimator.encoding_.number(key) for key in without]
+    found: list[tuple[int, float, Tree, FloatArray]] = []
+    for number, (one, weight) in enumerate(mixture):
+        tree, _ = estimator._hardened(one.posterior, rows, data)
+        if tree.n_nodes:
+            new = _sparse(estimator, mixture, tree, rows, data, excluded=excluded)
+            found.append((number, weight, new.tree, new.projected.log_density))
+    if not found:
+        raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
+    found.sort(key=lambda each: -float(each[3].mean()))
+    mode, weight, trees, score = zip(*found, strict=True)
+    lost = score[0] - np.stack(score)
+    names, of_y = estimator.encoding_.names, mixture.shown.scaling.units
+    used = [[tree.hyperplane[:, own].any() for own in estimator.encoding_.places] for tree in trees]
+    return NearOptimalTrees(
+        trees=tuple(tree.rescaled(of_y.y_scale, of_y.y_center) for tree in trees),
+        mode=np.array(mode),
+        weight=np.array(weight),
+        loss=lost.mean(axis=1),
+        se=lost.std(axis=1) / np.sqrt(len(rows.y)),
+        columns=tuple(
+            tuple(name for name, one in zip(names, own, strict=True) if one) for own in used
+        ),
     )

@@ -42,7 +42,7 @@ from bayestree.estimators._parameters import (
     directions,
 )
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._sparsity import Sparse, with_sparse_tree
+from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
@@ -348,6 +348,7 @@ class BasePolytopeTree(StagedTree):
 
     co_membership = diagnostics.co_membership
     sparsity_path = diagnostics.sparsity_path
+    near_optimal_trees = near_optimal_trees
 
     def _members(self) -> dict[str, list[Any]]:
         mixture = self.fitted_

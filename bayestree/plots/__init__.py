@@ -8,7 +8,7 @@ from bayestree.plots._boundary import boundary
 from bayestree.plots._inference import elbo, ranks
 from bayestree.plots._node_panels import facet_image, node_images, node_scatter
 from bayestree.plots._polytopes import polytope_size, shrinkage, shrinkage_factors
-from bayestree.plots._predictions import calibration, regularization_path
+from bayestree.plots._predictions import calibration, regularization_path, sparsity_path
 from bayestree.plots._split_uncertainty import split_uncertainty
 from bayestree.plots._tree import tree
 
@@ -24,6 +24,7 @@ __all__ = [
     "regularization_path",
     "shrinkage",
     "shrinkage_factors",
+    "sparsity_path",
     "split_uncertainty",
     "tree",
 ]

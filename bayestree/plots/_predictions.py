@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.diagnostics.scores import Calibration
+from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.plots import _style
 
 MARKERS = "osD^vP*X"
@@ -213,5 +214,46 @@ def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="non-zero coefficients", ylabel="error (%)" if classifies else "1 - R²")
     ax.margins(y=0.12)
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=9)
+    _style.open_frame(ax)
+    return ax
+
+
+def sparsity_path(found: Any, ax: Axes | None = None) -> Axes:
+    """Plot what trees of few columns a facet lose, against the number of columns.
+
+    Each point is the mean loss of log density to the tree of full facets, with bars of one standard
+    error to each side. The circle marks the tree that was chosen; it may have fewer facets and
+    digits than the point at its number of columns.
+
+    Parameters
+    ----------
+    found : SparsityPath, or fitted estimator
+        Result of ``estimator.sparsity_path()``, or the estimator.
+    ax : Axes, optional
+
+    Raises
+    ------
+    AttributeError
+        If the facets of the estimator's tree are full.
+    TypeError
+        If ``found`` has no path.
+    """
+    path = found.sparsity_path() if hasattr(found, "sparsity_path") else found
+    if not isinstance(path, SparsityPath):
+        raise TypeError(
+            "found must be the result of sparsity_path() or a fitted convex polytope tree, got "
+            f"{type(found).__name__}."
+        )
+    ax = ax or _style.new_axes(4.4, 3.2)
+    size, loss, se = path.columns[1:-1], path.loss[1:-1], path.se[1:-1]
+    ax.axhline(0.0, color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
+    bars: dict[str, Any] = {"color": _style.POSTERIOR, "linewidth": 1.4, "capsize": 2}
+    ax.errorbar(size, loss, se, fmt="o-", markersize=5, zorder=2, **bars)
+    label = f"chosen: {path.coefficients[-1]} of {path.coefficients[0]} coefficients"
+    ring: dict[str, Any] = {"markersize": 12, "markerfacecolor": "none", "color": _style.DOUBT}
+    ax.plot(path.columns[-1], path.loss[-1], "o", label=label, zorder=3, **ring)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set(xlabel="columns of a facet, at most", ylabel="loss (nats a row)")
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
     _style.open_frame(ax)
     return ax

@@ -14,6 +14,7 @@ from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
 GAP = 0.1  # inches between the texts of two leaves
@@ -29,6 +30,7 @@ SPACE = 0.4  # inches between the boxes of a node and its child
 BAR = 0.6, 0.13  # inches of the bar of a leaf with its text beside it
 NAME = 1.6  # maximum inches of the name of a feature
 TERMS, DIGITS = 2, 2  # of the condition of a node
+MOST_FACETS = 3  # that are shown of a node with sparse facets
 
 At = Mapping[int, FloatArray]  # positions of nodes and of leaves ``~leaf``
 
@@ -93,15 +95,16 @@ def tree(
     estimator: FittedModel | RoutedTree,
     ax: Axes | None = None,
     *,
-    sizes: bool | PolytopeSize = True,
+    sizes: bool | PolytopeSize | None = None,
     level: float = 0.9,
 ) -> Axes:
     """Draw the deterministic tree.
 
     A node shows its split and how many training rows reach it. A split by one facet is shown as a
-    condition for going left, on its two largest terms. A polytope is shown by the facet nearest to
-    the mean of the data and the number of its other facets. Each facet is necessary for going left,
-    but not sufficient. These are the point estimate. With several posterior draws, another
+    condition for going left, on its two largest terms; one of several by the facet nearest to the
+    mean of the data, which is necessary for going left but not sufficient, and the number of its
+    other facets. The facets of a sparse tree are shown with all terms, up to three of a node,
+    and a row goes left if it satisfies each of them. These are the point estimate. With several posterior draws, another
     line shows the posterior of the number of facets that alone cut off at least 1 % of the rows:
     its median, with a central interval in brackets. The width of a link grows with the number of
     its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
@@ -112,9 +115,10 @@ def tree(
     estimator : fitted estimator, or Tree
     ax : Axes, optional
         By default those of a new figure, as wide as the tree needs.
-    sizes : bool or PolytopeSize
+    sizes : bool or PolytopeSize, optional
         The result of ``estimator.polytope_size()``, if it is available; True computes it, False
-        shows the deterministic tree alone.
+        shows the deterministic tree alone. By default computed for full facets: the number of
+        sparse ones was chosen, so that the posterior does not describe it.
     level : float
         Probability of the interval of the number of facets.
 
@@ -280,9 +284,11 @@ def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafSty
 
 
 def _measured(
-    estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize
+    estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize | None
 ) -> PolytopeSize | None:
     """Return the posterior of the number of facets, if there is one to show."""
+    if sizes is None:
+        sizes = not (isinstance(tree, Tree) and bool(tree.is_conjunction.all()))
     if not isinstance(sizes, PolytopeSize):
         shown = sizes and has_draws(estimator)
         return cast(Any, estimator).polytope_size() if shown else None
@@ -313,10 +319,12 @@ def _condition(described: TreeDescription, node: int) -> str:
     """Write the condition for left at a node: its nearest facet, and the number of others."""
     if described.linear is None:
         return described.tree.split_name
-    (nearest,) = described.half_spaces(node, 1)
-    others = described.n_facets(node) - 1
+    sparse = bool(described.linear.is_conjunction[node])
+    shown = described.half_spaces(node, MOST_FACETS if sparse else 1)
+    others = described.n_facets(node) - len(shown)
     more = f"\n+ {counted(others, 'facet')}" if others else ""
-    return f"{nearest if nearest.left else 'no feature'}{more}"
+    texts = [str(facet) if facet.left else "no feature" for facet in shown]
+    return "\nand ".join(texts) + more
 
 
 def _node(ax: Axes, path: str, at: FloatArray, text: str, size: float, *, is_open: bool) -> None:

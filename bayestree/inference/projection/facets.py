@@ -7,14 +7,16 @@ and limit remain exact.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.tree import SHARP
 
 MOST_DIGITS = 17
+NEGLIGIBLE = 0.02  # change of a facet by a column, relative to the largest, that rounding drops
 PASSES = 3  # over the facets of a node, in the choice of their limits
 
 
@@ -38,12 +40,16 @@ class Conjunction:
 
         A facet without columns would be no condition at all, so that another is needed.
         """
-        coefficient = coefficient[coefficient[:, :-1].any(axis=1)]
-        size = np.abs(coefficient[:, :-1]).max(axis=1, keepdims=True)
-        lead = np.abs(coefficient[:, :-1]).argmax(axis=1)
-        normal = coefficient[:, :-1] / size / scale * scale[lead][:, None]
-        limit = -coefficient[:, -1] / size[:, 0] * scale[lead] + normal @ center
-        return cls(normal, limit)
+        normal = coefficient[:, :-1] / scale
+        own = normal.any(axis=1)
+        limit = normal @ center - coefficient[:, -1]
+        return cls(normal[own], limit[own]).in_units_of_first(scale)
+
+    def in_units_of_first(self, scale: FloatArray) -> "Conjunction":
+        """Divide each facet by the size of the coefficient of its strongest feature."""
+        lead = np.abs(self.normal * scale).argmax(axis=1)
+        size = np.abs(np.take_along_axis(self.normal, lead[:, None], axis=1))
+        return Conjunction(self.normal / size, self.limit / size[:, 0])
 
     @property
     def length(self) -> int:
@@ -86,13 +92,36 @@ class Conjunction:
         return Conjunction(self.normal[kept], self.limit[kept])
 
     def rounded(self, X: FloatArray, digits: int) -> "Conjunction":
-        """Round coefficients to some digits, and limits as far as rows (n, d) keep their sides."""
-        normal = np.array([[float(f"{c:.{digits}g}") for c in row] for row in self.normal])
+        """Round coefficients to some digits, and limits as far as rows (n, d) keep their sides.
+
+        Columns that hardly change a facet are dropped.
+        """
+        change = np.abs(self.normal) * X.std(axis=0)
+        large = change >= NEGLIGIBLE * change.max(axis=1, keepdims=True)
+        normal = np.array([[float(f"{c:.{digits}g}") for c in row] for row in self.normal * large])
         # Rounding turns a facet; about the mean of the rows, few of them change their sides.
         limit = self.limit + (normal - self.normal) @ X.mean(axis=0)
         values = np.sort(X @ normal.T, axis=0)
         return Conjunction(
             normal, np.array([_roundest(values[:, k], one) for k, one in enumerate(limit)])
+        )
+
+    def relative(self, X: FloatArray, groups: Sequence[IntArray]) -> "Conjunction":
+        """Subtract the coefficient of the most frequent level from those of its category.
+
+        The features of a category sum to one in each row, so that this only moves the limit.
+        Rows X (n, d) tell which groups are such categories.
+        """
+        normal, limit = self.normal.copy(), self.limit.copy()
+        for own in groups:
+            levels = X[:, own]
+            if len(own) > 1 and (np.isin(levels, (0, 1)).all() and (levels.sum(axis=1) == 1).all()):
+                first = normal[:, own[levels.sum(axis=0).argmax()]].copy()
+                normal[:, own] -= first[:, None]
+                limit -= first
+        changed = normal.any(axis=1)  # a facet of equal coefficients stays as it is
+        return Conjunction(
+            np.where(changed[:, None], normal, self.normal), np.where(changed, limit, self.limit)
         )
 
     def experts(self, scale: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -52,6 +52,11 @@ class Facets:
     exact: Conjunction
     rule: Conjunction
 
+    def n_columns(self, groups: Sequence[IntArray]) -> int:
+        """Return the largest number of columns of a facet."""
+        used = self.rule.normal != 0
+        return int(max(sum(one[own].any() for own in groups) for one in used))
+
 
 @dataclass(eq=False)
 class Node:
@@ -91,10 +96,11 @@ class Node:
         """Return the facets that follow the sides of the full facets best."""
         split = self._split(self.own, self.right, self.weights[self.own], self.steepness)
         if size >= len(self.groups):
-            found = split.fit(self.full, self.weight, np.ones(self.full.shape, dtype=bool))
-            return max(
-                (self._of_votes(one, size) for one in (found, self.full)), key=self._agreement
-            )
+            allowed = np.zeros(self.full.shape, dtype=bool)
+            allowed[:, [*np.concatenate(self.groups), -1]] = True
+            fitted = split.fit(self.full, self.weight, allowed)
+            found = fitted, np.where(allowed, self.full, 0.0)
+            return max((self._of_votes(one, size) for one in found), key=self._agreement)
         if self._path is None:
             self._path = split.forward(self.full, self.weight)
         while len(self._found) < size:
@@ -181,8 +187,9 @@ class Node:
 
     def rounded(self, facets: Facets, own: IntArray, digits: int) -> Facets:
         """Round the coefficients of the facets, and drop facets without effect."""
-        rule = facets.exact.rounded(self.X[own], digits).without_idle(self.X[own])
-        return replace(facets, rule=rule)
+        X = self.X[own]
+        rule = facets.exact.relative(self.X, self.groups).in_units_of_first(self.scale)
+        return replace(facets, rule=rule.rounded(X, digits).without_idle(X))
 
     def _split(
         self, own: IntArray, right: FloatArray, weights: FloatArray, steepness: float

@@ -59,6 +59,7 @@ class Projected(NamedTuple):
 
     tree: Tree
     path: tuple[Point, ...]  # the first has full facets, and the last is the tree
+    log_density: FloatArray  # of y at the rows that were compared, in leaves without the row
 
 
 def project(
@@ -114,7 +115,7 @@ def project(
         of_rows,
         float(data.weights.sum()),
     )
-    return search.chosen(len(columns.groups), sparsity)
+    return search.chosen(columns.groups, sparsity)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +129,9 @@ class _Search:
     weights: FloatArray
     n_rows: float
 
-    def chosen(self, n_columns: int, sparsity: Sparsity) -> Projected:
+    def chosen(self, groups: Sequence[IntArray], sparsity: Sparsity) -> Projected:
         """Find the sparsest tree that loses little enough."""
+        n_columns = len(groups)
         full = self.of_size(n_columns)
         score = self._score(full)
         path = [self._point(full, score, n_columns)]
@@ -141,12 +143,13 @@ class _Search:
             if path[-1].loss <= sparsity.limit(path[-1]):
                 break
         found, point = self._simplified(found, score, path[-1], sparsity)
-        return Projected(self.with_facets(found), (*path, point))
+        point = point._replace(columns=max(one.n_columns(groups) for one in found))
+        return Projected(self.with_facets(found), (*path, point), self._score(found))
 
     def of_size(self, size: int) -> list[Facets]:
         """Return facets of at most ``size`` columns."""
         facets = [node.start(size) for node in self.nodes]
-        right = np.column_stack([one.exact.outside(self.X) for one in facets])
+        right = self._sides(facets, exact=True)
         for sweep in range(SWEEPS):
             before = right.copy()
             expected = self.reference.expected_log_density(self._leaves(right), self.tree.n_leaves)
@@ -159,6 +162,11 @@ class _Search:
             if (right == before).all():
                 break
         return self._rounded(facets, DIGITS)
+
+    def _sides(self, facets: Sequence[Facets], *, exact: bool = False) -> BoolArray:
+        """Mark the rows that are right of each node, before or after rounding, (n, V)."""
+        rules = [one.exact if exact else one.rule for one in facets]
+        return np.column_stack([one.outside(self.X) for one in rules])
 
     def _gains(
         self, right: BoolArray, node: int, expected: FloatArray
@@ -190,7 +198,7 @@ class _Search:
         return reached
 
     def _rounded(self, facets: Sequence[Facets], digits: int) -> list[Facets]:
-        right = np.column_stack([one.exact.outside(self.X) for one in facets])
+        right = self._sides(facets, exact=True)
         found = []
         for v, (node, one) in enumerate(zip(self.nodes, facets, strict=True)):
             own = np.flatnonzero(self._reach(right, v))
@@ -198,13 +206,12 @@ class _Search:
         return found
 
     def _score(self, facets: Sequence[Facets]) -> FloatArray:
-        right = np.column_stack([one.rule.outside(self.X) for one in facets])
-        return self.reference.log_density(self._leaves(right), self.tree.n_leaves)
+        place = self._leaves(self._sides(facets))
+        return self.reference.log_density(place, self.tree.n_leaves)
 
     def _point(self, facets: Sequence[Facets], full: FloatArray, size: int) -> Point:
         """Compare a tree with the one of full facets."""
-        right = np.column_stack([one.rule.outside(self.X) for one in facets])
-        place = self._leaves(right)
+        place = self._leaves(self._sides(facets))
         lost = full - self.reference.log_density(place, self.tree.n_leaves)
         share = self.weights / self.weights.sum()
         mean = float(share @ lost)
@@ -245,7 +252,7 @@ class _Search:
         self, facets: Sequence[Facets], v: int, size: int | None = None
     ) -> list[Facets] | None:
         """Return the facets with fewer of them, or fewer columns, at a node; None if impossible."""
-        right = np.column_stack([one.rule.outside(self.X) for one in facets])
+        right = self._sides(facets)
         expected = self.reference.expected_log_density(self._leaves(right), self.tree.n_leaves)
         own, gain = self._gains(right, v, expected)
         node = self.nodes[v]
