@@ -115,11 +115,12 @@ class Conjunction:
         normal, limit = self.normal.copy(), self.limit.copy()
         for own in groups:
             levels = X[:, own]
-            if len(own) > 1 and (np.isin(levels, (0, 1)).all() and (levels.sum(axis=1) == 1).all()):
+            indicators = np.isin(levels, (0, 1)).all() and np.all(levels.sum(axis=1) == 1)
+            if len(own) > 1 and indicators:
                 first = normal[:, own[levels.sum(axis=0).argmax()]].copy()
                 normal[:, own] -= first[:, None]
                 limit -= first
-        changed = normal.any(axis=1)  # a facet of equal coefficients stays as it is
+        changed = np.asarray(normal.any(axis=1))  # a facet of equal coefficients stays as it is
         return Conjunction(
             np.where(changed[:, None], normal, self.normal), np.where(changed, limit, self.limit)
         )
