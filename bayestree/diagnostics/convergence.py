@@ -45,6 +45,7 @@ MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
 MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
 MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.inference.Smc)."
+FULL = 0.99  # share of trees of all possible leaves, above which more particles hardly help
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
 KINDS: tuple[Kind, ...] = ("point", "variational", "chains", "exact")  # the least exact first
@@ -96,7 +97,7 @@ def check_convergence(
     independent = kind in ("variational", "exact")
     _check_finite(quantities)
     known = evidence(stats) if "log_evidence" in stats else None
-    more = MORE_TRANSITIONS if known is None else MORE_PARTICLES
+    more = MORE_TRANSITIONS if known is None else _more_particles(known)
     table, checks, not_judged = _chains(quantities, more, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
@@ -308,7 +309,7 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int, more: str) -> Chec
         f"ess_{kind}", "convergence", value, grade[0], verdict,
         f"the draws are equivalent to at least {size} (the lowest is {values.idxmin()}).",
         "" if verdict == "ok"
-        else more if more == MORE_PARTICLES
+        else more if more != MORE_TRANSITIONS
         else f"Run about {times:.0f} times as long (n_draws)." if times <= MAX_TIMES
         else "The chains hardly move, or do not mix: address R-hat first.",
         at_least=True,
@@ -353,6 +354,17 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         )  # fmt: skip
 
 
+def _more_particles(found: Evidence) -> str:
+    """Return how runs of sequential Monte Carlo come closer together."""
+    if found.full_share < FULL:
+        return MORE_PARTICLES
+    return (
+        f"{MORE_PARTICLES} This may not help: nearly all draws have {found.n_leaves.max()} leaves, "
+        "as many as their depth allows, and such runs have seldom agreed (docs/smc.md). Then do "
+        "not compare models by this evidence, and predict by the default method."
+    )
+
+
 def _evidence(found: Evidence) -> Check:
     """Check whether the runs of sequential Monte Carlo agree about the evidence."""
     value = found.standard_error
@@ -361,7 +373,7 @@ def _evidence(found: Evidence) -> Check:
         "log_evidence", "convergence", value, EVIDENCE[0], verdict,
         f"the {len(found.runs)} runs find a log evidence of {found.log_evidence:,.2f}, with a "
         f"standard error of {value:.2f}.",
-        "" if verdict == "ok" else MORE_PARTICLES,
+        "" if verdict == "ok" else _more_particles(found),
         unit="nats",
     )  # fmt: skip
 

@@ -212,8 +212,8 @@ def test_same_posterior_as_nuts(leaf):
     y = rng.integers(3, size=40) * (X[:, 0] > 0).numpy() if leaf == "categorical" else X[:, 0]
     data = Data.of(X, y, rng.uniform(0.5, 1.5, 40))
     settings = {"init": from_prior(model, 200, 1), "n_chains": 4, "mirror": True, "random_state": 0}
-    mine = mcmc(model, data, n_warmup=500, n_draws=4000, **settings)
-    theirs = nuts(model, data, n_warmup=300, n_draws=1500, max_tree_depth=6, **settings)
+    mine = mcmc(model, data, n_warmup=300, n_draws=1500, **settings)
+    theirs = nuts(model, data, n_warmup=200, n_draws=400, max_tree_depth=6, **settings)
     values = []
     for found in (mine, theirs):
         flat = np.concatenate([*found.expectations(X[:5].numpy())])
