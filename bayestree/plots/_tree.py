@@ -105,9 +105,9 @@ def tree(
     mean of the data, which is necessary for going left but not sufficient, and the number of its
     other facets. The facets of a sparse tree are shown with all terms, up to three of a node,
     and a row goes left if it satisfies each of them. With full facets and several posterior
-    draws, another line shows the posterior of the number of facets that alone cut off at least 1 % of the rows:
-    its median, with a central interval in brackets. The width of a link grows with the number of
-    its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
+    draws, another line shows the posterior of the number of facets that alone cut off at least 1 %
+    of the rows: its median, with a central interval in brackets. The width of a link grows with the
+    number of its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
     that would be too wide grows from left to right.
 
     Parameters

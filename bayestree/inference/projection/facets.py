@@ -141,7 +141,7 @@ def best_limit(values: FloatArray, gain: FloatArray, present: float) -> float:
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     total = np.append(np.cumsum(gain[order][::-1])[::-1], 0.0)  # of the rows from each on
-    width = max(float(np.ptp(ordered)), np.finfo(float).tiny)
+    width = float(np.ptp(ordered)) or max(1.0, abs(ordered[0]))
     ends = ordered[0] - width, ordered[-1] + width
     cuts = np.concatenate([ends[:1], (ordered[:-1] + ordered[1:]) / 2, ends[1:]])
     apart = np.concatenate([[True], ordered[:-1] < ordered[1:], [True]])

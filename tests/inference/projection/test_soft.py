@@ -1,0 +1,97 @@
+"""Fits of soft splits within a support, and the forward search."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from bayestree._utils.arrays import softplus
+from bayestree.inference.projection.soft import RIDGE, SoftSplit, log_odds
+
+N, D = 200, 5
+
+
+def planted(coefficient, weight, steepness=1.0, groups=None, signs=None, seed=0):
+    """Rows whose probabilities are those of a noisy-OR of known coefficients."""
+    rng = np.random.default_rng(seed)
+    rows = np.column_stack((rng.normal(size=(N, coefficient.shape[1] - 1)), np.ones(N)))
+    score = weight @ softplus(coefficient @ rows.T)
+    right = 1 / (1 + np.exp(-steepness * log_odds(score)))
+    groups = groups or [np.array([j]) for j in range(rows.shape[1] - 1)]
+    signs = np.zeros(rows.shape[1] - 1) if signs is None else signs
+    return SoftSplit(rows, right, np.full(N, 1 / N), groups, signs, steepness)
+
+
+def loss_of(split, coefficient, weight):
+    odds = split.steepness * log_odds(weight @ softplus(coefficient @ split.rows.T))
+    cross = split.weights @ (np.logaddexp(0, odds) - split.right * odds)
+    return cross + 0.5 * RIDGE * (coefficient[:, :-1] ** 2).sum()
+
+
+@pytest.mark.parametrize("steepness", [1.0, 6.0])
+def test_fit_is_a_stationary_point(steepness):
+    """Compared with the gradient by finite differences."""
+    truth = np.array([[1.0, -0.5, 0.0, 0.0, 0.0, -0.5], [0.0, 0.0, 1.0, 0.3, 0.0, -1.0]])
+    weight = np.array([1.0, 0.7])
+    split = planted(truth, weight, steepness)
+    support = np.ones(truth.shape, dtype=bool)
+    found = split.fit(truth + 0.2, weight, support)
+    step = 1e-5
+    for place in np.ndindex(truth.shape):
+        change = np.zeros_like(truth)
+        change[place] = step
+        slope = loss_of(split, found + change, weight) - loss_of(split, found - change, weight)
+        assert abs(slope / (2 * step)) < 2e-3
+    assert loss_of(split, found, weight) <= loss_of(split, truth, weight) + 1e-4
+
+
+def test_one_facet_is_logistic_regression():
+    truth = np.array([[2.0, -1.0, 0.0, 0.0, 0.0, 0.5]])
+    split = planted(truth, np.ones(1))
+
+    def loss(flat):
+        odds = split.rows @ flat
+        return np.mean(np.logaddexp(0, odds) - split.right * odds) + 0.5 * RIDGE * sum(
+            flat[:-1] ** 2
+        )
+
+    best = minimize(loss, np.zeros(D + 1)).x
+    found = split.fit(np.zeros((1, D + 1)), np.ones(1), np.ones((1, D + 1), dtype=bool))
+    assert loss(found[0]) <= loss(best) + 1e-4
+
+
+def test_coefficients_outside_the_support_are_zero():
+    truth = np.array([[2.0, -1.0, 0.3, 0.0, 0.0, 0.5]])
+    support = np.array([[True, False, True, False, False, True]])
+    found = planted(truth, np.ones(1)).fit(truth, np.ones(1), support)
+    assert (found[~support] == 0).all()
+    assert found[support].all()
+
+
+def test_forward_search_finds_planted_columns_in_order_of_their_size():
+    truth = np.array([[0.0, 3.0, 0.0, -1.0, 0.0, 0.2]])
+    first, second = islice(planted(truth, np.ones(1)).forward(truth, np.ones(1)), 2)
+    assert np.flatnonzero(first[0, :-1]).tolist() == [1]
+    assert np.flatnonzero(second[0, :-1]).tolist() == [1, 3]
+
+
+def test_each_facet_keeps_its_place():
+    truth = np.array([[3.0, 0.0, 0.0, 0.0, 0.0, -3.0], [0.0, 0.0, 3.0, 0.0, 0.0, -3.0]])
+    first = next(planted(truth, np.ones(2)).forward(truth, np.ones(2)))
+    assert [np.flatnonzero(one[:-1]).tolist() for one in first] == [[0], [2]]
+
+
+def test_features_of_a_column_enter_together():
+    groups = [np.array([0, 1, 2]), np.array([3]), np.array([4])]
+    truth = np.array([[1.0, -1.0, 0.5, 0.2, 0.0, 0.0]])
+    first = next(planted(truth, np.ones(1), groups=groups).forward(truth, np.ones(1)))
+    assert np.flatnonzero(first[0, :-1]).tolist() == [0, 1, 2]
+
+
+def test_a_coefficient_of_the_wrong_sign_is_left_out():
+    truth = np.array([[2.0, -1.0, 0.0, 0.0, 0.0, 0.5]])
+    split = planted(truth, np.ones(1), signs=np.array([1.0, 1.0, 0.0, 0.0, 0.0]))
+    *_, last = split.forward(truth, np.ones(1))
+    assert last[0, 0] > 0
+    assert last[0, 1] == 0
