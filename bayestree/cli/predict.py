@@ -88,6 +88,14 @@ def explain(
             "prediction should reach.",
         ),
     ] = None,
+    assurance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the draws, such as 0.9, that the nearest change must convince. Default: "
+            "only their mean, the prediction.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")
     ] = None,
@@ -107,12 +115,14 @@ def explain(
 
         bayestree explain results/tumours 12 --feature "mean radius" --target benign
 
+        bayestree explain results/tumours 12 --assurance 0.9
+
         bayestree explain results/tumours patient.csv --plot patient.png
     """
     check_output(plot, PICTURES, force=force, option="--plot ")
     from bayestree.runs.results import explain_row
 
-    found = explain_row(folder, row, features=feature or (), target=target)
+    found = explain_row(folder, row, features=feature or (), target=target, assurance=assurance)
     if plot is not None:
         _draw(found, plot)
     text = str(found) if plot is None else f"{found}\nwritten to {plot}"
@@ -158,6 +168,7 @@ def _content(found: "Explanation") -> dict[str, Any]:
             "distance": None if change.row is None else change.distance,
             "bound": None if change.bound is None or change.row is None else change.bound,
             "prediction": plain(change.prediction),
+            "assurance": change.assurance,
             "features": records(found.to_frame("change")),
         },
     }

@@ -13,6 +13,7 @@ from bayestree.diagnostics.loo import (
     mixed_loo,
     stacking_weights,
 )
+from bayestree.diagnostics.regions import RuleProbability
 from bayestree.diagnostics.scores import (
     Calibration,
     Score,
@@ -45,6 +46,7 @@ __all__ = [
     "Loo",
     "LooDifference",
     "PolytopeSize",
+    "RuleProbability",
     "Score",
     "Shrinkage",
     "SplitUncertainty",

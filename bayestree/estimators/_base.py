@@ -16,7 +16,7 @@ from bayestree._utils.progress import fitting
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._combinations import BASE, Rules, check_combinations
 from bayestree.estimators._estimator import REMEDY, Estimator
-from bayestree.fitted import explanations
+from bayestree.fitted import single_rows
 from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule, units, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows, validated
@@ -255,7 +255,8 @@ class BaseTree(Estimator):
             )
         self.fitted_ = Mixture.of(replace(self.fitted_.shown, posterior=posterior))
 
-    explain = explanations.explain
+    explain = single_rows.explain
+    robustness = single_rows.robustness
 
     def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf of ``tree_`` that each row reaches, shape (n,)."""

@@ -57,6 +57,7 @@ class StagedTree(BaseTree):
     facets = diagnostics.facets
     shrinkage = diagnostics.shrinkage
     split_uncertainty = diagnostics.split_uncertainty
+    rule_probability = diagnostics.rule_probability
     prior_size = diagnostics.prior_size
     check_convergence = checks.check_convergence
     label_free = checks.label_free

@@ -228,24 +228,32 @@ class Explanation:
         return f"{label} ({', '.join(parts)})"
 
     def _change_lines(self, change: Counterfactual) -> Iterator[str]:
+        wanted = change.wanted
+        if change.required is not None:
+            wanted += f" in at least {100 * change.required:.4g} % of the draws"
         if change.row is None:
-            found = "" if change.bound == np.inf else "was found that "
+            certain = change.bound == np.inf
+            found = "" if certain else "was found that "
             yield (
                 f"No change of these columns within their ranges {found}makes the prediction "
-                f"{change.wanted}."
+                f"{wanted}."
             )
+            if not certain and change.required is not None:
+                yield "The search does not try every change: one that it missed may exist."
             return
         if not change.distance:
-            yield f"The prediction is {change.wanted} already."
+            yield f"The prediction is {wanted} already."
             return
         yield (
-            f"Nearest change found that makes the prediction {change.wanted}: distance "
+            f"Nearest change found that makes the prediction {wanted}: distance "
             f"{change.distance:.3g}"
         )
         for name, before, after, moved in self._change_rows():
             yield f"  {name}: {_ends(before, after)} ({moved:+.2g})"
         assert change.expected is not None
         yield f"  Prediction then: {self._outcome(change.prediction, change.expected)}"
+        if change.assurance is not None:
+            yield f"  Draws that agree: {100 * change.assurance:.3g} %"
         if change.bound is not None and change.bound < change.distance - 1e-3:
             yield f"  No change below {change.bound:.3g} does; there may be one between."
 

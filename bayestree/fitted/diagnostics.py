@@ -11,13 +11,14 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics import size, uncertainty
-from bayestree.diagnostics.draws import SHARE
+from bayestree.diagnostics.draws import SHARE, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
+from bayestree.diagnostics.regions import RuleProbability, region_shares
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.sparsity import SparsityPath
@@ -237,15 +238,75 @@ def split_uncertainty(
     return mixed_uncertainty(own, each, mixture.weights)
 
 
+def rule_probability(
+    estimator: MixtureEstimator, X: ArrayLike, *, level: float = 0.9
+) -> RuleProbability:
+    """Compute how many draws agree with ``tree_`` at given rows, and the regions of its nodes.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        Rows, or the points of a grid.
+    level : float
+        At least (1 + level) / 2 of the draws send the rows of an inner region to a node or leaf,
+        and at least (1 - level) / 2 those of an outer one.
+
+    Returns
+    -------
+    RuleProbability
+        Can be printed; see also ``to_frame("region")``, ``to_frame("column")`` and
+        ``to_frame("row")``. Sides and paths are compared with the draws of the mode of ``tree_``
+        (for another one, see ``modes_[m].rule_probability``), classes with those of all modes.
+
+    Raises
+    ------
+    ValueError
+        If ``level`` is not between 0 and 1, the sides of a split differ between the draws (see
+        ``nuts(mirror=True)`` and ``inference="smc"``), or for rows that ``predict`` refuses.
+    """
+    one_output(estimator, "rule_probability")
+    tails(level)
+    rows, mixture = fitted_rows(estimator, X), estimator.fitted_
+    tree, reach, posterior = mixture.shown.tree, mixture.shown.polytopes, mixture.shown.posterior
+    if posterior.settings.get("mirror"):
+        raise ValueError(
+            "rule_probability compares the sides of each split, which are mirrored in some draws "
+            "of this fit; split_uncertainty(X) has the uncertainty of its predictions."
+        )
+    prediction = np.zeros(len(rows)) if tree.classifies else None
+    if prediction is not None:
+        own = tree.predict(rows).argmax(axis=1)
+        for each, weight in mixture.drawn(rows):
+            prediction += weight @ (each.argmax(axis=-1) == own)
+    return RuleProbability(
+        *region_shares(
+            posterior.draws,
+            mixture.shown.scaling.standardise(rows),
+            _sides(tree, rows),
+            Splits(tree.topology, reach.nodes, reach.factor),
+        ),
+        prediction,
+        rows,
+        tree.feature_labels,
+        (*tree.topology.node_labels, *tree.topology.leaf_labels),
+        level,
+    )
+
+
+def _sides(tree: Tree, rows: FloatArray) -> BoolArray:
+    """Tell whether rows (n, d) go right at each node, whether or not they reach it, (n, V)."""
+    right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
+    return np.array(right, dtype=bool).reshape(tree.n_nodes, len(rows)).T
+
+
 def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUncertainty:
     """Compute the uncertainty of the splits of one tree at rows (n, d)."""
     tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
-    right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
     units = fitted.scaling.units
     return uncertainty.split_uncertainty(
         fitted.posterior.described_draws,
         units.standardise(rows),
-        np.array(right, dtype=bool).reshape(tree.n_nodes, len(rows)).T,
+        _sides(tree, rows),
         topology=model.topology,
         steepness=model.steepness,
         splits=Splits(tree.topology, reach.nodes, reach.factor),

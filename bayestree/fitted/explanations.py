@@ -1,16 +1,15 @@
-"""Explanations of predictions, and how they depend on the columns of X.
+"""How predictions depend on the columns of X: importance, Shapley values, interactions.
 
 The functions that take an estimator are its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -22,108 +21,12 @@ from bayestree.fitted.tree import Mixture, one_output
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.inference import Data
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import Tree
 
 if TYPE_CHECKING:
-    from bayestree.explain.counterfactual import Features
     from bayestree.explain.dependence import Interactions, PartialDependence, ShapleyValues
-    from bayestree.explain.explanation import Explanation
     from bayestree.explain.importance import Importance, Part
 
 PAIRED = 8  # features whose interactions are measured by default
-
-
-def explain(
-    estimator: Any,
-    x: ArrayLike,
-    *,
-    features: Features = None,
-    target: Any = None,
-    level: float = 0.9,
-    max_programs: int = 500,
-) -> Explanation:
-    """Explain the prediction for one row.
-
-    The decision path and its facets belong to ``tree_``. The probabilities of the sides, the
-    prediction and its uncertainty belong to the posterior, if there is one. With several modes
-    the path is judged by the mode of ``tree_``.
-
-    The counterfactual is a nearby row for which ``predict`` returns another class, or a mean beyond
-    ``target``. Its distance sums absolute changes of numbers, in units of ``tree_.scale``, and 1
-    for each category or boolean (an ordered category for each step). Numbers stay within the range
-    of the training rows, and whole if those are. The search begins at the nearest changes of the
-    deterministic trees; where no average is taken, ``change.bound`` is a lower limit. If
-    ``change.row`` is None, no change was found.
-
-    Parameters
-    ----------
-    x : array, Series, mapping or DataFrame, shape (d,) or (1, d)
-        A mapping has the value of each column by name.
-    features : sequence of str or int, or mapping, optional
-        Columns that the nearest change may alter, by default all; dates, and missing values of
-        columns that are not named, stay. A mapping has for each column of numbers the least and
-        the largest value, which may lie beyond the range of the training rows; for each column of
-        categories or booleans the levels that it may change to; or None.
-    target : label or float, optional
-        Class to predict after the change, by default any other; or, for regression, mean that
-        the prediction should reach from the other side.
-    level : float
-        Probability of the intervals.
-    max_programs : int
-        Maximum number of linear programs in the search for the nearest change, about two
-        milliseconds each, or ten where categories may change.
-
-    Returns
-    -------
-    Explanation
-        Can be printed; see also ``to_frame`` and ``plot``.
-
-    Raises
-    ------
-    ValueError
-        If x is not one row, or ``features`` or ``target`` is unknown.
-    """
-    # SciPy's optimisers are slow to import.
-    from bayestree.explain.counterfactual import counterfactual  # noqa: PLC0415
-    from bayestree.explain.explanation import explanation  # noqa: PLC0415
-
-    check_is_fitted(estimator)
-    one_output(estimator, "explain")
-    X = _one_row(x, estimator.encoding_.names)
-    rows = fitted_rows(estimator, X)
-    if len(rows) != 1:
-        raise ValueError(f"x must be one row, got {len(rows)}; explain them one by one.")
-    mixture: Mixture = estimator.fitted_
-    tree, labels = estimator.tree_, getattr(estimator, "classes_", None)
-    cells = tuple(own[0] for own in estimator.encoding_.shown(X))
-    posterior = change = None
-    if mixture.shown.n_draws > 1 and hasattr(estimator, "split_uncertainty"):
-        posterior = estimator.split_uncertainty(X, level=level)
-    if isinstance(tree, Tree) and (labels is not None or target is not None):
-        others = [one.tree for one, _ in mixture.by_weight() if one.tree is not tree]
-        change = counterfactual(
-            [tree, *others],
-            rows[0],
-            estimator._expectation,
-            averages=estimator._averages(),
-            encoding=estimator.encoding_,
-            cells=cells,
-            labels=labels,
-            features=features,
-            target=target,
-            max_programs=max_programs,
-        )
-    return explanation(
-        tree,
-        rows[0],
-        estimator._expectation,
-        encoding=estimator.encoding_,
-        cells=cells,
-        labels=labels,
-        posterior=posterior,
-        same_nodes=not estimator.posterior_.settings.get("mirror"),
-        change=change,
-    )
 
 
 def feature_importances(estimator: Any) -> FloatArray:
@@ -390,21 +293,4 @@ def _predicted_draws(estimator: Any, rows: FloatArray) -> Iterator[tuple[FloatAr
     if not estimator._averages():
         yield estimator._expectation(rows)[0][None], np.ones(1)
         return
-    standard = estimator._scaling.standardise(rows)
-    for weight, posterior in _parts(estimator):
-        each = weight / (posterior.n_chains * posterior.n_draws)
-        for group in posterior.expectations(standard):
-            yield (
-                estimator._scaling.units.decode(group.astype(np.float64)),
-                np.full(len(group), each),
-            )
-
-
-def _one_row(x: Any, names: tuple[str, ...]) -> Any:
-    """Return a row as a table with one row."""
-    if isinstance(x, Mapping):
-        own = names if x.keys() == {*names} else x
-        return pd.DataFrame([[x[name] for name in own]], columns=[*own])
-    if isinstance(x, pd.Series):
-        return x.to_frame().T.infer_objects()
-    return np.asarray(x, dtype=object)[None] if np.ndim(x) == 1 else x
+    yield from estimator.fitted_.drawn(rows)

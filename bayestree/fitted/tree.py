@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.description import FittedModel
+from bayestree.diagnostics.draws import classifies, leaf_means, leaf_shares, spread
 from bayestree.diagnostics.label_free import box_rows, typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
@@ -102,6 +103,23 @@ class FittedTree:
             return box_rows(reach.low[0], reach.high[0], n_rows), own
         return typical_rows(len(self.scaling.source), n_rows), own
 
+    def drawn_trees(self, max_draws: int) -> Iterator[Any]:
+        """Yield the deterministic form of evenly spaced draws, not pruned, in the units of y."""
+        model, units, tree = self.posterior.model, self.scaling.units, self.tree
+        draws = self.posterior.described_draws
+        own = ("center", "scale", "feature_names", "class_names", "quantity")
+        frame: Any = {name: getattr(tree, name) for name in own}
+        origin = np.zeros((1, tree.n_features))
+        for place in spread(self.n_draws, max_draws):
+            one = divmod(int(place), self.posterior.n_draws)
+            sites = {name: values[one] for name, values in draws.items()}
+            drawn = model.split.tree(model.topology, sites, frame)
+            of_leaves = leaf_shares if classifies(draws) else leaf_means
+            drawn = drawn._with(value=of_leaves(draws, one, origin)[0])
+            if "leaf_slope" in sites:
+                drawn = drawn._with(slope=sites["leaf_slope"].astype(np.float64) / tree.scale)
+            yield drawn.rescaled(units.y_scale, units.y_center)
+
     def output(self, number: int) -> Self:
         """Return the tree of a single output."""
         return replace(
@@ -181,6 +199,15 @@ class Mixture:
             shift = shift + weight * (mean - first)
             square = square + weight * (sd**2 + (mean - first) ** 2)
         return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))  # of rounding errors
+
+    def drawn(self, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield E(y | x, parameters) of groups of draws, (S, n, C) or (S, n), and their weights."""
+        for one, weight in self.by_weight():
+            if weight:
+                units = one.scaling.units
+                for group in one.posterior.expectations(one.scaling.standardise(rows)):
+                    each = np.full(len(group), weight / one.n_draws)
+                    yield units.decode(group.astype(np.float64)), each
 
     def output(self, number: int) -> "Mixture":
         """Return the mixture of a single output."""

@@ -13,6 +13,7 @@ from scipy.special import logit
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.description import FittedModel, has_draws, tree_of
+from bayestree.diagnostics.draws import tails
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree, facet_threshold
@@ -73,6 +74,7 @@ def boundary(
     resolution: int = 300,
     band: bool = True,
     level: float = 0.9,
+    region: str | None = None,
 ) -> Axes:
     """Map of a tree fitted to two features.
 
@@ -80,7 +82,9 @@ def boundary(
     is certain, white where all classes are equally likely. Solid lines are the borders of the
     deterministic tree. Dashed lines are the facets of each node: the half-spaces that contain
     its inner side, drawn where they bound it. In the grey band, the side is undecided: the credible
-    interval of P(right) contains 1/2.
+    interval of P(right) contains 1/2. With ``region`` it is the band of a node or leaf instead: at
+    least 95 % of the draws send what lies within its solid edge there, and at least 5 % what lies
+    within its dotted edge (see ``rule_probability``).
 
     Parameters
     ----------
@@ -96,12 +100,14 @@ def boundary(
         Whether to draw the credible band of each border, if there are several draws.
     level : float
         Probability of the band.
+    region : str, optional
+        Path of a node or leaf from the root, such as ``"LR"``.
 
     Raises
     ------
     ValueError
-        If the tree does not have two columns of complete numbers, X and y do not match, or
-        ``level`` is not between 0 and 1.
+        If the tree does not have two columns of complete numbers, X and y do not match, ``level``
+        is not between 0 and 1, or there is no such ``region`` or no posterior for it.
     """
     tree = tree_of(estimator)
     bayesian = cast(Any, estimator) if has_draws(estimator) else None
@@ -116,6 +122,8 @@ def boundary(
             f"boundary draws trees with 2 features, but this one has {tree.n_features}; fit two "
             "columns, or use plots.tree."
         )
+    if region is not None and bayesian is None:
+        raise ValueError("region needs the draws of a posterior, but this tree has none.")
     rows = None if X is None else np.asarray(X, dtype=np.float64)
     target = None if y is None else np.asarray(y)
     _check_rows(rows, target)
@@ -126,7 +134,10 @@ def boundary(
     (_shade_classes if tree.value.ndim == 2 else _shade_values)(ax, estimator, shaded)
     if band and bayesian is not None:
         coarse = _window(tree, rows, max(len(shaded.x) // COARSE, 2))
-        _bands(ax, bayesian, tree, coarse, level)
+        if region is None:
+            _bands(ax, bayesian, tree, coarse, level)
+        else:
+            _region(ax, bayesian, coarse, level, region)
     _borders(ax, tree, window)
     if rows is not None:
         _points(ax, estimator, tree, rows, target)
@@ -205,6 +216,21 @@ def _bands(ax: Axes, bayesian: Any, tree: RoutedTree, window: _Window, level: fl
             ax.contour(window.x, window.y, grid, [0], colors=[colour], **EDGE)
     key: dict[str, Any] = {"facecolor": to_rgba(colour, BAND["alpha"]), "edgecolor": _style.INK}
     ax.fill([], [], label=f"{level:.0%} band", linestyle=":", linewidth=0.8, **key)
+
+
+def _region(ax: Axes, bayesian: Any, window: _Window, level: float, region: str) -> None:
+    """Draw the inner and the outer region of a node or leaf in the posterior."""
+    found = bayesian.rule_probability(_with_names(bayesian, window.rows), level=level)
+    if region not in found.labels:
+        raise ValueError(f"region must be one of {', '.join(found.labels)}, got {region!r}.")
+    share = window.grid(found.region[:, found.labels.index(region)])
+    edges: dict[str, Any] = {"colors": [_style.DOUBT], "linewidths": 1.4, "zorder": 5}
+    ax.contourf(window.x, window.y, share, tails(level), colors=[_style.INK], **BAND)
+    for edge, line in zip(tails(level), ("dotted", "solid"), strict=True):
+        if share.min() < edge < share.max():
+            ax.contour(window.x, window.y, share, [edge], linestyles=[line], **edges)
+        label = f"{region} in {100 * edge:.3g} % of draws"
+        ax.plot([], [], color=_style.DOUBT, linestyle=line, linewidth=1.4, label=label)
 
 
 def _borders(ax: Axes, tree: RoutedTree, window: _Window) -> None:

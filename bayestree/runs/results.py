@@ -431,7 +431,7 @@ class _Scorer:
 
 
 def explain_row(
-    folder: Path, row: str, *, features: Sequence[str] = (), target: str | None = None
+    folder: Path, row: str, *, features: Sequence[str] = (), **asked: Any
 ) -> "Explanation":
     """Explain the prediction for a row with the model of a folder.
 
@@ -452,7 +452,7 @@ def explain_row(
         columns.encoding.features(frame)  # whose messages name the row
     try:
         X = frame[[*columns.encoding.names]]
-        return estimator.explain(X, features=features or None, target=target)
+        return estimator.explain(X, features=features or None, **asked)
     except ValueError as error:
         raise InputError(str(error)) from error
 

@@ -64,6 +64,14 @@ def tumours():
     return clf.fit(data.data, y), data.data, y
 
 
+def two_columns():
+    """The wines by two of their columns."""
+    data = load_wine(as_frame=True)
+    X, y = data.data[["flavanoids", "proline"]], data.target_names[data.target]
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, n_experts=5, random_state=0)
+    return clf.fit(X, y), X, y
+
+
 @cache
 def few_pixels():
     """The digits by an oblique tree that looks at few pixels."""
@@ -103,6 +111,7 @@ PICTURES = {
     "node-scatter": lambda: plots.node_scatter(*tumours()),
     "node-images": lambda: plots.node_images(few_pixels(), (8, 8)),
     "boundary": lambda: plots.boundary(*rings()),
+    "region": lambda: plots.boundary(*two_columns(), region="RL"),
     "polytope-size": lambda: plots.polytope_size(rings()[0]),
     "shrinkage": lambda: plots.shrinkage(rings()[0]),
     "shrinkage-factors": lambda: plots.shrinkage_factors(wine()[0]),

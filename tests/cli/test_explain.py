@@ -38,6 +38,11 @@ def test_json_and_picture(fitted, place):
     np.testing.assert_allclose(parts["total"], parts["data"] + parts["posterior"])
     assert (place / "row.png").stat().st_size > 1000
     assert "exists" in refused("explain", "tree", "3", "--plot", "row.png")
+    words = ("explain", "tree", "3", "--assurance", "0.8")
+    found = json.loads(done(*words, "--json").stdout)["change"]
+    assert found["assurance"] is None or found["assurance"] >= 0.8
+    assert "in at least 80 % of the draws" in done(*words).stdout
+    assert "assurance must be" in refused("explain", "tree", "3", "--assurance", "2")
 
 
 def test_a_number_to_reach(table, place):

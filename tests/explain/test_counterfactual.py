@@ -11,7 +11,8 @@ import pytest
 
 import bayestree
 from bayestree.explain.branch_and_bound import Moves, Outcome, nearest_row
-from bayestree.explain.counterfactual import Number, Wanted, movable_columns, moves_of
+from bayestree.explain.counterfactual import Wanted
+from bayestree.explain.movable import Number, movable_columns, moves_of
 from bayestree.tables import Encoding
 from bayestree.topology import Topology
 from bayestree.tree import facet_threshold
