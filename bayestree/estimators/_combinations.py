@@ -13,7 +13,6 @@ import torch
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.inference import Map, Svi, Vi
-from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
 
 
@@ -247,12 +246,7 @@ def _without_effect(name: str, reason: str) -> Rule:
 
 
 #: Parameters of the methods by Adam, which VI does not have.
-OF_ADAM = tuple(
-    name
-    for kind in (Minibatches, Variational)
-    for name in parameters_of(kind)
-    if name != "kl_weight"
-)
+OF_ADAM = tuple(name for name in parameters_of(Variational) if name != "kl_weight")
 
 
 def _unused_by_vi(tree: Any, _: Any) -> str:
