@@ -13,6 +13,7 @@ import torch
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.inference import Map, Svi, Vi
+from bayestree.inference.svi import Variational
 
 
 class Rule(NamedTuple):
@@ -244,6 +245,18 @@ def _without_effect(name: str, reason: str) -> Rule:
     )
 
 
+#: Parameters of the methods by Adam, which VI does not have.
+OF_ADAM = tuple(name for name in parameters_of(Variational) if name != "kl_weight")
+
+
+def _unused_by_vi(tree: Any, _: Any) -> str:
+    """Return the parameters that a fit by natural gradients would ignore; empty if it has none."""
+    if not any(isinstance(stage, Vi) for stage in tree._stages()):
+        return ""
+    known = parameters_of(type(tree))
+    return ", ".join(name for name in OF_ADAM if name in known and differs(tree, name))
+
+
 POLYTOPE: Rules = (
     *MODES,
     *MONOTONE,
@@ -262,6 +275,12 @@ POLYTOPE: Rules = (
         "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
         "{tree.inference!r}: point estimates of parameters and of the scales of their priors have "
         "no finite joint mode, and SMC starts from a fixed prior.",
+    ),
+    Rule(
+        "settings of Adam and natural gradients",
+        _unused_by_vi,
+        "inference={tree.inference!r} would ignore {found}: leave them at their defaults, give "
+        "bayestree.inference.Vi its own settings, such as n_steps, or set inference='svi'.",
     ),
     Rule(
         "search_facets and the model",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,11 @@ from bayestree._utils.parameters import (
     Positive,
     Share,
     declare,
-    parameters_of,
     takes,
 )
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import POLYTOPE, check_combinations, differs
+from bayestree.estimators._combinations import POLYTOPE, check_combinations
 from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,
@@ -41,12 +40,12 @@ from bayestree.estimators._parameters import (
     WarmStart,
     directions,
 )
+from bayestree.estimators._polytope_methods import PolytopeMethods
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
-from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
-from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule
+from bayestree.fitted.rows import TrainingRows, UnitRule
 from bayestree.inference import (
     Data,
     Growth,
@@ -61,7 +60,6 @@ from bayestree.inference import (
     fits_worse_than_tree,
 )
 from bayestree.inference.nuts.method import Chains
-from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.inference.training import leaf_sums
 from bayestree.models.leaves import Leaf
@@ -72,27 +70,9 @@ from bayestree.tree import Tree
 PARAMETERS = {"shape": "scale_shape"}
 
 
-FEW_EXPERTS = 4  # of a node, by default where the fit is, or starts with, one by VI
-MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which inference="auto" selects "vi"
-
 METHODS: Mapping[str, type[Stage]] = {
     "vi": Vi, "svi": Svi, "nuts": Nuts, "mcmc": Mcmc, "smc": Smc, "map": Map, "grow": Growth,
 }  # fmt: skip
-
-
-def _same(*settings: type) -> dict[str, str]:
-    """Return the settings whose parameters have the same names."""
-    return {name: name for kind in settings for name in parameters_of(kind)}
-
-
-#: Parameters that only SVI has, and those whose other values VI does not take.
-OF_SVI = (
-    *(name for name in (*_same(Minibatches), *_same(Variational)) if name != "kl_weight"),
-    "prior",
-    "monotonic_cst",
-    "image_shape",
-    "device",
-)
 
 
 @declare
@@ -109,7 +89,7 @@ OF_SVI = (
     Modes,
     Sparse,
 )
-class BasePolytopeTree(StagedTree):
+class BasePolytopeTree(PolytopeMethods):
     """Grow and refine a convex polytope tree; classifier and regressor add y.
 
     Attributes
@@ -214,106 +194,7 @@ class BasePolytopeTree(StagedTree):
         Inference("Share of the rows held out to choose the depth and (in MAP) when to stop."),
     ] = 0.0
 
-    _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
-        "grow": (Growth,),
-        "map": (Growth, Map),
-        "vi": (Growth, Vi),
-        "svi": (Growth, Map, Svi),
-        "nuts": (Growth, Map, Svi, Nuts),
-        "mcmc": (Growth, Vi, Mcmc),
-        "smc": (Growth, Smc),
-    }
-    _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
-        Growth: {"learning_rate": "growth_rate"},
-        Map: _same(Minibatches),
-        Vi: {"kl_weight": "kl_weight"},
-        Svi: _same(Variational),
-        Nuts: _same(Chains),
-        Mcmc: {name: name for name in ("n_chains", "n_warmup")},
-        Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
-    }
-
-    _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
-        Map: ("steepness",),
-        Vi: ("steepness",),
-        Smc: ("steepness",),
-    }
-
     _rules = POLYTOPE
-    _many_experts: ClassVar[int] = 8  # n_experts by default, unless the method is VI
-    _slow_rate: ClassVar[float] = Growth.learning_rate  # growth_rate by default, likewise
-    _selected = ""  # the method that "auto" selected for the rows of a fit
-
-    def _method(self) -> str | Stage:
-        if not (isinstance(self.inference, str) and self.inference == "auto"):
-            found: str | Stage = self.inference
-            return found
-        if not self._selected and hasattr(self, "fitted_"):  # read from a file
-            methods = {one.posterior.inference for one in self.fitted_.trees}
-            return "svi" if "svi" in methods or self._needs_svi() else "vi"
-        return self._selected or ("svi" if self._needs_svi() else "vi")
-
-    def _needs_svi(self) -> bool:
-        """Return whether a parameter is set that only SVI has, or can follow."""
-        known = parameters_of(type(self))
-        given = any(differs(self, name) for name in OF_SVI if name in known)
-        return given or self.dtype == "float32"
-
-    def _select(self, rows: TrainingRows) -> None:
-        """Select the method of "auto" for the rows of a fit."""
-        if self.inference != "auto":
-            self._selected = str(self.inference) if isinstance(self.inference, str) else ""
-            return
-        if self._continues():
-            self._selected = "svi" if self._needs_svi() else str(self._method())
-            return
-        n_rows, n_features = rows.X.shape
-        small = n_rows <= MOST_ROWS and n_features <= MOST_FEATURES
-        fits = small and not isinstance(rows.X, FileRows) and not self._needs_svi()
-        self._selected = "vi" if fits else "svi"
-
-    @property
-    def _by_vi(self) -> bool:
-        """Whether the fit, or its first variational fit, is by natural gradients."""
-        method = self._method()
-        kinds = self._pipelines[method] if isinstance(method, str) else self._pipeline_of(method)
-        return Vi in kinds
-
-    @property
-    def _n_experts(self) -> int:
-        """Number of experts of a node: as given, or the default of the method."""
-        if self.n_experts is not None:
-            return int(self.n_experts)
-        if self._continues():
-            fitted = self.posterior_.model.split
-            return int(fitted.n_experts)
-        return FEW_EXPERTS if self._by_vi else self._many_experts
-
-    def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
-        found = super()._keywords(kind)
-        if kind is Growth and self.growth_rate is None and not self._by_vi:
-            found["learning_rate"] = self._slow_rate
-        return found
-
-    def _stages(self) -> list[Stage]:
-        stages = super()._stages()
-        final = float(self.steepness or self._default_steepness(stages))
-        first = self._first_steepness(1.0)
-        annealed: dict[type[Stage], Any] = {Map: (first, final), Vi: final, Smc: final}
-        # a settings object keeps the steepness that it states
-        stated = self.inference if getattr(self.inference, "steepness", None) is not None else None
-        return [
-            replace(stage, steepness=annealed[type(stage)])  # type: ignore[type-var]
-            if type(stage) in annealed and stage is not stated
-            else stage
-            for stage in stages
-        ]
-
-    def _default_steepness(self, stages: Sequence[Stage]) -> float:
-        n_classes = len(getattr(self, "classes_", ()))
-        if stages[-1].samples_topology:  # whatever it starts from
-            stages = stages[-1:]
-        return min(stage.steepness_for(n_classes) for stage in stages)
 
     def learned_prior(self) -> dict[str, list[float]]:
         """Return the hyperparameters that the fit learned, by name: a value for each of ``modes_``.
@@ -356,18 +237,6 @@ class BasePolytopeTree(StagedTree):
             return {}
         own = [] if mixture.distilled is None else [self._view(mixture.distilled)]
         return {"modes": [*self.modes_]} | ({"distilled": own} if own else {})
-
-    def _mode_count(self) -> int:
-        """Return the number of modes: as given, as in the continued fit, or by the method."""
-        if self.n_modes is not None:
-            return int(self.n_modes)
-        if self._continues():
-            return len(self.fitted_.trees)
-        method = self._method()
-        if not isinstance(method, str):
-            return method.default_modes
-        last = self._pipelines[method][-1]
-        return last.from_keywords(self._keywords(last)).default_modes
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         plain = copy(self)

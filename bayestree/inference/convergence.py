@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,8 +113,8 @@ def elbo_gain(
 ) -> Arrays:
     """Compute the gain of the ELBO by more steps, and its Monte Carlo error.
 
-    ``steps`` changes the ``parameters``, which become the average of their later half;
-    ``estimates`` are one-draw estimates of the ELBO, or of the ELBOs of several trees (T,).
+    ``steps`` changes the ``parameters``, which become the :func:`averaged` ones; ``estimates`` are
+    one-draw estimates of the ELBO.
     """
     seed = int(torch.randint(2**31 - 1, ()))
 
@@ -123,6 +124,12 @@ def elbo_gain(
             return torch.stack(list(estimates()))
 
     before = bounds()
+    averaged(parameters, steps, n_steps)
+    return mean_gain(before, bounds())
+
+
+def averaged(parameters: Iterable[Tensor], steps: Iterator[Any], n_steps: int) -> None:
+    """Take ``n_steps`` steps that change the parameters, and average their later half."""
     parameters = list(parameters)
     means = [value.detach().clone() for value in parameters]
     for number, _ in enumerate(steps, 1 - n_steps // 2):
@@ -131,7 +138,11 @@ def elbo_gain(
     with torch.no_grad():
         for value, mean in zip(parameters, means, strict=True):
             value.copy_(mean)
-    gains = (bounds() - before).cpu().numpy().astype(np.float64)
+
+
+def mean_gain(before: Tensor, after: Tensor) -> Arrays:
+    """Compute the mean gain of ELBOs (draws,) or (draws, T) on common random numbers."""
+    gains = (after - before).cpu().numpy().astype(np.float64)
     error = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
     return {"elbo_gain": gains.mean(axis=0), "elbo_gain_error": error}
 

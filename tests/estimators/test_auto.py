@@ -16,7 +16,7 @@ from bayestree import (
     load,
 )
 from bayestree._utils.parameters import parameters_of
-from bayestree.estimators import cpt
+from bayestree.estimators import _polytope_methods
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.inference import Growth, Svi, Vi, memory_mapped
@@ -107,7 +107,7 @@ def test_rows_in_a_file_are_fitted_by_svi():
 
 
 def test_every_parameter_of_svi_is_tested():
-    assert set(OF_SVI) == set(cpt.OF_SVI)
+    assert set(OF_SVI) == set(_polytope_methods.OF_SVI)
 
 
 @pytest.mark.parametrize("name", OF_SVI)
@@ -330,7 +330,7 @@ def test_files_keep_the_method_and_the_predictions(joint, tmp_path):
 
 def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
     """Even if the tree that is shown has a single leaf, whose posterior is exact."""
-    monkeypatch.setattr(cpt, "MOST_ROWS", 50)
+    monkeypatch.setattr(_polytope_methods, "MOST_ROWS", 50)
     found = ConvexPolytopeTreeClassifier(n_modes=2, **SMALL).fit(*labelled())
     bare = replace(found.fitted_.trees[0].posterior, inference="conjugate")
     trees = [replace(found.fitted_.trees[0], posterior=bare), found.fitted_.trees[1]]
@@ -346,7 +346,7 @@ def test_a_warm_start_keeps_the_method(monkeypatch, tmp_path):
     found = ConvexPolytopeTreeClassifier(n_modes=2, warm_start=True, **SMALL).fit(X, y)
     topologies = [one.posterior_.model.topology for one in found.modes_]
     found.save(tmp_path / "tree.safetensors")
-    monkeypatch.setattr(cpt, "MOST_ROWS", 50)
+    monkeypatch.setattr(_polytope_methods, "MOST_ROWS", 50)
     for estimator in (found, load(tmp_path / "tree.safetensors")):
         estimator.fit(X, y)
         assert [one.posterior_.inference for one in estimator.modes_] == ["vi", "vi"]
@@ -373,7 +373,7 @@ def test_the_method_follows_the_rows_and_the_parameters(monkeypatch):
     found = ConvexPolytopeTreeClassifier(n_modes=1, **SMALL)
     methods = []
     for changes, most in (({}, 90), ({"epochs": 2}, 90), ({"epochs": None}, 90), ({}, 89)):
-        monkeypatch.setattr(cpt, "MOST_ROWS", most)
+        monkeypatch.setattr(_polytope_methods, "MOST_ROWS", most)
         found.set_params(**changes).fit(X, y)
         assert found._method() == found.posterior_.inference
         methods.append(found.posterior_.inference)
@@ -438,7 +438,11 @@ def test_an_interrupted_fit_goes_on(n_modes):
     estimator = ConvexPolytopeTreeClassifier(
         n_modes=n_modes, inference=Vi(n_steps=4, n_draws=4), max_depth=2, random_state=0
     )
-    assert check_every_stop(lambda: clone(estimator).fit(X, y), same_file) == ["grow", "vi"]
+    assert check_every_stop(lambda: clone(estimator).fit(X, y), same_file) == [
+        "grow",
+        "vi",
+        "vi, further steps",
+    ]
 
 
 def test_rows_that_stay_in_a_file(monkeypatch, tmp_path):

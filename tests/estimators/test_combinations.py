@@ -90,6 +90,11 @@ REFUSED = {
         {"learn_prior": True, "inference": "map"},
         "learn_prior needs the variational fit of inference='svi' or 'nuts', got 'map'",
     ),
+    "settings of Adam and natural gradients": (
+        CLASSIFIER,
+        {"inference": "vi", "epochs": 3, "batch_size": 40},
+        "inference='vi' would ignore epochs, batch_size: leave them at their defaults, give",
+    ),
     "search_facets and the model": (
         CLASSIFIER,
         {"search_facets": True, "prior": "laplace", "steepness": 6.0, "n_experts": 1},

@@ -28,8 +28,8 @@ CASES = {
     "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
     "cpt-mcmc": (
         "ConvexPolytopeTreeClassifier",
-        NUTS | {"inference": "mcmc"},
-        ["grow", "vi", "mcmc"],
+        {k: v for k, v in NUTS.items() if k != "epochs"} | {"inference": "mcmc"},
+        ["grow", "vi", "vi, further steps", "mcmc"],
     ),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
     "survival": ("ConvexPolytopeTreeSurvival", CPT, ["grow", "map", "svi"]),

@@ -18,6 +18,8 @@ from bayestree.inference.data import Data
 from bayestree.inference.guides import scale_factors
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import expert_size, leaf_sums
+from bayestree.inference.vi.rows import Rows
+from bayestree.inference.vi.schedule import StepRule
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import Moments
 from bayestree.models.soft_tree import SoftTree
@@ -90,14 +92,14 @@ class Factors(nn.Module):
         sites = [one.point_sites(data.X) for one in starts]
         mean = torch.cat([joined(one) for one in sites])
         size = expert_size(mean[..., :-1], mean[..., -1])
-        precision = (SPREAD * size).pow(-2).unsqueeze(-1) * torch.eye(mean.shape[-1]).to(mean)
+        precision = (SPREAD * size).pow(-2).expand_as(mean)
         weight = torch.cat([log_weight(model.split, one) for one in sites]).exp()
         trees = JoinedTopology(tuple(one.model.topology for one in starts))
         return cls(
             model,
             trees,
             mean=mean,
-            precision=precision.repeat(1, mean.shape[1], 1, 1),
+            precision=cls.initial(precision),
             shape=torch.full_like(weight, SHAPE),
             rate=SHAPE / weight.clamp_min(1e-8),  # below it, an expert sends no row right
             sums=torch.cat(
@@ -110,7 +112,7 @@ class Factors(nn.Module):
         nodes, leaves = self.topology.nodes[number], self.topology.leaves[number]
         parts = ("mean", "precision", "shape", "rate")
         own = {name: getattr(self, name)[nodes].clone() for name in parts}
-        found = Factors(
+        found = type(self)(
             self.model,
             JoinedTopology((self.topology.trees[number],)),
             sums=self.sums[leaves].clone(),
@@ -119,6 +121,11 @@ class Factors(nn.Module):
         for mine, buffer in zip(found.scales.buffers(), self.scales.buffers(), strict=True):
             mine.copy_(buffer[nodes])
         return found
+
+    @staticmethod
+    def initial(diagonal: Tensor) -> Tensor:
+        """Return the precision of independent coefficients."""
+        return torch.diag_embed(diagonal)
 
     def factorise(self) -> None:
         """Compute the root of the covariance from the precision.
@@ -141,7 +148,39 @@ class Factors(nn.Module):
 
     @property
     def moments(self) -> Moments:
-        return Moments(self.mean, self.root.square().sum(-1))
+        return Moments(self.mean, self.variance)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.root.square().sum(-1)
+
+    @property
+    def scale(self) -> Tensor:
+        """Factors of the determinant of the root, (V, K, d + 1)."""
+        return self.root.diagonal(dim1=-2, dim2=-1)  # as of the triangular inv(chol).T
+
+    def spread(self, noise: Tensor) -> Tensor:
+        """Multiply standard normals by the root."""
+        return (self.root @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def move(
+        self, rows: Rows, slope: Tensor, information: Tensor, prior: Tensor, rule: StepRule
+    ) -> None:
+        """Move the coefficients along the natural gradient.
+
+        ``slope`` (V, K, d + 1) is that of the bound in the means, ``information`` (V, K, n) minus
+        the curvature of the rows and ``prior`` (V, K, d + 1) the expected precision of the prior.
+        """
+        change = rows.second_moments(information)
+        change.diagonal(dim1=-2, dim2=-1).add_(prior)
+        change.sub_(self.precision)
+        self.precision.add_(change, alpha=rule.rate)
+        if rule.exact:
+            inner = self.root.mT @ change
+            self.precision.add_(inner.mT @ inner, alpha=rule.rate**2 / 2)
+        self.factorise()
+        along = (self.root.mT @ slope.unsqueeze(-1)).squeeze(-1)
+        self.mean.add_(self.spread(along), alpha=rule.rate)
 
     @property
     def weight_law(self) -> LogGamma:
@@ -162,8 +201,7 @@ class Factors(nn.Module):
         if log_prior is None:
             log_prior = self.scales.expected_log_prior(self.moments)
         width = self.mean.shape[-1]
-        # of a root inv(chol).T * unit, whose diagonal is that of a triangular matrix
-        entropy = self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + width * (1 + LOG_2PI) / 2
+        entropy = self.scale.log().sum(-1) + width * (1 + LOG_2PI) / 2
         each = (-entropy - log_prior).sum(1)
         if self.model.split.weighted:
             law = self.model.priors.weight.law(self.model.split.n_experts, self.rate)
@@ -180,9 +218,8 @@ class Factors(nn.Module):
     def draw(self) -> ExpertDraw:
         """Draw the experts once."""
         noise = torch.randn_like(self.mean)
-        coefficient = self.mean + (self.root @ noise.unsqueeze(-1)).squeeze(-1)
-        log_scale = self.root.diagonal(dim1=-2, dim2=-1).log()
-        density = (-log_scale - noise.square() / 2 - LOG_2PI / 2).sum((1, 2))
+        coefficient = self.mean + self.spread(noise)
+        density = (-self.scale.log() - noise.square() / 2 - LOG_2PI / 2).sum((1, 2))
         if not self.model.split.weighted:
             return ExpertDraw(coefficient, torch.zeros_like(self.rate), density)
         law = self.weight_law

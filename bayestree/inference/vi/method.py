@@ -1,7 +1,7 @@
 """Natural-gradient variational inference as a method."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from bayestree._utils.parameters import Count, Inference, Positive, Probability, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.inference.convergence import elbo_gain
+from bayestree.inference.convergence import averaged, mean_gain
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.pointwise import log_joint
@@ -27,8 +27,11 @@ from bayestree.inference.training import (
     check_topology,
     leaf_sums,
 )
+from bayestree.inference.vi.diagonal import DiagonalFactors
 from bayestree.inference.vi.factors import Factors
-from bayestree.inference.vi.steps import Rows, StepRule, StepSchedule, bounds, step
+from bayestree.inference.vi.rows import Rows
+from bayestree.inference.vi.schedule import StepRule, StepSchedule
+from bayestree.inference.vi.steps import bounds, step
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
@@ -37,6 +40,7 @@ FURTHER_SHARE, FURTHER_RATE = 0.2, 0.1  # steps after a fit, as a share of its s
 MAX_ROUNDS = 5  # of such steps, until no tree gains; the last round is only measured
 MIN_NATS, N_ERRORS = 2.0, 2.0  # a gain counts above these nats and Monte Carlo errors
 STEEPNESS_OF_NUMBERS = 6.0
+MOST_FULL = 100  # columns of rows for which covariances are full within experts
 
 
 @declare
@@ -133,7 +137,8 @@ class Vi(Stage):
             One chain of ``n_draws`` draws. ``stats`` holds the ``elbo`` by step, from one draw, at
             the annealed steepness and with averaged log-densities of the leaves, which is lower
             than the ``final_elbo``, with leaves that are drawn; ``elbo_gain`` by a few more steps,
-            with its Monte Carlo error ``elbo_gain_error``, ``n_rows`` (weighted) and ``n_steps``;
+            with its Monte Carlo error ``elbo_gain_error``; ``n_rows`` (weighted), and ``n_steps``
+            with those that followed while a tree still gained;
             and ``log_p`` and ``log_q``, shape (1, n_draws), the log joint density and the log
             density of the factors at each draw.
 
@@ -188,18 +193,19 @@ class Vi(Stage):
         )
         data = data.to(torch.empty(0, dtype=torch.float64)).for_leaf(model.leaf)
         with seeded(draw_seed(random_state)), torch.no_grad():
-            factors = Factors.around(model, inits, data)
-            rows = Rows.of(data, factors)
+            full = data.X.shape[1] <= MOST_FULL
+            kind = Factors if full else DiagonalFactors
+            factors = kind.around(model, inits, data)
+            rows = Rows.of(data, model.leaf, full=full)
             trace = self._climb(factors, rows, progress)
-            factors, stats = self._settled(factors, rows, data)
-            final = bounds(factors, data, 1.0, ELBO_DRAWS).mean(0).numpy()
+            stats = self._settle(factors, rows, data, progress)
             return [
                 self._posterior(
                     factors.tree(tree),
                     init.model.topology,
                     data,
                     trace[:, tree],
-                    {"final_elbo": final[tree], **{n: v[tree] for n, v in stats.items()}},
+                    {name: values[tree] for name, values in stats.items()},
                 )
                 for tree, init in enumerate(inits)
             ]
@@ -221,36 +227,46 @@ class Vi(Stage):
             rows = rows.take(torch.randperm(n_rows)[: self.batch_size])
         return step(factors, rows, rule, 1 / self.kl_weight)
 
-    def _settled(self, factors: Factors, rows: Rows, data: Data) -> tuple[Factors, Arrays]:
-        """Go on until further steps gain nothing; return the factors and the last gains."""
-        factors.eval().refresh(steps=20)
-        for number in range(MAX_ROUNDS):
-            moved, gains = self._further(factors, rows, data)
-            least = np.maximum(MIN_NATS, N_ERRORS * gains["elbo_gain_error"])
-            if (gains["elbo_gain"] <= least).all() or number == MAX_ROUNDS - 1:
+    def _settle(self, factors: Factors, rows: Rows, data: Data, progress: bool) -> Arrays:
+        """Go on until further steps gain nothing; return the bound, and what the last ones gain."""
+        seed = int(torch.randint(2**31 - 1, ()))
+
+        def evaluated(found: Factors) -> Tensor:
+            found.eval()
+            found.factorise()
+            found.refresh(steps=20)
+            with seeded(seed):
+                return bounds(found, data, self.kl_weight, ELBO_DRAWS)
+
+        levels, gains = [evaluated(factors)], list[Arrays]()
+        state = {"factors": factors, "levels": levels, "gains": gains}
+        track = Track(range(MAX_ROUNDS), "vi, further steps", show=progress, parts=state)
+        for number in track:
+            moved = self._further(factors, rows)
+            after = evaluated(moved)
+            gains.append(mean_gain(levels[-1], after))
+            gain, error = gains[-1]["elbo_gain"], gains[-1]["elbo_gain_error"]
+            track.note(f"ELBO {gain.max():+,.1f}")
+            if (gain <= np.maximum(MIN_NATS, N_ERRORS * error)).all() or number == MAX_ROUNDS - 1:
+                track.finish()
                 break
-            factors = moved
-        return factors, gains
+            factors.load_state_dict(moved.state_dict())
+            levels.append(after)
+        final = levels[-1].mean(0) + (self.kl_weight - 1) * factors.split_divergence()
+        n_steps = self.n_steps + (len(levels) - 1) * self._n_further
+        return {"final_elbo": final.numpy(), "n_steps": np.full(len(final), n_steps), **gains[-1]}
 
-    def _further(self, factors: Factors, rows: Rows, data: Data) -> tuple[Factors, Arrays]:
-        """Let a copy take more steps; return it, and what the bounds of its trees gain."""
-        moved = copy.deepcopy(factors)
-        n_steps = max(10, round(FURTHER_SHARE * self.n_steps))
+    @property
+    def _n_further(self) -> int:
+        return max(10, round(FURTHER_SHARE * self.n_steps))
+
+    def _further(self, factors: Factors, rows: Rows) -> Factors:
+        """Return the factors after more steps, averaged over the later half of them."""
+        moved, n_steps = copy.deepcopy(factors).train(), self._n_further
         rule = StepRule(FURTHER_RATE, 1.0, moved.model.steepness, exact=True)
-
-        def steps() -> Iterator[float]:
-            moved.train()
-            for _ in range(n_steps):
-                yield float(self._step(moved, rows, rule).sum())
-
-        def estimates() -> Tensor:
-            moved.eval()
-            moved.factorise()
-            moved.refresh(steps=20)
-            return bounds(moved, data, self.kl_weight, ELBO_DRAWS)
-
         moving = [moved.mean, moved.precision, moved.shape, moved.rate, moved.sums]
-        return moved, elbo_gain(moving, steps(), n_steps, estimates)
+        averaged(moving, (self._step(moved, rows, rule) for _ in range(n_steps)), n_steps)
+        return moved
 
     def _posterior(
         self, factors: Factors, topology: Any, data: Data, trace: Tensor, stats: dict[str, Any]
@@ -264,7 +280,7 @@ class Vi(Stage):
             model, draws, log_q, factors.point(), trace.tolist(), float(stats["final_elbo"])
         )
         log_p = log_joint(found.model_of_draws, [*found.each()], data)
-        stats |= {"n_rows": float(data.weights.sum()), "n_steps": self.n_steps}
+        stats["n_rows"] = float(data.weights.sum())
         stats = {name: np.array(value) for name, value in stats.items()}
         return replace(
             found,

@@ -28,8 +28,7 @@ of the prior and beta to its rate. J is at least -f', so that a vote that only h
 rate alone.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -38,63 +37,11 @@ from torch import Tensor
 from bayestree import routing
 from bayestree.inference.data import Data
 from bayestree.inference.vi.factors import ExpertDraw, Factors
+from bayestree.inference.vi.rows import Rows
+from bayestree.inference.vi.schedule import StepRule
 from bayestree.models.priors import Moments
 
 ACTIVATIONS, LEAST_ROWS = 50_000, 64  # of rows that are evaluated together, in the cache
-MOST_PRODUCTS = 5_000_000  # of columns of all rows, which are kept from step to step
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows [X, 1] with their statistics for all steps."""
-
-    X: Tensor  # (n, d + 1)
-    y: Tensor
-    weights: Tensor
-    statistics: Tensor  # (n, c)
-    pairs: Tensor  # (2, (d + 1) (d + 2) / 2), columns i <= j
-    kept: Tensor | None = None  # products of these pairs, if there are few enough to be kept
-
-    @classmethod
-    def of(cls, data: Data, factors: Factors) -> "Rows":
-        X = data.with_ones().X
-        pairs = torch.triu_indices(X.shape[1], X.shape[1])
-        statistics = factors.model.leaf.statistics(data.y, data.weights)
-        found = cls(X, data.y, data.weights, statistics, pairs)
-        few = len(X) * pairs.shape[1] <= MOST_PRODUCTS
-        return replace(found, kept=found.products) if few else found
-
-    @property
-    def products(self) -> Tensor:
-        """Products of pairs of columns, shape (n, (d + 1) (d + 2) / 2)."""
-        if self.kept is not None:
-            return self.kept
-        return self.X[:, self.pairs[0]] * self.X[:, self.pairs[1]]
-
-    def take(self, rows: Tensor) -> "Rows":
-        """Select rows, weighted to represent all."""
-        found, share = self._part(rows), len(self.X) / len(rows)
-        weighted = {"weights": share * found.weights, "statistics": share * found.statistics}
-        return replace(found, **weighted)
-
-    def parts(self, size: int) -> Iterator["Rows"]:
-        """Yield consecutive rows, ``size`` at a time."""
-        for start in range(0, len(self.X), size):
-            yield self._part(slice(start, start + size))
-
-    def _part(self, own: Tensor | slice) -> "Rows":
-        columns = (self.X, self.y, self.weights, self.statistics)
-        X, y, weights, statistics = (column[own] for column in columns)
-        kept = None if self.kept is None else self.kept[own]
-        return Rows(X, y, weights, statistics, self.pairs, kept)
-
-    def symmetric(self, sums: Tensor) -> Tensor:
-        """Arrange sums (..., (d + 1) (d + 2) / 2) of products as matrices."""
-        width, (first, second) = self.X.shape[1], self.pairs
-        found = sums.new_empty(*sums.shape[:-1], width, width)
-        found[..., first, second] = sums
-        found[..., second, first] = sums
-        return found
 
 
 class Slopes(NamedTuple):
@@ -102,19 +49,18 @@ class Slopes(NamedTuple):
 
     likelihood: Tensor  # (T,)
     coefficient: Tensor  # slope in the coefficients, (V, K, d + 1)
-    information: Tensor  # minus the curvature in pairs of them, (V, K, (d + 1) (d + 2) / 2)
+    information: Tensor  # minus the curvature in each psi of each row, (V, K, n)
     weight: Tensor  # slope in log r, (V, K)
     weight_information: Tensor  # minus the curvature in log r, (V, K)
     sums: Tensor  # (L, c)
 
-
-class StepRule(NamedTuple):
-    """How a step is taken."""
-
-    rate: float  # its length
-    prior: float  # power of the prior of the splits, which rises to 1 early in a fit
-    steepness: float
-    exact: bool  # whether by the curvature, or by its Gauss-Newton approximation
+    @classmethod
+    def joined(cls, parts: Sequence["Slopes"]) -> "Slopes":
+        """Add the slopes of consecutive rows."""
+        terms = {name: [getattr(part, name) for part in parts] for name in cls._fields}
+        information = torch.cat(terms.pop("information"), dim=-1)
+        sums = {name: torch.stack(values).sum(0) for name, values in terms.items()}
+        return cls(information=information, **sums)
 
 
 @torch.no_grad()
@@ -126,23 +72,14 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
     draw, rate = factors.draw(), rule.rate
     size = max(LEAST_ROWS, ACTIVATIONS // draw.log_weight.numel())
     each = [_slopes(factors, draw, part, rule, power) for part in rows.parts(size)]
-    slopes = Slopes(*(torch.stack(terms).sum(0) for terms in zip(*each, strict=True)))
+    slopes = Slopes.joined(each)
     mean_slope, prior_precision, log_prior = _prior(factors)
     bound = slopes.likelihood - factors.split_divergence(log_prior) - factors.leaf_divergence()
     factors.sums.lerp_(slopes.sums, rate)
     if factors.model.split.weighted:
         _move_weights(factors, slopes, draw, rule)
-    information = rows.symmetric(slopes.information)
-    information.diagonal(dim1=-2, dim2=-1).add_(rule.prior * prior_precision)
     slope = slopes.coefficient + rule.prior * mean_slope
-    change = information - factors.precision
-    factors.precision.add_(rate * change)
-    if rule.exact:
-        inner = factors.root.mT @ change
-        factors.precision.add_(inner.mT @ inner, alpha=rate**2 / 2)
-    factors.factorise()
-    moved = factors.root @ (factors.root.mT @ slope.unsqueeze(-1))
-    factors.mean.add_(moved.squeeze(-1), alpha=rate)
+    factors.move(rows, slope, slopes.information, rule.prior * prior_precision, rule)
     return bound
 
 
@@ -156,26 +93,26 @@ def _slopes(factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, powe
     density = factors.leaf_law.expected_log_density(rows.y).T.contiguous()
     found = routing.expectation(odds, density, factors.topology)
     mass, right = found.mass[:n_nodes], odds.sigmoid()
+    left = torch.exp(-score)
     chance = -torch.expm1(-score)
     scale = rule.steepness / chance
     of_one = mass * (found.right - right) * scale  # of a row of weight 1
     slope = power * rows.weights * of_one
     square = slope * of_one
-    curvature = square - slope * ((1 - 2 * right) * scale - torch.exp(-score) / chance)
-    turn = -torch.expm1(silent)  # sigmoid(psi)
+    curvature = square - slope * ((1 - 2 * right) * scale - left / chance)
+    turn = torch.expm1(silent).neg_()  # sigmoid(psi)
     up = weight.unsqueeze(-1) * turn  # d score / d psi
     of_coefficient = slope.unsqueeze(1) * up
+    information = (curvature if rule.exact else square).unsqueeze(1) * up.square_()
     if rule.exact:
-        information = curvature.unsqueeze(1) * up.square() - of_coefficient * (1 - turn)
-    else:
-        information = square.unsqueeze(1) * up.square()
+        information.addcmul_(of_coefficient, turn.sub_(1))
     vote = silent.neg_().mul_(weight.unsqueeze(-1))  # r softplus(psi) = d score / d log r
     of_weight = (vote @ slope.unsqueeze(-1)).squeeze(-1)
-    bent = (vote.square() @ curvature.unsqueeze(-1)).squeeze(-1) - of_weight
+    bent = (vote.square_() @ curvature.unsqueeze(-1)).squeeze(-1) - of_weight
     return Slopes(
         found.log_likelihood @ rows.weights,
         of_coefficient @ rows.X,
-        information @ rows.products,
+        information,
         of_weight,
         bent,
         found.mass[n_nodes:] @ rows.statistics,
@@ -223,26 +160,3 @@ def bounds(factors: Factors, data: Data, weight: float, n_draws: int) -> Tensor:
             total = total + likelihood @ part.weights
         found.append(total)
     return torch.stack(found)
-
-
-@dataclass(frozen=True)
-class StepSchedule:
-    """The rules of ``n_steps`` steps."""
-
-    n_steps: int
-    rate: float
-    steepness: float
-    rising: float = 0.3  # share of the steps in which the power of the prior rises
-    constant: float = 0.6  # share of the steps after which they become shorter
-    annealed: float = 0.7  # share of the steps after which the steepness is reached
-
-    def rule(self, number: int) -> StepRule:
-        """Return the rule of a step."""
-        share = (number + 1) / self.n_steps
-        late = max(0.0, number - self.constant * self.n_steps)
-        return StepRule(
-            rate=self.rate / (1 + 0.1 * late),
-            prior=min(1.0, share / self.rising),
-            steepness=self.steepness ** min(1.0, share / self.annealed),
-            exact=number >= self.n_steps / 2,
-        )

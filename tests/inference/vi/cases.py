@@ -7,6 +7,7 @@ import torch
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
+from bayestree.inference.vi.diagonal import DiagonalFactors
 from bayestree.inference.vi.factors import Factors
 from bayestree.models import (
     Categorical,
@@ -48,7 +49,7 @@ def model_of(leaf=None, split=None, steepness=1.0):
     )
 
 
-def factors_of(data, trees=TREES, seed=0, **settings):
+def factors_of(data, trees=TREES, seed=0, *, diagonal=False, **settings):
     """Factors of several trees with arbitrary means, covariances and leaves."""
     model, together = model_of(**settings), JoinedTopology(tuple(trees))
     size = together.n_nodes, model.split.n_experts
@@ -57,7 +58,9 @@ def factors_of(data, trees=TREES, seed=0, **settings):
     precision = root @ root.mT + torch.eye(width, dtype=torch.float64)
     share = normal(together.n_leaves, len(data.X), seed=seed + 2).softmax(0)
     shape, rate = (1.5 + normal(*size, seed=seed + part).sigmoid() for part in (3, 4))
-    return Factors(
+    if diagonal:
+        precision = precision.diagonal(dim1=-2, dim2=-1).clone()
+    return (DiagonalFactors if diagonal else Factors)(
         model,
         together,
         mean=0.7 * normal(*size, width, seed=seed),

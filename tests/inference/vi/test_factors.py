@@ -10,6 +10,7 @@ from torch.distributions import Gamma, MultivariateNormal, Normal, kl_divergence
 
 from bayestree._utils.seed import seeded
 from bayestree.distributions import LogGamma, inverse_gamma_scale
+from bayestree.inference.vi.diagonal import DiagonalFactors
 from bayestree.inference.vi.factors import SHAPE, SPREAD, Factors
 from bayestree.models import Gaussian, Oblique
 from bayestree.models.splits import joined
@@ -25,11 +26,20 @@ def within(draws, expected, errors=4.5):
     return bool((abs(draws.mean(0) - expected) <= errors * error + 1e-12).all())
 
 
+def normal_of(factors):
+    """The factors of the coefficients as distributions."""
+    precision = factors.precision
+    if precision.dim() == factors.mean.dim():
+        precision = torch.diag_embed(precision)
+    return MultivariateNormal(factors.mean, precision_matrix=precision)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_divergence_of_splits_is_its_mean_over_draws(split):
+def test_the_divergence_of_splits_is_its_mean_over_draws(split, diagonal):
     """With the scales drawn, too: beta ~ Normal(0, sigma^2), sigma^2 ~ InverseGamma(a, s^2 b)."""
-    factors = factors_of(rows(), **SPLITS[split]).eval()
-    own = MultivariateNormal(factors.mean, precision_matrix=factors.precision)
+    factors = factors_of(rows(), diagonal=diagonal, **SPLITS[split]).eval()
+    own = normal_of(factors)
     weights = LogGamma(factors.shape, factors.rate), LogGamma(1.5 / 3, 0.7)
     law, n = factors.scales.law, 300
     scales = inverse_gamma_scale(1.2 + 0.5, factors.scales.scale_rate(factors.moments))
@@ -75,12 +85,14 @@ def test_weights_have_the_divergence_of_gamma_variables():
         torch.testing.assert_close(without[tree], -other[nodes].sum())
 
 
+@pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_draws_come_with_their_density(split, leaf):
+def test_draws_come_with_their_density(split, leaf, diagonal):
     data = rows(leaf=LEAVES[leaf].get("leaf"))
-    factors = factors_of(data, trees=TREES[:1], **SPLITS[split], **LEAVES[leaf]).eval()
-    own = MultivariateNormal(factors.mean, precision_matrix=factors.precision)
+    given = {"trees": TREES[:1], "diagonal": diagonal, **SPLITS[split], **LEAVES[leaf]}
+    factors = factors_of(data, **given).eval()
+    own = normal_of(factors)
     law = factors.model.leaf.posterior(factors.sums)
     with seeded(0), torch.no_grad():
         for _ in range(5):
@@ -124,8 +136,9 @@ def test_covariances_of_columns_in_very_different_units():
     torch.testing.assert_close(factors.root @ factors.root.mT, expected, rtol=1e-9, atol=0.0)
 
 
-def test_one_of_several_trees():
-    factors = factors_of(rows()).eval()
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_one_of_several_trees(diagonal):
+    factors = factors_of(rows(), diagonal=diagonal).eval()
     factors.scales.rate.mul_(1.1)  # not at its optimum
     everything = copy.deepcopy(factors.state_dict())
     for number, tree in enumerate(TREES):
@@ -145,9 +158,10 @@ def test_one_of_several_trees():
         assert torch.equal(value, everything[name])
 
 
-def test_the_start_is_around_the_trees():
+@pytest.mark.parametrize("kind", [Factors, DiagonalFactors])
+def test_the_start_is_around_the_trees(kind):
     starts, data = grown(n_trees=3)
-    factors = Factors.around(starts[0].model, starts, data)
+    factors = kind.around(starts[0].model, starts, data)
     assert factors.topology.trees == tuple(one.model.topology for one in starts)
     for number, one in enumerate(starts):
         own, sites = factors.tree(number), one.point_sites(data.X)

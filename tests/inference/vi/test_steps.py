@@ -9,9 +9,14 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from bayestree._utils.seed import seeded
 from bayestree.distributions import LogGamma
+from bayestree.inference.vi import rows as rows_module
 from bayestree.inference.vi import steps
-from bayestree.inference.vi.steps import Rows, StepRule, StepSchedule, bounds, step
+from bayestree.inference.vi.diagonal import DiagonalFactors, solved
+from bayestree.inference.vi.rows import Rows
+from bayestree.inference.vi.schedule import StepRule, StepSchedule
+from bayestree.inference.vi.steps import bounds, step
 from bayestree.models import Categorical, Gaussian, Oblique
+from tests.inference.problems import normal
 from tests.inference.vi.cases import PRIORS, TREES, factors_of, log_likelihoods, rows
 
 LEAVES = {"classes": Categorical(2, 1.3), "numbers": Gaussian()}
@@ -21,11 +26,17 @@ def rule_of(steepness=1.0, *, exact=True, rate=0.3, prior=1.0):
     return StepRule(rate, prior, steepness, exact)
 
 
+def rows_of(data, factors):
+    """The rows of a fit of these factors."""
+    full = not isinstance(factors, DiagonalFactors)
+    return Rows.of(data, factors.model.leaf, full=full)
+
+
 def slopes_of(factors, data, rule, power=1.0, seed=0):
     """Slopes at the draw of a seed, and the draw."""
     with seeded(seed), torch.no_grad():
         draw = factors.draw()
-    return steps._slopes(factors, draw, Rows.of(data, factors), rule, power), draw
+    return steps._slopes(factors, draw, rows_of(data, factors), rule, power), draw
 
 
 class Derivatives:
@@ -71,7 +82,7 @@ def test_slopes_and_curvatures_are_the_derivatives(steepness, split, leaf):
     torch.testing.assert_close(found.likelihood, exact.likelihood().detach(), **close)
     of_psi, curvature = exact.slope("psi"), exact.curvature("psi")
     torch.testing.assert_close(found.coefficient, of_psi @ exact.X, **close)
-    matrices = Rows.of(data, factors).symmetric(found.information)
+    matrices = rows_of(data, factors).second_moments(found.information)
     expected = torch.einsum("vkn,ni,nj->vkij", -curvature, exact.X, exact.X)
     torch.testing.assert_close(matrices, expected, **close)
     torch.testing.assert_close(found.weight, exact.slope("log_weight"), **close)
@@ -89,7 +100,7 @@ def test_the_first_half_takes_squares_of_slopes(steepness):
     exact = Derivatives(factors, data, draw, steepness)
     square = exact.slope("psi").square() / data.weights
     torch.testing.assert_close(
-        Rows.of(data, factors).symmetric(found.information),
+        rows_of(data, factors).second_moments(found.information),
         torch.einsum("vkn,ni,nj->vkij", square, exact.X, exact.X),
         rtol=1e-8,
         atol=1e-10,
@@ -117,8 +128,13 @@ def test_integer_weights_are_copies_of_rows(exact):
     factors = factors_of(data)
     one, _ = slopes_of(factors, weighted, rule_of(exact=exact))
     other, _ = slopes_of(factors, copies, rule_of(exact=exact))
-    for a, b in zip(one, other, strict=True):
-        torch.testing.assert_close(a, b)
+    information = (
+        rows_of(some, factors).second_moments(found.information)
+        for some, found in ((weighted, one), (copies, other))
+    )
+    torch.testing.assert_close(*information)
+    for name in ("likelihood", "coefficient", "weight", "weight_information", "sums"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name))
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -130,7 +146,7 @@ def test_a_tree_among_others_has_the_slopes_that_it_has_alone(exact):
     for number, (nodes, leaves) in enumerate(zip(trees.nodes, trees.leaves, strict=True)):
         own = factors.tree(number)
         mine = draw._replace(coefficient=draw.coefficient[nodes], log_weight=draw.log_weight[nodes])
-        alone = steps._slopes(own, mine, Rows.of(data, own), rule_of(exact=exact), 1.0)
+        alone = steps._slopes(own, mine, rows_of(data, own), rule_of(exact=exact), 1.0)
         torch.testing.assert_close(alone.likelihood, together.likelihood[[number]])
         torch.testing.assert_close(alone.sums, together.sums[leaves])
         for name in ("coefficient", "information", "weight", "weight_information"):
@@ -142,12 +158,12 @@ def test_a_step_does_not_depend_on_the_blocks_of_rows(size, monkeypatch):
     data = rows()
     whole, parts = factors_of(data), factors_of(data)
     with seeded(0):
-        before = step(whole, Rows.of(data, whole), rule_of())
+        before = step(whole, rows_of(data, whole), rule_of())
     monkeypatch.setattr(steps, "ACTIVATIONS", 1)
     monkeypatch.setattr(steps, "LEAST_ROWS", size)
-    assert len([*Rows.of(data, parts).parts(size)]) == -(-len(data.X) // size)
+    assert len([*rows_of(data, parts).parts(size)]) == -(-len(data.X) // size)
     with seeded(0):
-        torch.testing.assert_close(step(parts, Rows.of(data, parts), rule_of()), before)
+        torch.testing.assert_close(step(parts, rows_of(data, parts), rule_of()), before)
     for one, other in zip(whole.buffers(), parts.buffers(), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -155,13 +171,13 @@ def test_a_step_does_not_depend_on_the_blocks_of_rows(size, monkeypatch):
 def test_a_sample_of_rows_stands_for_all():
     data = rows()
     factors = factors_of(data)
-    all_rows = Rows.of(data, factors)
+    all_rows = rows_of(data, factors)
     some = torch.tensor([3, 0, 11, 7])
     found, scale = all_rows.take(some), len(data.X) / 4
     torch.testing.assert_close(found.weights, scale * data.weights[some])
     torch.testing.assert_close(found.statistics, scale * all_rows.statistics[some])
-    outer = found.symmetric(found.products)
-    torch.testing.assert_close(outer, found.X.unsqueeze(1) * found.X.unsqueeze(2))
+    each = found.second_moments(torch.eye(4, dtype=torch.float64))
+    torch.testing.assert_close(each, found.X.unsqueeze(1) * found.X.unsqueeze(2))
     torch.testing.assert_close(found.X, data.with_ones().X[some])
     assert torch.equal(found.y, data.y[some])
 
@@ -185,7 +201,7 @@ def test_the_bound_of_a_step_is_that_of_its_draw(split):
         )
     ]
     with seeded(0):
-        bound = step(factors, Rows.of(data, factors), rule_of(2.0))
+        bound = step(factors, rows_of(data, factors), rule_of(2.0))
     torch.testing.assert_close(bound, torch.stack(expected))
 
 
@@ -218,12 +234,14 @@ def test_a_step_goes_a_share_of_the_way():
     factors, moved = factors_of(data), factors_of(data)
     found, draw = slopes_of(factors, data, rule_of(exact=False))
     with seeded(0):
-        step(moved, Rows.of(data, moved), rule_of(rate=rate, exact=False))
+        step(moved, rows_of(data, moved), rule_of(rate=rate, exact=False))
     mean, variance = (value.clone().requires_grad_() for value in factors.moments[:2])
     moments = factors.moments._replace(mean=mean, variance=variance)
     log_prior = factors.scales.expected_log_prior(moments).sum()
     of_mean, of_variance = torch.autograd.grad(log_prior, (mean, variance))
-    goal = Rows.of(data, factors).symmetric(found.information) + torch.diag_embed(-2 * of_variance)
+    goal = rows_of(data, factors).second_moments(found.information) + torch.diag_embed(
+        -2 * of_variance
+    )
     precision = (1 - rate) * factors.precision + rate * goal
     torch.testing.assert_close(moved.precision, precision)
     slope = (found.coefficient + of_mean).unsqueeze(-1)
@@ -239,10 +257,49 @@ def test_a_step_goes_a_share_of_the_way():
     torch.testing.assert_close(moved.rate, torch.lerp(factors.rate, at, rate))
 
 
-def test_precisions_stay_positive_whatever_the_curvature(monkeypatch):
+def test_a_diagonal_step_is_one_of_newton():
+    """Three conjugate gradients solve for three coefficients; the precision moves by its own."""
+    data, rate = rows(), 0.25
+    factors, moved = factors_of(data, diagonal=True), factors_of(data, diagonal=True)
+    found, _ = slopes_of(factors, data, rule_of(exact=False))
+    with seeded(0):
+        step(moved, rows_of(data, moved), rule_of(rate=rate, exact=False))
+    mean, variance = (value.clone().requires_grad_() for value in factors.moments[:2])
+    moments = factors.moments._replace(mean=mean, variance=variance)
+    log_prior = factors.scales.expected_log_prior(moments).sum()
+    of_mean, of_variance = torch.autograd.grad(log_prior, (mean, variance))
+    X = data.with_ones().X
+    whole = torch.einsum("vkn,ni,nj->vkij", found.information, X, X)
+    whole += torch.diag_embed(-2 * of_variance)
+    goal = whole.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(moved.precision, torch.lerp(factors.precision, goal, rate))
+    torch.testing.assert_close(moved.variance, 1 / moved.precision)
+    change = torch.linalg.solve(whole, (found.coefficient + of_mean).unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(moved.mean, factors.mean + rate * change)
+
+
+def test_conjugate_gradients_approach_the_solution():
+    root = normal(4, 30, 30)
+    matrix = root @ root.mT + 5 * torch.eye(30, dtype=torch.float64)
+    right = normal(4, 30, seed=1)
+    right[2] = 0.0  # solved from the start
+
+    def product(direction):
+        return (matrix @ direction.unsqueeze(-1)).squeeze(-1)
+
+    expected = torch.linalg.solve(matrix, right)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    gaps = [(expected - solved(product, right, diagonal, n)).norm(dim=-1) for n in (1, 5, 20, 60)]
+    assert (gaps[1] <= gaps[0]).all()
+    assert (gaps[2] <= gaps[1]).all()
+    torch.testing.assert_close(gaps[3], torch.zeros(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_precisions_stay_positive_whatever_the_curvature(monkeypatch, diagonal):
     """The term of second order outweighs a curvature of the wrong sign."""
     data = rows()
-    factors = factors_of(data)
+    factors = factors_of(data, diagonal=diagonal)
     plain = steps._slopes
 
     def bent(*given):
@@ -252,8 +309,10 @@ def test_precisions_stay_positive_whatever_the_curvature(monkeypatch):
     monkeypatch.setattr(steps, "_slopes", bent)
     with seeded(0):
         for _ in range(5):
-            step(factors, Rows.of(data, factors), rule_of(rate=0.3))
-    assert (torch.linalg.eigvalsh(factors.precision) > 0).all()
+            step(factors, rows_of(data, factors), rule_of(rate=0.3))
+    precision = torch.diag_embed(factors.precision) if diagonal else factors.precision
+    assert (torch.linalg.eigvalsh(precision) > 0).all()
+    assert factors.mean.isfinite().all()
 
 
 def test_the_rules_of_a_fit():
@@ -267,3 +326,14 @@ def test_the_rules_of_a_fit():
     assert all(rule.steepness == pytest.approx(6.0) for rule in rules[69:])
     assert [rule.rate for rule in rules[:61]] == [0.3] * 61
     assert rules[99].rate == pytest.approx(0.3 / (1 + 0.1 * 39))
+
+
+def test_products_that_are_not_kept_are_computed_in_blocks(monkeypatch):
+    data = rows()
+    factor, leaf = torch.rand(2, 3, len(data.X), dtype=torch.float64), Categorical(2)
+    kept = Rows.of(data, leaf, full=True).second_moments(factor)
+    monkeypatch.setattr(rows_module, "MOST_PRODUCTS", 1)
+    monkeypatch.setattr(rows_module, "BLOCK", 30)  # of five rows
+    other = Rows.of(data, leaf, full=True)
+    assert other.kept.shape == (len(data.X), 0)
+    torch.testing.assert_close(other.second_moments(factor), kept)
