@@ -204,6 +204,7 @@ MONOTONE: Rules = (
 
 
 def asks_for_sparsity(tree: Any) -> bool:
+    """Return whether a parameter asks for sparse facets."""
     return differs(tree, "max_columns") or tree.sparsity not in ("auto", None)
 
 
@@ -360,6 +361,12 @@ STREAMING: Rules = (
         ),
         "cannot use search_facets, reset_idle or learn_prior, which need all rows at once: leave "
         "them at False",
+    ),
+    Rule(
+        "sparsity in batches",
+        lambda tree, _: asks_for_sparsity(tree),
+        "cannot project onto sparse facets, which needs all rows at once: set sparsity='auto' and "
+        "max_columns=None",
     ),
     Rule(
         "monotonic_cst in batches",

@@ -55,6 +55,11 @@ REFUSED = {
         {"leaf": "student", "refine": "tao"},
         "leaf='student' cannot be combined with refine='tao', which fits leaves of means",
     ),
+    "sparsity and another tree": (
+        CLASSIFIER,
+        {"max_columns": 2, "refine": "tao"},
+        "max_columns=2 cannot be combined with refine='tao'",
+    ),
     "model and method": (
         CLASSIFIER,
         {"inference": "smc", "max_depth": 4},
@@ -195,6 +200,7 @@ NOT_IN_BATCHES = {
     "another tree in batches": ({"extend": True}, "set refine=None and extend=False"),
     "guide in batches": ({"kl_weight": 0.5}, "own guides and kl_weight=1"),
     "search in batches": ({"search_facets": True}, "which need all rows at once"),
+    "sparsity in batches": ({"max_columns": 2}, "set sparsity='auto' and max_columns=None"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
 }
 

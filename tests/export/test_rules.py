@@ -85,11 +85,11 @@ def test_polytopes_are_written_as_the_sum_of_their_votes():
         "# softplus(z) = log(1 + exp(z)); outside(...) is where inside(...) is false.\n"
         "inside(root) where\n"
         "    0.25 softplus(2 height - 0.5 age - 2)\n"
-        "  + 1 softplus(1 height - 5)\n"
+        "  + 1 softplus(height - 5)\n"
         "  <= 0.6931471805599453\n"
         "inside(L) where\n"
-        "    3 softplus(1 height + 1 age + 1)\n"
-        "  + 1e-07 softplus(-1 height + 0)\n"
+        "    3 softplus(height + age + 1)\n"
+        "  + 1e-07 softplus(-height + 0)\n"
         "  <= 0.6931471805599453\n"
         "\n"
         "1: IF inside(root) AND inside(L) THEN yes (p = 1.00, n = 3)\n"
@@ -129,8 +129,7 @@ def test_linear_leaves_are_written_out():
     )
     tree = replace(tree, center=np.array([-4.0, 0.25]))
     assert export_rules(tree) == (
-        "1: IF (height <= 0) THEN 3 (n = 2)\n"
-        "2: ELSE 2 + 1 (height + 4) + 0.5 (age - 0.25) (n = 1)\n"
+        "1: IF (height <= 0) THEN 3 (n = 2)\n2: ELSE 2 + (height + 4) + 0.5 (age - 0.25) (n = 1)\n"
     )
 
 

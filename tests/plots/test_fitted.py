@@ -23,9 +23,10 @@ def test_the_tree_says_what_polytope_size_says(fitted):
     sizes = fitted.polytope_size()
     low, high = sizes.interval(0.9)[0].astype(int)
     median = sizes.median()[0]
-    said = texts(plots.tree(fitted))
+    said = texts(plots.tree(fitted, sizes=True))
     root = next(text for text in said if text.endswith("120 rows"))
     assert root.endswith(f"\nposterior: {median} [{low}, {high}]\n120 rows")
+    assert not any("posterior" in text for text in texts(plots.tree(fitted)))  # of sparse facets
 
 
 def test_the_map_has_a_band_for_each_node(fitted):

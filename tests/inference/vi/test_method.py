@@ -9,7 +9,7 @@ import torch
 from bayestree import inference
 from bayestree._utils.seed import seeded
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, Svi, Vi, pointwise, vi
+from bayestree.inference import Data, GrowthLimits, Svi, Vi, convergence, pointwise, vi
 from bayestree.inference.vi import method
 from bayestree.inference.vi.diagonal import DiagonalFactors
 from bayestree.inference.vi.factors import Factors
@@ -387,7 +387,7 @@ def test_a_fit_goes_on_until_further_steps_gain_nothing(monkeypatch):
         return rounds[-1]
 
     gains = []
-    measured = method.mean_gain
+    measured = convergence.mean_gain
 
     def recorded(before, after):
         gains.append(measured(before, after))

@@ -1,0 +1,271 @@
+"""Sparse trees of fitted estimators: which are chosen, what they say, and where they end up."""
+
+import re
+from dataclasses import fields
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_json,
+    export_rules,
+    export_text,
+    load,
+    plots,
+)
+from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.inference import Data
+from bayestree.inference.projection.nodes import Columns
+from bayestree.inference.projection.path import Sparsity, project
+
+QUICK = {"max_depth": 2, "n_modes": 2, "random_state": 0}
+
+
+def planted(n=400, d=10, seed=0):
+    """Classes of which two of ten columns decide, by half-spaces; a twentieth of them is flipped."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    inside = (X[:, 3] < 0.5) & (X[:, 7] < 0.8)
+    return X, np.where(rng.random(n) < 0.05, ~inside, inside).astype(int)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = planted()
+    return ConvexPolytopeTreeClassifier(**QUICK).fit(X, y), X, y
+
+
+def columns_of(tree):
+    return {int(j) for j in np.flatnonzero(tree.hyperplane.any(axis=0))}
+
+
+@pytest.mark.portable
+def test_planted_columns_are_kept_and_most_others_are_not(fitted):
+    clf, X, y = fitted
+    assert {3, 7} <= columns_of(clf.tree_)
+    # A column of noise stays if it seems to gain half a standard error. The most that such a tree
+    # may have is the number of columns; half of them would mean that nothing was selected.
+    assert len(columns_of(clf.tree_)) <= 5
+
+
+@pytest.mark.portable
+def test_the_sparse_tree_predicts_as_the_full_one(fitted):
+    clf, X, y = fitted
+    full = ConvexPolytopeTreeClassifier(**QUICK, sparsity=None).fit(X, y)
+    new, labels = planted(4000, seed=1)
+    right = [one.classes_[one.tree_.predict(new).argmax(axis=1)] == labels for one in (full, clf)]
+    difference = right[0].astype(float) - right[1]
+    # Half a standard error of the training rows may be lost, and four of the new rows.
+    allowed = 0.5 * np.sqrt(0.25 / len(X)) + 4 * difference.std() / np.sqrt(len(new))
+    assert difference.mean() <= allowed
+
+
+def test_the_posterior_stays_whole(fitted):
+    clf, X, y = fitted
+    full = ConvexPolytopeTreeClassifier(**QUICK, sparsity=None).fit(X, y)
+    for name, draws in full.posterior_.draws.items():
+        np.testing.assert_array_equal(clf.posterior_.draws[name], draws)
+    np.testing.assert_array_equal(clf.predict_proba(X), full.predict_proba(X))
+    assert not np.array_equal(clf.tree_.hyperplane, full.tree_.hyperplane)
+    with pytest.raises(AttributeError, match="fit with sparsity=0.01"):
+        full.sparsity_path()
+
+
+def test_the_path_ends_with_the_tree(fitted):
+    clf, X, _ = fitted
+    path, tree = clf.sparsity_path(), clf.tree_
+    assert path.coefficients[-1] == np.count_nonzero(tree.hyperplane)
+    assert path.columns[-1] == (tree.hyperplane != 0).sum(axis=1).max()
+    assert path.columns[0] == X.shape[1]
+    assert (path.loss[0], path.se[0]) == (0.0, 0.0)
+    assert path.columns[1:-1].tolist() == sorted({*path.columns[1:-1].tolist()})
+    assert path.loss[-1] <= max(path.loss[-2], 0.5 * path.se[-1])
+    assert path.to_frame().index.tolist() == ["full", *["path"] * (len(path.loss) - 2), "chosen"]
+    assert f"has {path.coefficients[-1]} coefficients" in str(path)
+
+
+def test_the_text_is_the_tree(fitted):
+    """Every number of the tree is printed, and they decide as the tree does."""
+    clf, X, _ = fitted
+    lines = re.findall(r"(?:if|│) +(x\d.* [<>]= -?[\d.]+)$", export_text(clf), flags=re.MULTILINE)
+    tree = clf.tree_
+    assert len(lines) == len(tree.weight)
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    found = [frame.eval(re.sub(r"([\d.]+) (x\d)", r"\1 * \2", line)).to_numpy() for line in lines]
+    beyond = X @ tree.hyperplane.T + tree.intercept > 0
+    for holds in found:
+        assert any((holds == ~one).all() for one in beyond.T)
+    assert "add up" not in export_text(clf)
+
+
+def test_rules_and_json_state_the_same_tree(fitted):
+    clf, _, _ = fitted
+    assert "softplus" not in export_rules(clf)
+    assert '"facets"' in export_json(clf)
+
+
+def test_max_columns_binds_whatever_is_lost(fitted):
+    _, X, y = fitted
+    clf = ConvexPolytopeTreeClassifier(**QUICK, max_columns=1).fit(X, y)
+    assert (np.count_nonzero(clf.tree_.hyperplane, axis=1) == 1).all()
+    point = ConvexPolytopeTreeClassifier(
+        max_depth=1, inference="map", epochs=5, random_state=0, max_columns=1
+    ).fit(X, y)
+    assert (np.count_nonzero(point.tree_.hyperplane, axis=1) == 1).all()
+
+
+def test_a_larger_loss_gives_a_sparser_tree(fitted):
+    clf, X, y = fitted
+    found = ConvexPolytopeTreeClassifier(**QUICK, sparsity=10.0).fit(X, y)
+    assert found.sparsity_path().columns[1:-1].tolist() == [1]
+    assert found.sparsity_path().coefficients[-1] <= clf.sparsity_path().coefficients[-1]
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), "sparse", True])
+def test_an_invalid_loss_is_refused(value, fitted):
+    _, X, y = fitted
+    with pytest.raises(ValueError, match="sparsity"):
+        ConvexPolytopeTreeClassifier(sparsity=value).fit(X, y)
+
+
+def test_point_estimates_have_full_facets_by_default(fitted):
+    _, X, y = fitted
+    clf = ConvexPolytopeTreeClassifier(inference="grow", max_depth=1, random_state=0).fit(X, y)
+    assert clf.tree_.hyperplane.all()
+
+
+def test_a_file_keeps_the_path(fitted, tmp_path):
+    clf, X, _ = fitted
+    clf.save(tmp_path / "clf.bayestree")
+    again = load(tmp_path / "clf.bayestree")
+    for one in fields(SparsityPath):
+        own, read = (getattr(each.sparsity_path(), one.name) for each in (clf, again))
+        np.testing.assert_array_equal(own, read)
+    assert export_text(again) == export_text(clf)
+    np.testing.assert_array_equal(again.tree_.apply(X), clf.tree_.apply(X))
+
+
+def test_categories_and_missing_values_are_columns():
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["a", "b", "c"], 300)
+    size = rng.normal(size=300)
+    y = np.where(kind == "b", size > 0.5, size > -0.5)
+    frame = pd.DataFrame({"noise": rng.normal(size=300), "kind": kind, "size": size})
+    frame.loc[:20, "size"] = np.nan
+    clf = ConvexPolytopeTreeClassifier(**QUICK, max_columns=2).fit(frame, y)
+    groups = clf.encoding_.places
+    used = [[one[own].any() for own in groups] for one in clf.tree_.hyperplane != 0]
+    assert max(map(sum, used)) <= 2
+    # levels are relative to one of them
+    assert (np.count_nonzero(clf.tree_.hyperplane[:, groups[1]], axis=1) <= 2).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "response"),
+    [
+        ({}, "number"),
+        ({"leaf": "linear"}, "number"),
+        ({"leaf": "student"}, "number"),
+        ({"leaf": "poisson"}, "count"),
+        ({}, "pair"),
+    ],
+)
+def test_every_family_of_numbers(settings, response):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    signal = 3.0 * (X[:, 1] > 0)
+    y = {
+        "number": signal + rng.normal(size=200),
+        "count": rng.poisson(1 + signal),
+        "pair": np.column_stack((signal, -signal)) + rng.normal(size=(200, 2)),
+    }[response]
+    reg = ConvexPolytopeTreeRegressor(**QUICK | {"max_depth": 1} | settings).fit(X, y)
+    assert 1 in columns_of(reg.tree_)
+    assert np.isfinite(reg.sparsity_path().loss).all()
+
+
+@pytest.mark.parametrize("leaf", ["logistic", "ordinal"])
+def test_every_family_of_classes(leaf):
+    X, y = planted(d=4)
+    clf = ConvexPolytopeTreeClassifier(**QUICK | {"max_depth": 1}, leaf=leaf).fit(X, y)
+    if clf.tree_.n_nodes:
+        assert np.isfinite(clf.sparsity_path().loss).all()
+
+
+def test_weights_are_repeated_rows():
+    X, y = planted(150, 4)
+    weights = np.random.default_rng(1).integers(0, 3, 150)
+    common = {"max_depth": 1, "n_modes": 1, "random_state": 0, "inference": "map", "epochs": 5}
+    clf = ConvexPolytopeTreeClassifier(**common).fit(X, y)
+    tree, columns = clf.tree_, Columns([np.array([j]) for j in range(4)], np.zeros(4))
+
+    def point(rows, labels, weight):
+        data = Data.of(clf.fitted_.shown.scaling.standardise(rows), labels, weight)
+        reference = [(clf.posterior_, 1.0)]
+        found = project(
+            tree, rows, data, reference=reference, columns=columns, sparsity=Sparsity(most=2)
+        )
+        return found.path[-1]
+
+    once = point(X[weights > 0], y[weights > 0], weights[weights > 0].astype(float))
+    many = point(np.repeat(X, weights, 0), np.repeat(y, weights), None)
+    assert once.coefficients == many.coefficients
+    # a repeated row is left out with one copy, a weighted one as a whole
+    assert once.loss == pytest.approx(many.loss, abs=0.05)
+
+
+def test_monotone_features_keep_their_signs():
+    X, _ = planted(300, 4)
+    y = X[:, 0] + X[:, 1] + np.random.default_rng(0).normal(size=300) > 0
+    clf = ConvexPolytopeTreeClassifier(
+        max_depth=1, n_modes=1, epochs=30, random_state=0, monotonic_cst=[1, 1, 0, 0]
+    ).fit(X, y)
+    own = clf.tree_.hyperplane[:, :2]
+    assert (own >= 0).all() or (own <= 0).all()
+    grid = np.column_stack((np.linspace(-3, 3, 50), np.zeros((50, 3))))
+    assert (np.diff(clf.tree_.predict(grid)[:, 1]) >= 0).all()
+
+
+class TestNearOptimalTrees:
+    def test_the_best_comes_first(self, fitted):
+        clf, X, y = fitted
+        found = clf.near_optimal_trees(X, y)
+        assert len(found) == 2
+        assert found.loss[0] == 0.0
+        assert (np.diff(found.loss) >= 0).all()
+        assert "x3" in found.columns[0]
+        assert found.to_frame()["leaves"].tolist() == [tree.n_leaves for tree in found]
+        assert len(export_text(found[0])) > 0
+        assert str(found)
+
+    def test_columns_can_be_excluded(self, fitted):
+        clf, X, y = fitted
+        found = clf.near_optimal_trees(X, y, without=[3])
+        assert all("x3" not in own for own in found.columns)
+        assert all(3 not in columns_of(tree) for tree in found)
+
+    def test_filtered_by_column(self, fitted):
+        clf, X, y = fitted
+        found = clf.near_optimal_trees(X, y)
+        assert len(found.without("x3")) == 0
+        assert len(found.without()) == len(found)
+
+    def test_refusals(self, fitted):
+        clf, X, y = fitted
+        with pytest.raises(ValueError, match="column"):
+            clf.near_optimal_trees(X, y, without=[10])
+        with pytest.raises(ValueError, match="at least one column"):
+            clf.near_optimal_trees(X, y, without=range(10))
+        with pytest.raises(ValueError, match="features"):
+            clf.near_optimal_trees(X[:, :3], y)
+
+
+def test_the_path_is_drawn(fitted):
+    clf, _, _ = fitted
+    ax = plots.sparsity_path(clf)
+    assert ax.get_xlabel() == "columns of a facet, at most"
+    with pytest.raises(TypeError, match="sparsity_path"):
+        plots.sparsity_path(3)
