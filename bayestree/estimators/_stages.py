@@ -55,6 +55,7 @@ class StagedTree(BaseTree):
     training_data = validation.training_data
     polytope_size = diagnostics.polytope_size
     facets = diagnostics.facets
+    column_inclusion = diagnostics.column_inclusion
     shrinkage = diagnostics.shrinkage
     split_uncertainty = diagnostics.split_uncertainty
     rule_probability = diagnostics.rule_probability
