@@ -6,11 +6,13 @@ which only depends on x by the facets, is
 
     t_j = sd_j (mean over rows of g_j^2)^(1/2),   g_j = mean over all draws of df / dx_j,
 
-the root mean square over the rows of what one standard deviation changes. f does not depend on the
-numbers of experts, nodes and modes, which are exchangeable, so that its gradient can be averaged.
-Draw s contributes t_sj = sd_j^2 (mean over rows of g_sj g_j) / t_j, with the mean t_j. The prior
-and the average over draws and modes shrink the effect of a column that does not matter, but not to
-0. What is small is told by two groups of columns (Efron, 2008), as in Stephens (2017):
+the root mean square of what one standard deviation changes, over points between pairs of rows: the
+changes from one row to another are sums of the gradient between them (expected gradients, Erion and
+others, 2021), while at the rows themselves a sharp split of a category has a gradient of 0. f does
+not depend on the numbers of experts, nodes and modes, which are exchangeable, so that its gradient
+can be averaged. Draw s contributes t_sj = sd_j^2 (mean over points of g_sj g_j) / t_j, with the
+mean t_j. The prior and the average over draws and modes shrink the effect of a column that does not
+matter, but not to 0. What is small is told by two groups of columns (Efron, 2008; Stephens, 2017):
 
     t_j ~ w_0 Normal(0, s^2) + sum_k w_k Normal(0, s^2 (1 + c_k^2)),   c = 2, 4, 8, ..., 64.
 
@@ -28,7 +30,9 @@ Newton, Noueiry, Sarkar, Ahlquist, "Detecting differential gene expression with 
 hierarchical mixture method", Biostatistics 5 (2004). Mueller, Parmigiani, Robert, Rousseau,
 "Optimal sample size for multiple testing", JASA 99 (2004). Efron, "Microarrays, empirical Bayes and
 the two-groups model", Statistical Science 23 (2008). Stephens, "False discovery rates: a new deal",
-Biostatistics 18 (2017).
+Biostatistics 18 (2017). Erion, Janizek, Sturmfels, Lundberg, Lee, "Improving performance of deep
+learning models with axiomatic attribution priors and expected gradients", Nature Machine
+Intelligence 3 (2021).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +78,7 @@ class ColumnInclusion:
         For the whole tree, over all draws and modes. 0 of columns that the fit ignored, and for a
         tree without a split.
     effect : array, shape (c,)
-        Root mean square, over the rows, of what one standard deviation of the column changes in
+        Root mean square, between the rows, of what one standard deviation of the column changes in
         the prediction by the facets (probabilities of the classes, or mean of y).
     sd : array, shape (c,)
         Posterior standard deviation of ``effect``.
@@ -246,8 +250,9 @@ def tree_effects(
         for part in parts:
             picks = part.picks(max_draws)
             for one in picks:
-                yield part.weight / len(picks), _gradient(part, one, X)
+                yield part.weight / len(picks), _gradient(part, one, points)
 
+    points = between(X)
     return _effects(gradients, X, places)
 
 
@@ -260,13 +265,20 @@ def node_effects(
         picks = part.picks(n_draws)
         for chain, draw in picks:
             at = (chain, draw, node)
-            score = scores(part.draws, at, X) * factor
+            score = scores(part.draws, at, points) * factor
             change = np.exp(np.sum(branch_log_probs(score, part.steepness), axis=0))
             change *= factor * _slope_of_odds(score, part.steepness)
-            votes, plane = _votes(part.draws, at, X)
+            votes, plane = _votes(part.draws, at, points)
             yield 1 / len(picks), ((change[:, None] * votes) @ plane)[..., None]
 
+    points = between(X)
     return _effects(gradients, X, places)
+
+
+def between(X: FloatArray) -> FloatArray:
+    """Return random points between pairs of rows, shape (n, d); the same at every call."""
+    rng = np.random.default_rng(0)
+    return X + rng.random((len(X), 1)) * (X[rng.permutation(len(X))] - X)
 
 
 def _gradient(part: Routed, one: tuple[int, int], X: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bayestree.diagnostics import ColumnInclusion, inclusion_probability
-from bayestree.diagnostics.inclusion import Effects, Routed, node_effects, tree_effects
+from bayestree.diagnostics.inclusion import Effects, Routed, between, node_effects, tree_effects
 from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
@@ -53,7 +53,7 @@ class TestEffects:
             own = {name: values[one] for name, values in sites.items()}
             value = own["leaf_probs"] if "leaf_probs" in own else own["leaf_mean"][:, None]
             for c in range(value.shape[1]):
-                rows = torch.tensor(X, requires_grad=True)
+                rows = torch.tensor(between(X), requires_grad=True)
                 (model.leaf_log_probs(own, rows).exp() @ value[:, c]).sum().backward()
                 total = total + np.eye(value.shape[1])[c] * rows.grad.numpy()[..., None] / 3
         expected = X.std(axis=0) * np.sqrt((total**2).sum(axis=2).mean(axis=0))
@@ -63,7 +63,7 @@ class TestEffects:
 
     def test_gradient_of_the_probability_of_a_side(self):
         model, sites, X = drawn(steepness=2.0, n_draws=1)
-        rows = torch.tensor(X, requires_grad=True)
+        rows = torch.tensor(between(X), requires_grad=True)
         own = {name: values[0] for name, values in sites.items()}
         leaf = model.leaf_log_probs(own, rows).exp()
         goes_right = torch.tensor(model.topology.turns[1, 0].astype(float))
@@ -95,6 +95,18 @@ class TestEffects:
         found = tree_effects([none], X, ALONE, 10)
         assert not found.size.any()
         assert not inclusion_probability(found).any()
+
+    def test_sharp_split_of_a_category(self):
+        """The rows are at -1 and 1, where a split as sharp as this one has no gradient."""
+        X = np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 2))
+        draws = {
+            "hyperplane": np.array([50.0, 0.0]).reshape(1, 1, 1, 1, 2),
+            "intercept": np.zeros((1, 1, 1, 1)),
+            "leaf_mean": np.array([[[0.0, 1.0]]]),
+        }
+        found = tree_effects([Routed(1.0, draws, Topology.stump(), 1.0)], X, ALONE[:2], 1)
+        assert found.size[0] > 0.5  # of a change by 1 between levels that are two sd apart
+        assert found.size[1] == 0
 
 
 class TestProbability:
