@@ -211,7 +211,7 @@ def sparsity_path(estimator: MixtureEstimator) -> SparsityPath:
 
 
 def column_inclusion(
-    estimator: MixtureEstimator, X: ArrayLike, *, max_draws: int = 100, max_rows: int = 1000
+    estimator: Any, X: ArrayLike, *, max_draws: int = 100, max_rows: int = 1000
 ) -> ColumnInclusion:
     """Compute the probability that each column takes part in the facets that cut.
 

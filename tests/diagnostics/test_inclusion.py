@@ -48,7 +48,7 @@ class TestEffects:
     @pytest.mark.parametrize("leaf", [Categorical(3), Gaussian()])
     def test_gradient_of_the_prediction(self, leaf, steepness):
         model, sites, X = drawn(leaf, steepness)
-        total = 0.0
+        total = np.zeros(1)
         for one in range(3):
             own = {name: values[one] for name, values in sites.items()}
             value = own["leaf_probs"] if "leaf_probs" in own else own["leaf_mean"][:, None]
@@ -148,7 +148,8 @@ class TestProbability:
     def test_ignored_columns(self):
         size = np.append(np.random.default_rng(4).normal(size=30), 9.0)
         one = effects(size, 1.0)
-        more = Effects(*(np.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 5)]) for v in one[:2]), one[2])
+        draws = np.pad(one.draws, [(0, 0), (0, 5)])
+        more = Effects(np.pad(one.size, (0, 5)), draws, one.weights)
         found = inclusion_probability(more)
         assert not found[-5:].any()
         np.testing.assert_allclose(found[:-5], inclusion_probability(one))
