@@ -3,6 +3,7 @@
 from bayestree.diagnostics.convergence import check_convergence, convergence_of, mixed_convergence
 from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
+from bayestree.diagnostics.inclusion import ColumnInclusion, inclusion_probability
 from bayestree.diagnostics.label_free import label_free, label_free_of
 from bayestree.diagnostics.loo import (
     Loo,
@@ -39,6 +40,7 @@ from bayestree.diagnostics.verdict import (
 __all__ = [
     "Calibration",
     "Check",
+    "ColumnInclusion",
     "Convergence",
     "Evidence",
     "Facets",
@@ -62,6 +64,7 @@ __all__ = [
     "held_out_classes",
     "held_out_intervals",
     "held_out_values",
+    "inclusion_probability",
     "integrated_brier_score",
     "kaplan_meier",
     "label_free",

@@ -16,7 +16,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
 from bayestree.estimators._combinations import STAGED
-from bayestree.fitted import arviz, checks, diagnostics, predictions, validation
+from bayestree.fitted import arviz, checks, diagnostics, inclusion, predictions, validation
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.inference import Data, Posterior, Stage
@@ -55,6 +55,7 @@ class StagedTree(BaseTree):
     training_data = validation.training_data
     polytope_size = diagnostics.polytope_size
     facets = diagnostics.facets
+    column_inclusion = inclusion.column_inclusion
     shrinkage = diagnostics.shrinkage
     split_uncertainty = diagnostics.split_uncertainty
     rule_probability = diagnostics.rule_probability
