@@ -173,12 +173,12 @@ def _add_rows(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLi
 
 
 def _start(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Any:
-    selects = estimator.inference == "auto"
-    if selects:  # a method that goes on with further rows
+    given = {name: getattr(estimator, name) for name in ("inference", "sparsity")}
+    if given["inference"] == "auto":  # a method that goes on with further rows
         estimator.inference = "svi"
+    estimator.sparsity = None  # which later batches cannot choose
     estimator.fit(X, y, sample_weight)
-    if selects:
-        estimator.inference = "auto"
+    vars(estimator).update(given)
     first: FittedTree = estimator.fitted_.shown
     data = estimator.training_data(X, y, sample_weight)
     stream = _remembered({}, first.posterior, data, _seed(estimator, {}))

@@ -17,8 +17,9 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
 RIDGE = 1e-4  # of standardised coefficients, relative to the loss of the mean row
 MOST_STEPS = 15
 GAIN = 1e-5  # of the loss in a step, below which a fit has converged
-DAMPING, LEAST_DAMPING, FACTOR, TRIALS = 1e-3, 1e-6, 8.0, 6  # of Levenberg and Marquardt
+DAMPING, LEAST_DAMPING, FACTOR, TRIALS = 1e-3, 1e-6, 8.0, 16  # of Levenberg and Marquardt
 TINY = 1e-300  # keeps the log-odds of an underflowed score finite
+FLOOR = 1e-12  # importance of rows, so that a facet without votes can be regressed as well
 SINGULAR = 1e-9  # share of the variance of a column, below which others determine it
 
 
@@ -91,7 +92,7 @@ class SoftSplit:
         values of the facet in ``start`` (K, d + 1) best, so that the facets keep their places.
         """
         state = _State.at(self, start, weight)
-        importance = state.curvature * state.slope**2 + TINY
+        importance = state.curvature * state.slope**2 + FLOOR
         values = start @ self.rows.T
         middle = (importance * values).sum(1, keepdims=True) / importance.sum(1, keepdims=True)
         target = importance * (values - middle)
@@ -107,7 +108,7 @@ class SoftSplit:
             found = self.fit(found, weight, support)
             state = _State.at(self, found, weight)
             target = -state.residual * state.slope
-            importance = state.curvature * state.slope**2 + TINY
+            importance = state.curvature * state.slope**2 + FLOOR
             yield found
 
     def _best(
@@ -122,7 +123,7 @@ class SoftSplit:
         held = self.rows[:, support]
         weighted = held * importance[:, None]
         gram = weighted.T @ held
-        gram[np.diag_indices(len(gram))] += TINY + SINGULAR * np.trace(gram) / len(gram)
+        gram[np.diag_indices(len(gram))] += SINGULAR * np.trace(gram) / len(gram)
         free = self.rows[:, :-1] - held @ np.linalg.solve(gram, weighted.T @ self.rows[:, :-1])
         score = target @ free
         score[self.signs * score < 0] = 0.0
