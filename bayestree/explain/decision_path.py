@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from bayestree._utils.arrays import FloatArray, IntArray, softplus
 from bayestree._utils.wording import counted, in_words, plain, signed
@@ -16,6 +17,7 @@ from bayestree.tree import Tree
 
 TERMS = 3  # features shown for each facet
 FACETS = 3  # facets shown for each turn
+ALONE = 0.995  # share of the votes of a node, from which a facet decides alone
 DIGITS = 3
 
 
@@ -79,13 +81,13 @@ class PathNode:
         """Describe the turn in words, for a row with these names and values of the columns."""
         yield f"{self.node}: {self.side}{self._posterior()}"
         for k in range(min(len(self.experts), FACETS)):
-            alone = "" if len(self.experts) == 1 else f"{self.share[k]:.0%} of the votes, "
+            alone = "" if self.share[0] > ALONE else f"{self.share[k]:.0%} of the votes, "
             yield f"  {self.conditions[k]}"
             yield f"    {alone}{self._position(k)}{self._terms(k, names, values)}"
         if len(self.experts) > FACETS:
-            rest = float(self.share[FACETS:].sum())
             others = counted(len(self.experts) - FACETS, "other facet")
-            yield f"  {others} with {rest:.0%} of the votes"
+            rest = f" with {float(self.share[FACETS:].sum()):.0%} of the votes"
+            yield f"  {others}{'' if self.share[0] > ALONE else rest}"
 
     def effects_shown(self) -> tuple[str, str, FloatArray | None, str, float]:
         """Return node, side, effects on the facet of the largest vote, label, and border."""
@@ -93,8 +95,8 @@ class PathNode:
         side = self.side if belief is None else f"{self.side}, P = {belief.probability:.2f}"
         if not len(self.experts) or not self.effects[0].any():
             return self.node, side, None, "", np.inf
-        several = len(self.experts) > 1
-        votes = f"\nfacet with {self.share[0]:.0%} of the votes" if several else ""
+        adds = self.share[0] <= ALONE
+        votes = f"\nfacet with {self.share[0]:.0%} of the votes" if adds else ""
         # The effects that reach the facet from the mean of the data: their sum there.
         border = float(self.distance[0] + self.effects[0].sum())
         return self.node, side, self.effects[0], f"effect, inside to outside{votes}", border
@@ -180,18 +182,20 @@ def _facets(
         numbers = {"votes": empty, "share": empty, "distance": empty, "effects": none}
         return np.empty(0, dtype=np.int64), (), numbers
     experts = np.arange(tree.expert_start[node], tree.expert_start[node + 1])
-    votes = tree.weight[experts] * softplus(
-        tree.hyperplane[experts] @ row + tree.intercept[experts]
-    )
-    order = np.argsort(-votes, kind="stable")
-    experts, votes = experts[order], votes[order]
+    activation = tree.hyperplane[experts] @ row + tree.intercept[experts]
+    votes = softplus(activation)
+    # The votes of sparse facets underflow far inside, where log softplus(a) is a.
+    size = np.log(np.where(votes > 0, votes, 1.0)) + np.where(votes > 0, 0.0, activation)
+    size += np.log(tree.weight[experts])
+    order = np.argsort(-size, kind="stable")
+    experts, votes = experts[order], (tree.weight[experts] * votes)[order]
     plane = tree.hyperplane[experts]
     norm = np.linalg.norm(plane * tree.scale, axis=1)
     norm[norm == 0] = np.nan  # without a coefficient there is no border
     away = (tree.facet_limit[experts] - plane @ row) / norm
     numbers = {
         "votes": votes,
-        "share": votes / max(float(votes.sum()), np.finfo(np.float64).tiny),
+        "share": softmax(size[order]),
         "distance": np.where(np.isnan(norm), np.inf, away),
         "effects": np.nan_to_num(plane * (row - tree.center) / norm[:, None]),
     }
