@@ -429,7 +429,20 @@ def point_estimate_note(tree: object) -> list[str]:
         if isinstance(trees_of(tree, several_outputs=True)[0], Tree)
         else ""
     )
-    return [*lines, f"All numbers are the point estimate (the deterministic tree){posterior}."]
+    path = sparsity_of(tree)
+    kind = "the point estimate (the deterministic tree)"
+    if path is not None:
+        kind = (
+            "those of a sparse tree, the projection of the posterior onto "
+            f"{path.coefficients[-1]} coefficients instead of {path.coefficients[0]}"
+        )
+    return [*lines, f"All numbers are {kind}{posterior}."]
+
+
+def sparsity_of(estimator: object) -> Any:
+    """Return how the sparse facets of an estimator's tree were chosen; None if they are full."""
+    shown = getattr(getattr(estimator, "fitted_", None), "shown", None)
+    return getattr(shown, "sparsity", None)
 
 
 def words_of_mode(estimator: object) -> str:

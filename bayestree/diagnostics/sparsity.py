@@ -1,10 +1,14 @@
 """How few columns a facet needs: the path of sparse trees, and the one that was chosen."""
 
+import textwrap
 from dataclasses import dataclass
 
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.wording import counted
+
+WIDTH = 100  # characters of a line
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +46,20 @@ class SparsityPath:
         table.index = pd.Index(names, name="tree")
         return table
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """What the chosen tree has left out, and what it loses, in two sentences."""
         full, chosen = 0, -1
-        lines = [
-            f"The tree that is shown has {self.coefficients[chosen]} coefficients of at most "
-            f"{self.columns[chosen]} columns a facet, instead of {self.coefficients[full]}.",
-            f"It loses {self.loss[chosen]:.3f} nats a row (standard error {self.se[chosen]:.3f}); "
-            f"{self.agreement[chosen]:.0%} of the rows are in the same leaf as before the "
-            "projection.",
-            "",
-        ]
+        columns = counted(int(self.columns[chosen]), "column")
+        return (
+            f"The tree is sparse: {counted(int(self.coefficients[chosen]), 'coefficient')} of at "
+            f"most {columns} a facet, instead of {self.coefficients[full]}. It loses "
+            f"{self.loss[chosen]:.3f} nats a row (standard error {self.se[chosen]:.3f}), and "
+            f"{self.agreement[chosen]:.0%} of the training rows are in the same leaf as before."
+        )
+
+    def __str__(self) -> str:
+        lines = [*textwrap.wrap(self.summary, WIDTH), ""]
         each = zip(
             self.columns[1:-1].tolist(),
             self.loss[1:-1].tolist(),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from bayestree._utils.arrays import FloatArray, class_numbers
 from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, quantity
-from bayestree.description import modes_of
+from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
 from bayestree.report import figures
 from bayestree.report.cards import leaf_cards, node_cards
@@ -97,7 +97,9 @@ def tree(study: Study) -> Shown:
         prefix = f"t{place + 1}-" if study.is_forest else ""
         drawn.append(_drawn(study, LabelledTree(study, tree, prefix)))
     title = "Trees" if study.is_forest else "Tree"
-    return title, {"trees": drawn, "more": len(study.trees) - len(drawn)}
+    path = sparsity_of(study.estimator)
+    summary = "" if path is None else path.summary
+    return title, {"trees": drawn, "more": len(study.trees) - len(drawn), "sparsity": summary}
 
 
 def _drawn(study: Study, labelled: LabelledTree) -> dict[str, Any]:

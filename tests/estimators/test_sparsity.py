@@ -84,7 +84,8 @@ def test_the_path_ends_with_the_tree(fitted):
     assert path.columns[1:-1].tolist() == sorted({*path.columns[1:-1].tolist()})
     assert path.loss[-1] <= max(path.loss[-2], 0.5 * path.se[-1])
     assert path.to_frame().index.tolist() == ["full", *["path"] * (len(path.loss) - 2), "chosen"]
-    assert f"has {path.coefficients[-1]} coefficients" in str(path)
+    assert f"sparse: {path.coefficients[-1]} coefficients" in str(path)
+    assert f"onto {path.coefficients[-1]} coefficients" in export_text(clf)
 
 
 def test_the_text_is_the_tree(fitted):

@@ -17,9 +17,9 @@ from bayestree.tree import Tree
 MOST_ROWS = 2_000  # on which splits are projected and trees compared
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)  # columns a facet, as far as there are so many
 SWEEPS = 2  # over the nodes
-DIGITS, FEWER_DIGITS = 3, (1, 2)  # of coefficients, and if the loss allows it
+DIGITS, FEWER_DIGITS = 3, 2  # of coefficients, and if the loss allows it
 LOST = 0.5  # standard errors that may be lost by default
-SPARE = 0.5  # share of the allowed loss, up to which a chosen tree may become simpler still
+SPARE = 0.25  # share of the allowed loss, up to which a chosen tree may become simpler still
 
 
 class Point(NamedTuple):
@@ -82,7 +82,7 @@ def project(
 
     The chosen tree is the first of 1, 2, 3 ... columns a facet that loses little enough to the one
     of full facets. Each of its nodes then does with fewer facets, and the coefficients with fewer
-    digits, as long as this costs nothing or less than half of what may be lost.
+    digits, as long as this costs nothing or less than a quarter of what may be lost.
 
     Parameters
     ----------
@@ -243,9 +243,7 @@ class _Search:
                     holds = size
                 else:
                     fails = size
-        for digits in FEWER_DIGITS:
-            if accepts(self._rounded(facets, digits)):
-                break
+        accepts(self._rounded(facets, FEWER_DIGITS))
         return facets, point
 
     def _with(
