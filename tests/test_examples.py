@@ -89,7 +89,7 @@ def test_example_says_where_its_results_are(script, tmp_path, capsys, monkeypatc
         assert (folder / name).stat().st_size > 0
 
 
-PAGES = [README, ROOT / "docs/guide.md", ROOT / "docs/pictures.md"]
+PAGES = [README, *(ROOT / f"docs/{name}.md" for name in ("guide", "pictures", "readable"))]
 WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
     for name in (
