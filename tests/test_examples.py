@@ -143,8 +143,6 @@ def test_python_of_the_pages_runs(page, capsys, monkeypatch):
 
 def test_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    file = tmp_path / "examples/tumours.toml"
-    file.write_text(file.read_text().replace("[inference]\n", "[inference]\nepochs = 5\n"))
     found = [line for line in commands() if not line.startswith(tuple(LEFT_OUT))]
     assert any(line.startswith("bayestree run") for line in found)
     for line in found:
