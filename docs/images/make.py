@@ -45,6 +45,12 @@ def wine():
     return bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, random_state=0).fit(X, y), X, y
 
 
+def full_facets():
+    """The same tree of wines with the facets of the posterior mean."""
+    tree, X, y = wine()
+    return bt.ConvexPolytopeTreeClassifier(**tree.get_params() | {"sparsity": None}).fit(X, y)
+
+
 @cache
 def digits():
     """1,797 handwritten digits of 8 x 8 pixels."""
@@ -106,7 +112,7 @@ def rank_histograms():
 
 
 PICTURES = {
-    "tree": lambda: plots.tree(wine()[0]),
+    "tree": lambda: plots.tree(full_facets()),
     "bivariate-tree": lambda: plots.tree(tumours()[0]),
     "node-scatter": lambda: plots.node_scatter(*tumours()),
     "node-images": lambda: plots.node_images(few_pixels(), (8, 8)),
