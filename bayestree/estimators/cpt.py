@@ -99,7 +99,8 @@ class BasePolytopeTree(PolytopeMethods):
     posterior_ : Posterior
         Named draws of the same mode, on the standardised features.
     modes_ : sequence of M estimators
-        The fitted trees of the mixture.
+        The fitted trees of the mixture. Only the tree of the medoid is made sparse;
+        ``near_optimal_trees`` does this for all.
     mode_weights_ : array, shape (M,)
     """
 

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
-QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 40, "random_state": 0}
+QUICK = {
+    "sparsity": None,
+    "max_depth": 2,
+    "n_experts": 3,
+    "epochs": 4,
+    "n_draws": 40,
+    "random_state": 0,
+}
 
 
 def weighted(estimator, weights):

@@ -145,10 +145,16 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
     y = (X[:, 0] > 0).astype(int)
     note = "All numbers are the point estimate (the deterministic tree); polytope_size() and "
     quick = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 2, "random_state": 0}
-    drawn = ConvexPolytopeTreeClassifier(inference="svi", n_draws=3, **quick).fit(X, y)
+    drawn = ConvexPolytopeTreeClassifier(inference="svi", n_draws=3, sparsity=None, **quick)
+    drawn.fit(X, y)
     for export in (export_text, export_rules, export_dot):
         assert export(drawn).count(note) == 1
         assert note not in export(drawn.tree_)
+    sparse = drawn.set_params(sparsity="auto").fit(X, y)
+    found = sparse.sparsity_path().coefficients
+    assert f"sparse tree, the projection of the posterior onto {found[-1]} coeff" in export_text(
+        sparse
+    )
     point = ConvexPolytopeTreeClassifier(inference="map", **quick).fit(X, y)
     assert note not in export_text(point)
 

@@ -31,6 +31,7 @@ INFERENCES = sorted((ROOT / "inference").glob("*.toml"))
 # Any parameter of a tree that makes it quick.
 QUICK = {"epochs": 20, "refine_epochs": 5, "learning_rate": 0.05, "n_draws": 2, "n_warmup": 20,
          "max_depth": 1, "n_estimators": 4}  # fmt: skip
+ADAM = {"epochs", "learning_rate"}  # which methods without it refuse
 
 
 def made(*cards, task="classification", tree=None):
@@ -182,7 +183,9 @@ def fits(estimator):
     X = rng.normal(size=(80, 2))
     y = (X[:, 0] + 0.3 * rng.normal(size=80) > 0).astype(int)  # nothing separates the classes
     parameters = estimator.get_params()
-    estimator.set_params(**{name: v for name, v in QUICK.items() if name in parameters})
+    refused = ADAM if parameters.get("inference") in ("vi", "mcmc") else set()
+    quick = {name: v for name, v in QUICK.items() if name in parameters and name not in refused}
+    estimator.set_params(**quick)
     if parameters.get("init") == "random":
         # a random stump whose sides have one label is a fixed point of TAO
         estimator.set_params(max_depth=2)

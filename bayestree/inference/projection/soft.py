@@ -144,8 +144,8 @@ class SoftSplit:
 
 
 def log_odds(score: FloatArray) -> FloatArray:
-    """Return the log-odds of going right, log(exp(s) - 1), of positive scores."""
-    found: FloatArray = score + np.log(-np.expm1(-score))
+    """Return the log-odds of going right, log(exp(s) - 1), of scores s."""
+    found: FloatArray = score + np.log(-np.expm1(-score - TINY))
     return found
 
 
