@@ -36,7 +36,7 @@ PRIOR: dict[str, Any] = {
     "shrinkage_shape": 0.5,
     "shrinkage_rate": 0.5,
 }
-MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "random_state": 0}
+MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "sparsity": None, "random_state": 0}
 SVI = {"search_facets": True, "n_draws": 400, "epochs": 200}
 NUTS = {"inference": "nuts", "n_warmup": 300, "n_draws": 100, "target_acceptance": 0.98}
 QUICK = {"search_facets": False, "epochs": 5, "n_warmup": 5, "n_draws": 10, "n_chains": 2}

@@ -70,12 +70,13 @@ class TestNuts(StageContract):
 
 class TestMcmc(TestNuts):
     stage = Mcmc(n_chains=2, n_warmup=10, n_draws=5)
+    parameters = StageContract.parameters
 
 
 class TestSmc(StageContract):
     stage = Smc(n_chains=2, n_draws=8, n_rounds=1, max_depth=1)
     split = Oblique()
-    parameters = {"n_experts": 1}
+    parameters = StageContract.parameters
 
 
 class Rival(StageContract):
