@@ -15,7 +15,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
-from bayestree.tree import Tree
+from bayestree.tree import INSIDE, Tree
 
 #: Colours of the classes: Okabe and Ito's palette for all kinds of colour vision ("Color Universal
 #: Design"), the two that differ most in hue and lightness first. Its black is reserved for lines.
@@ -27,6 +27,7 @@ POLYTOPE_RULE = (
     "right."
 )
 CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node."
+HALF = 0.5  # the mantissa of powers of two
 SPARSE_TERMS = 12  # of a sparse facet, which are shown whatever the limit
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12  # of means, in units of the features
@@ -200,8 +201,13 @@ class TreeDescription:
             return HalfSpace(expert, "", "", threshold, 0)
         plane, border = self.linear.hyperplane[expert], self._is_border[expert]
         most = self.max_terms
-        if border and most is not None:
-            most = max(most, SPARSE_TERMS)
+        if border:
+            # The coefficient 1 has become a power of two, by which the others are divided without
+            # rounding errors (see inference.projection.facets).
+            exact = np.where(np.frexp(np.abs(plane))[0] == HALF, strength, 0.0)
+            strength = np.where(np.arange(len(plane)) == exact.argmax(), np.inf, strength)
+            threshold -= INSIDE
+            most = most if most is None else max(most, SPARSE_TERMS)
         left, first = inequality(
             plane,
             strength,
@@ -210,7 +216,7 @@ class TreeDescription:
             decimals=None if border else self.digits,  # rounded numbers are written as they are
             separator=self.separator,
         )
-        bound = threshold / float(plane[first])
+        bound = threshold / float(plane[first]) + 0.0  # no negative zero
         text = plain(bound, None)
         if not border:
             text = limit(bound, float(self.linear.scale[first]), self.digits)
@@ -432,9 +438,10 @@ def point_estimate_note(tree: object) -> list[str]:
     path = sparsity_of(tree)
     kind = "the point estimate (the deterministic tree)"
     if path is not None:
+        left = counted(int(path.coefficients[-1]), "coefficient")
         kind = (
-            "those of a sparse tree, the projection of the posterior onto "
-            f"{path.coefficients[-1]} coefficients instead of {path.coefficients[0]}"
+            f"those of a sparse tree, the projection of the posterior onto {left} instead of "
+            f"{path.coefficients[0]}"
         )
     return [*lines, f"All numbers are {kind}{posterior}."]
 

@@ -16,7 +16,8 @@ __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 
 LOG2 = float(np.log(2.0))
 MOST_ROWS = 32_768  # maximum number of rows that choose the experts of a node
-SHARP = 2.0**24  # steepness of a vote, per unit of its feature, from which its facet is a border
+SHARP = 2.0**16  # steepness of a vote, per unit of its feature, from which its facet is a border
+INSIDE = 4.0  # by which activations of borders are lowered, so that votes of rows on them vanish
 MARGIN = 1e-9  # relative change of weights, far above the rounding errors of votes
 
 
@@ -122,8 +123,8 @@ class Tree(RoutedTree):
     def is_conjunction(self) -> BoolArray:
         """Whether a row is inside if and only if it satisfies every facet, shape (V,).
 
-        The votes of such nodes are borders: but for rows within rounding error of several facets,
-        each is either negligible or decides alone.
+        The votes of such nodes are steps: negligible up to the facet, also for a row on several
+        of them, and deciding alone from there on (but for the first 1e-6 units of ``scale``).
         """
         steep = np.abs(self.standardised_hyperplane).max(axis=1, initial=0.0) >= SHARP
         border = steep & (self.weight == 1.0)

@@ -26,8 +26,8 @@ class NearOptimalTrees:
     weight : array, shape (M,)
         Weights of the modes in the mixture.
     loss, se : arrays, shape (M,)
-        Mean log density of y that a tree loses to the first one, in nats a row, in leaves that are
-        estimated without the row, and its standard error.
+        Mean log density of y that a tree loses to the best one that was found, in nats a row, in
+        leaves that are estimated without the row, and its standard error.
     columns : tuple of M tuples of str
         Columns that each tree uses.
     """

@@ -18,14 +18,15 @@ class SparsityPath:
     Attributes
     ----------
     columns : array of int, shape (P,)
-        Maximum number of columns of a facet. The first tree has all of them, then come those of 1,
-        2, 3 ... columns up to the one that was chosen, and at the end the chosen tree after facets,
-        columns and digits that it does not need were left out.
+        Maximum number of columns of a facet. The first tree is the projection onto all of them,
+        then come those of 1, 2, 3 ... columns up to the one that was chosen, and at the end the
+        chosen tree after facets, columns and digits that it does not need were left out.
     coefficients : array of int, shape (P,)
         Number of coefficients of all facets.
     loss : array, shape (P,)
-        How much less the log density of y is than with full facets, as the mean over the training
-        rows, in nats. Leaves are estimated without the row itself.
+        How much less the log density of y is than in the first tree, as the mean over the training
+        rows (at most 2,000 of them), in nats. Leaves are estimated without the row itself, but
+        splits are not, which favours more columns.
     se : array, shape (P,)
         Its standard error.
     agreement : array, shape (P,)
@@ -49,13 +50,14 @@ class SparsityPath:
     @property
     def summary(self) -> str:
         """What the chosen tree has left out, and what it loses, in two sentences."""
-        full, chosen = 0, -1
-        columns = counted(int(self.columns[chosen]), "column")
+        columns = counted(int(self.columns[-1]), "column")
+        coefficients = counted(int(self.coefficients[-1]), "coefficient")
+        lost = float(self.loss[-1])
         return (
-            f"The tree is sparse: {counted(int(self.coefficients[chosen]), 'coefficient')} of at "
-            f"most {columns} a facet, instead of {self.coefficients[full]}. It loses "
-            f"{self.loss[chosen]:.3f} nats a row (standard error {self.se[chosen]:.3f}), and "
-            f"{self.agreement[chosen]:.0%} of the training rows are in the same leaf as before."
+            f"The tree is sparse: {coefficients} of at most {columns} a facet, instead of "
+            f"{self.coefficients[0]} with all columns. It {'loses' if lost >= 0 else 'gains'} "
+            f"{abs(lost):.3f} nats a row by this (standard error {self.se[-1]:.3f}), and "
+            f"{self.agreement[-1]:.0%} of the training rows stay in their leaves."
         )
 
     def __str__(self) -> str:

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
-from bayestree._utils.parameters import Count, Inference, NonNegative, declare
+from bayestree._utils.parameters import Count, Inference, NonNegative, ParameterError, declare
+from bayestree._utils.wording import warn
 from bayestree.diagnostics.near_optimal import NearOptimalTrees
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._combinations import asks_for_sparsity, other_facets
@@ -20,8 +21,13 @@ from bayestree.fitted.validation import fitted_rows, training_rows
 from bayestree.inference import Data
 from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Projected, Sparsity, project
+from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.tree import Tree
 
+NO_SPARSE_TREE = (
+    "no sparse split has min_leaf rows on either side, so that the tree keeps its full facets; set "
+    "a smaller sparsity, or a larger max_columns."
+)
 MOST_FEATURES, MOST_LEAVES = 500, 32  # of a tree that is made sparse by default
 
 
@@ -32,7 +38,8 @@ class Sparse:
     sparsity: Annotated[
         Literal["auto"] | NonNegative | None,
         Inference(
-            "How many nats a row the deterministic tree may lose by facets of fewer columns. "
+            "How many nats a row the deterministic tree may lose by facets of fewer columns, "
+            "compared with its projection onto all columns. "
             "'auto' is half a standard error of the difference, for a posterior with several draws "
             "and a tree of up to 500 features and 32 leaves, and otherwise None: full facets. The "
             "posterior itself stays whole; see sparsity_path."
@@ -41,7 +48,8 @@ class Sparse:
     max_columns: Annotated[
         Count | None,
         Inference(
-            "Maximum number of columns of a facet of the deterministic tree, whatever is lost. All "
+            "Maximum number of columns of a facet of the deterministic tree, whatever is lost; "
+            "fewer are taken where sparsity allows it, also where it would otherwise be off. All "
             "features of a category count as one column."
         ),
     ] = None
@@ -51,7 +59,14 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
     """Project the mixture onto a tree of sparse facets in the place of the tree that is shown."""
     shown = found.shown
     tree = shown.tree
-    if not isinstance(tree, Tree) or tree.n_nodes == 0 or isinstance(rows.X, FileRows):
+    if isinstance(rows.X, FileRows):
+        if asks_for_sparsity(estimator):
+            raise ParameterError(
+                f"sparsity={estimator.sparsity!r} and max_columns={estimator.max_columns!r} need "
+                "the rows in memory, but these stay in a file: leave both at their defaults."
+            )
+        return found
+    if not isinstance(tree, Tree) or tree.n_nodes == 0:
         return found
     if not (asks_for_sparsity(estimator) or _is_sparse_by_default(estimator, shown)):
         return found
@@ -60,6 +75,8 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
     with threads_for(estimator._work(*rows.X.shape)):
         new = _sparse(estimator, found, tree, rows, data)
     if new.tree.n_nodes == 0:
+        if asks_for_sparsity(estimator):
+            warn(NO_SPARSE_TREE, SingleLeafWarning)
         return found
     posterior, scaling, reach = shown.posterior, shown.scaling, shown.polytopes
     level = None if reach.level is None else reach.level[new.nodes]
@@ -115,6 +132,7 @@ def _sparse(
         tree,
         np.asarray(rows.X),
         data,
+        steepness=model.steepness,
         reference=[(one.posterior, weight) for one, weight in mixture],
         columns=Columns(groups, np.array(model.monotone or [0] * tree.n_features, dtype=float)),
         sparsity=Sparsity(loss, estimator.max_columns),
@@ -122,6 +140,8 @@ def _sparse(
     kept, nodes = projected.tree.pruned(rows.X, estimator.min_leaf)
     if kept.n_nodes:
         kept = estimator._with_leaves(kept, shown.posterior, rows, data)
+        last = projected.path[-1]._replace(coefficients=int(np.count_nonzero(kept.hyperplane)))
+        projected = projected._replace(path=(*projected.path[:-1], last))
     return _SparseTree(kept, nodes, projected)
 
 
@@ -165,14 +185,17 @@ def near_optimal_trees(
     )
     excluded = [estimator.encoding_.number(key) for key in without]
     found: list[tuple[int, float, Tree, FloatArray]] = []
+    share = np.zeros(0)
     for number, (one, weight) in enumerate(mixture):
         tree, _ = estimator._hardened(one.posterior, rows, data)
         if tree.n_nodes:
             new = _sparse(estimator, mixture, tree, rows, data, excluded=excluded)
-            found.append((number, weight, new.tree, new.projected.log_density))
+            if new.tree.n_nodes:
+                share = new.projected.share
+                found.append((number, weight, new.tree, new.projected.log_density))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    found.sort(key=lambda each: -float(each[3].mean()))
+    found.sort(key=lambda each: -float(share @ each[3]))
     mode, weight, trees, score = zip(*found, strict=True)
     lost = score[0] - np.stack(score)
     names, of_y = estimator.encoding_.names, mixture.shown.scaling.units
@@ -181,8 +204,8 @@ def near_optimal_trees(
         trees=tuple(tree.rescaled(of_y.y_scale, of_y.y_center) for tree in trees),
         mode=np.array(mode),
         weight=np.array(weight),
-        loss=lost.mean(axis=1),
-        se=lost.std(axis=1) / np.sqrt(len(rows.y)),
+        loss=lost @ share,
+        se=np.sqrt((lost - (lost @ share)[:, None]) ** 2 @ share**2),
         columns=tuple(
             tuple(name for name, one in zip(names, own, strict=True) if one) for own in used
         ),

@@ -120,7 +120,8 @@ def split_importance(trees: Sequence[tuple[float, RoutedTree]]) -> FloatArray:
     A node counts by the distance between the values of its children, weighted by their rows. For
     shares p of the classes, n G(p) - sum_c n_c G(p_c) = sum_c n_c |p_c - p|^2 is the decrease of
     Gini's impurity, and for means of the sum of squares. Experts share it by their votes for a row
-    one unit of ``scale`` from the mean of the data towards the facet. The features of an expert
+    one unit of ``scale`` from the mean of the data towards the facet (those of sparse facets with a
+    slope of 1, so that the nearer facet counts more). The features of an expert
     share by their absolute coefficients. For splits along the axes these are
     the importances of CART. Each feature of a linear or logistic leaf adds the same measure of its
     term: the rows times the square of what one unit of ``scale`` changes the mean, or to first
@@ -235,11 +236,25 @@ def _slope_gains(tree: Tree) -> FloatArray:
 
 def _node_shares(tree: Tree, node: int) -> FloatArray:
     """Share of each feature in a node of the deterministic tree, (d,)."""
-    experts = tree.experts(node)
-    plane = tree.hyperplane[experts] * tree.scale
-    at_mean = tree.hyperplane[experts] @ tree.center + tree.intercept[experts]
-    votes = tree.weight[experts] * softplus(at_mean + np.linalg.norm(plane, axis=1))
-    return _shared(votes[None] / max(votes.sum(), TINY), plane)
+    weight, plane, intercept = _experts(tree, node)
+    standardised = plane * tree.scale
+    toward = plane @ tree.center + intercept + np.linalg.norm(standardised, axis=1)
+    votes = weight * softplus(toward)
+    return _shared(votes[None] / max(votes.sum(), TINY), standardised)
+
+
+def _experts(tree: Tree, node: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return weights (K,), hyperplanes (K, d) and intercepts (K,) of the experts of a node.
+
+    The votes of sparse facets are steps, of which no row casts a part. They get a slope of 1 in
+    units of ``scale``, so that facets count by their distances.
+    """
+    at = tree.experts(node)
+    weight, plane, intercept = tree.weight[at], tree.hyperplane[at], tree.intercept[at]
+    if not tree.is_conjunction[node]:
+        return weight, plane, intercept
+    norm = np.maximum(np.linalg.norm(plane * tree.scale, axis=1), TINY)
+    return weight, plane / norm[:, None], intercept / norm
 
 
 def _shared(share: FloatArray, plane: FloatArray) -> FloatArray:
@@ -260,9 +275,9 @@ def _tree_votes(tree: RoutedTree, X: FloatArray) -> FloatArray:
     total = np.zeros(X.shape[1])
     if isinstance(tree, Tree):
         for node, rows, _ in tree.walk(X):
-            at = tree.experts(node)
-            share = _votes(tree.weight[at], tree.hyperplane[at], tree.intercept[at], X[rows])
-            total += _shared(share, tree.hyperplane[at] * tree.scale)
+            weight, plane, intercept = _experts(tree, node)
+            share = _votes(weight, plane, intercept, X[rows])
+            total += _shared(share, plane * tree.scale)
     return total / max(total.sum(), TINY)
 
 

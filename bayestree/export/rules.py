@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
-from bayestree.description import Visit, point_estimate_note, tree_of
+from bayestree.description import SPARSE_TERMS, Visit, point_estimate_note, tree_of
 from bayestree.export import Visitor
 from bayestree.tree import LOG2, Tree
 
@@ -143,11 +143,14 @@ class _Rules(Visitor[Visit]):
         tree, found = self.tree, []
         sums = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
         terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
+        rounded = self.decimals is not None
+        if tree.n_nodes and tree.is_conjunction.all() and tree.slope is None:
+            terms, rounded = np.where(terms > SPARSE_TERMS, terms, 0), False  # shown as they are
         if self.max_features is not None and (terms > self.max_features).any():
             found.append(f"sums have only their {self.max_features} largest terms (max_features)")
         if self.max_facets is not None and (tree.n_facets > self.max_facets).any():
             found.append(f"polytopes have only {self.max_facets} of their votes (max_facets)")
-        if self.decimals is not None:
+        if rounded:
             found.append(f"numbers are rounded to {self.decimals} significant digits")
         return [f"Not equivalent to the tree: {'; '.join(found)}."] if found else []
 

@@ -207,7 +207,13 @@ def test_weights_are_repeated_rows():
         data = Data.of(clf.fitted_.shown.scaling.standardise(rows), labels, weight)
         reference = [(clf.posterior_, 1.0)]
         found = project(
-            tree, rows, data, reference=reference, columns=columns, sparsity=Sparsity(most=2)
+            tree,
+            rows,
+            data,
+            steepness=1.0,
+            reference=reference,
+            columns=columns,
+            sparsity=Sparsity(most=2),
         )
         return found.path[-1]
 
@@ -230,6 +236,15 @@ def test_monotone_features_keep_their_signs():
     assert (np.diff(clf.tree_.predict(grid)[:, 1]) >= 0).all()
 
 
+def test_importance_knows_both_facets():
+    """Votes of sparse facets are steps, which vanish for most rows."""
+    X, y = planted(300, 3, own=(0, 1))
+    clf = ConvexPolytopeTreeClassifier(**QUICK, max_columns=1).fit(X, y)
+    assert columns_of(clf.tree_) >= {0, 1}
+    assert (clf.feature_importances_[:2] > 0.1).all()
+    assert clf.feature_importances_.sum() == pytest.approx(1.0)
+
+
 class TestNearOptimalTrees:
     def test_the_best_comes_first(self, fitted):
         clf, X, y = fitted
@@ -241,6 +256,14 @@ class TestNearOptimalTrees:
         assert found.to_frame()["leaves"].tolist() == [tree.n_leaves for tree in found]
         assert len(export_text(found[0])) > 0
         assert str(found)
+
+    def test_rows_count_by_their_weights(self, fitted):
+        clf, X, y = fitted
+        weights = np.r_[np.full(200, 10.0), np.full(200, 0.1)]
+        found = ConvexPolytopeTreeClassifier(**QUICK).fit(X, y, weights)
+        trees = found.near_optimal_trees(X, y, weights)
+        assert trees.loss[0] == 0.0
+        assert (np.diff(trees.loss) >= 0).all()
 
     def test_columns_can_be_excluded(self, fitted):
         clf, X, y = fitted

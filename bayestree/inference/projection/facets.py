@@ -1,9 +1,9 @@
 """Facets as people write them down: a conjunction of short inequalities.
 
 A sparse split is inside if every facet normal . x <= limit holds. In the tree, a facet is an expert
-of weight 1 with the vote softplus(C (normal . x - limit)): exactly log 2 on the facet and, for a
-large C, nearly 0 below it and far above log 2 beyond. C is a power of two, so that a rounded normal
-and limit remain exact.
+of weight 1 with the vote softplus(C (normal . x - limit) - 4): for a large C, nearly 0 up to the
+facet, and far above log 2 beyond. A row on several facets is thus inside, too. C is a power of two,
+so that a rounded normal and limit remain exact.
 """
 
 import math
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.tree import SHARP
+from bayestree.tree import INSIDE
 
+STEEP = 2.0**24  # steepness of votes, per unit of the feature
 MOST_DIGITS = 17
 NEGLIGIBLE = 0.02  # change of a facet by a column, relative to the largest, that rounding drops
 PASSES = 3  # over the facets of a node, in the choice of their limits
@@ -110,7 +111,8 @@ class Conjunction:
         """Subtract the coefficient of the most frequent level from those of its category.
 
         The features of a category sum to one in each row, so that this only moves the limit.
-        Rows X (n, d) tell which groups are such categories.
+        Rows X (n, d) tell which groups are such categories. A level that no row has counts as the
+        most frequent one from then on.
         """
         normal, limit = self.normal.copy(), self.limit.copy()
         for own in groups:
@@ -128,8 +130,8 @@ class Conjunction:
     def experts(self, scale: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return weights (K,), hyperplanes (K, d) and intercepts (K,) of the votes."""
         largest = np.abs(self.normal * scale).max(axis=1)
-        factor = 2.0 ** np.ceil(np.log2(SHARP / largest))
-        return np.ones(len(factor)), self.normal * factor[:, None], -self.limit * factor
+        factor = 2.0 ** np.ceil(np.log2(STEEP / largest))
+        return np.ones(len(factor)), self.normal * factor[:, None], -self.limit * factor - INSIDE
 
 
 def best_limit(values: FloatArray, gain: FloatArray, present: float) -> float:
@@ -155,6 +157,8 @@ def _roundest(values: FloatArray, limit: float) -> float:
     place = int(np.searchsorted(values, limit, side="right"))
     low = values[place - 1] if place else -math.inf
     high = values[place] if place < len(values) else math.inf
+    if low < 0 < high:
+        return 0.0
     for digits in range(1, MOST_DIGITS):
         for found in _of_digits(limit, digits):
             if low < found < high:

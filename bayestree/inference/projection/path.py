@@ -27,7 +27,7 @@ class Point(NamedTuple):
 
     columns: int  # of a facet, at most
     coefficients: int  # of the whole tree
-    loss: float  # mean log density lost to the first point, of full facets, in nats a row
+    loss: float  # mean log density lost to the first point, of all columns, in nats a row
     se: float  # its standard error
     agreement: (
         float  # share of the training rows in the same leaves as in the tree of the posterior
@@ -60,6 +60,7 @@ class Projected(NamedTuple):
     tree: Tree
     path: tuple[Point, ...]  # the first has full facets, and the last is the tree
     log_density: FloatArray  # of y at the rows that were compared, in leaves without the row
+    share: FloatArray  # of these rows in the comparison, with sum 1
 
 
 def project(
@@ -67,6 +68,7 @@ def project(
     rows: FloatArray,
     data: Data,
     *,
+    steepness: float,
     reference: Sequence[tuple[Posterior, float]],
     columns: Columns,
     sparsity: Sparsity,
@@ -77,12 +79,14 @@ def project(
     first, as in tree alternating optimisation (Carreira-Perpinan and Tavallali 2018): a row should
     take the side on which the leaf that it reaches has the larger expected log density of y, under
     the posterior predictive distribution. Trees are compared by the log densities of y at the
-    training rows, in leaves that are estimated without the row; all of them have been
-    fitted to the same predictions, so that their differences favour none of them.
+    training rows, in leaves that are estimated without the row. All trees of the path have been
+    fitted to the same predictions, which rest on these rows: larger ones follow them more closely,
+    so that the comparison is in favour of more columns.
 
-    The chosen tree is the first of 1, 2, 3 ... columns a facet that loses little enough to the one
-    of full facets. Each of its nodes then does with fewer facets, and the coefficients with fewer
-    digits, as long as this costs nothing or less than a quarter of what may be lost.
+    The chosen tree is the first of 1, 2, 3 ... columns a facet (see ``SIZES``) that loses little
+    enough to the projection onto all columns. Each of its nodes then does with fewer facets and
+    columns, and the coefficients with fewer digits, as long as this costs nothing or less than a
+    quarter of what may be lost.
 
     Parameters
     ----------
@@ -92,6 +96,8 @@ def project(
         Training rows in the units of the data.
     data : Data
         The same rows on the scale of the draws.
+    steepness : float
+        Of the posterior of this tree.
     reference : sequence of posteriors and weights
         The mixture whose predictions are projected.
     columns : Columns
@@ -109,11 +115,10 @@ def project(
     of_rows = few.weights.double().numpy(force=True)
     search = _Search(
         tree,
-        nodes_of(tree, rows[some], of_rows, reference[0][0].model.steepness, columns),
+        nodes_of(tree, rows[some], of_rows, steepness, columns),
         Reference.of(reference, few),
         rows[some],
         of_rows,
-        float(data.weights.sum()),
     )
     return search.chosen(columns.groups, sparsity)
 
@@ -127,7 +132,6 @@ class _Search:
     reference: Reference
     X: FloatArray
     weights: FloatArray
-    n_rows: float
 
     def chosen(self, groups: Sequence[IntArray], sparsity: Sparsity) -> Projected:
         """Find the sparsest tree that loses little enough."""
@@ -144,7 +148,8 @@ class _Search:
                 break
         found, point = self._simplified(found, score, path[-1], sparsity)
         point = point._replace(columns=max(one.n_columns(groups) for one in found))
-        return Projected(self.with_facets(found), (*path, point), self._score(found))
+        share = self.weights / self.weights.sum()
+        return Projected(self.with_facets(found), (*path, point), self._score(found), share)
 
     def of_size(self, size: int) -> list[Facets]:
         """Return facets of at most ``size`` columns."""
@@ -215,7 +220,7 @@ class _Search:
         lost = full - self.reference.log_density(place, self.tree.n_leaves)
         share = self.weights / self.weights.sum()
         mean = float(share @ lost)
-        se = float(np.sqrt(share @ (lost - mean) ** 2 / self.n_rows))
+        se = float(np.sqrt(share**2 @ (lost - mean) ** 2))
         same = float(share @ (place == self.tree.apply(self.X)))
         return Point(size, sum(one.rule.length for one in facets), mean, se, same)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayestree.description import TreeDescription
 from bayestree.inference.projection.facets import Conjunction, best_limit
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -47,6 +48,23 @@ def test_experts_decide_as_the_conjunction():
     assert tree.is_conjunction.tolist() == [True]
     ratios = tree.hyperplane / np.abs(tree.hyperplane).max(axis=1, keepdims=True)
     assert (ratios * np.abs(normal).max(axis=1, keepdims=True) == normal).all()  # no rounding
+
+
+def test_rows_on_several_facets_are_inside():
+    facets = Conjunction(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([3.0, 3.0, 6.0]))
+    tree = tree_of(facets, np.array([2.0, 0.7]))
+    lattice = np.stack(np.meshgrid(np.arange(0, 8), np.arange(0, 8)), -1).reshape(-1, 2) * 1.0
+    assert (tree.goes_right(0, lattice) == facets.outside(lattice)).all()
+    assert not tree.goes_right(0, np.array([[3.0, 3.0]]))[0]
+
+
+def test_the_text_has_the_numbers_of_the_rule():
+    facets = Conjunction(np.array([[-1.0, 0.25], [0.105, 1.0]]), np.array([0.0, 0.3]))
+    described = TreeDescription(tree_of(facets, np.array([9.6, 1.0])), 6, 3)
+    assert {str(one) for one in described.half_spaces(0)} == {
+        "x0 - 0.25 x1 >= 0",
+        "x1 + 0.105 x0 <= 0.3",
+    }
 
 
 def test_limit_of_the_largest_gain():
