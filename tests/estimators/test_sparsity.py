@@ -258,7 +258,7 @@ class TestNearOptimalTrees:
         assert str(found)
 
     def test_rows_count_by_their_weights(self, fitted):
-        clf, X, y = fitted
+        _, X, y = fitted
         weights = np.r_[np.full(200, 10.0), np.full(200, 0.1)]
         found = ConvexPolytopeTreeClassifier(**QUICK).fit(X, y, weights)
         trees = found.near_optimal_trees(X, y, weights)
