@@ -76,7 +76,7 @@ class TestMcmc(TestNuts):
 class TestSmc(StageContract):
     stage = Smc(n_chains=2, n_draws=8, n_rounds=1, max_depth=1)
     split = Oblique()
-    parameters = StageContract.parameters
+    parameters = {"n_experts": 1}
 
 
 class Rival(StageContract):
