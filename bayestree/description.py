@@ -157,6 +157,13 @@ class TreeDescription:
         assert self.linear is not None
         return np.repeat(self.linear.is_conjunction, self.linear.n_facets)
 
+    @cached_property
+    def _lowered(self) -> FloatArray:
+        """What is subtracted from the activation of each facet of a conjunction, shape (E,)."""
+        assert self.linear is not None
+        n_facets = self.linear.n_facets
+        return np.repeat(np.where(n_facets > 1, INSIDE, 0.0), n_facets)
+
     def path(self, child: int) -> str:
         """Return the path from the root: "root", "L", "LR", ..."""
         topology = self.tree.topology
@@ -206,7 +213,7 @@ class TreeDescription:
             # rounding errors (see inference.projection.facets).
             exact = np.where(np.frexp(np.abs(plane))[0] == HALF, strength, 0.0)
             strength = np.where(np.arange(len(plane)) == exact.argmax(), np.inf, strength)
-            threshold -= INSIDE
+            threshold -= self._lowered[expert]
             most = most if most is None else max(most, SPARSE_TERMS)
         left, first = inequality(
             plane,

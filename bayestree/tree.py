@@ -17,7 +17,7 @@ __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 LOG2 = float(np.log(2.0))
 MOST_ROWS = 32_768  # maximum number of rows that choose the experts of a node
 SHARP = 2.0**16  # steepness of a vote, per unit of its feature, from which its facet is a border
-INSIDE = 4.0  # by which activations of borders are lowered, so that votes of rows on them vanish
+INSIDE = 4.0  # by which activations of several borders are lowered: votes of rows on them vanish
 MARGIN = 1e-9  # relative change of weights, far above the rounding errors of votes
 
 

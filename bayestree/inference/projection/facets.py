@@ -1,9 +1,10 @@
 """Facets as people write them down: a conjunction of short inequalities.
 
 A sparse split is inside if every facet normal . x <= limit holds. In the tree, a facet is an expert
-of weight 1 with the vote softplus(C (normal . x - limit) - 4): for a large C, nearly 0 up to the
-facet, and far above log 2 beyond. A row on several facets is thus inside, too. C is a power of two,
-so that a rounded normal and limit remain exact.
+of weight 1 with the vote softplus(C (normal . x - limit)): exactly log 2 on the facet and, for a
+large C, nearly 0 below it and far above log 2 beyond. Where there are several, 4 is subtracted from
+their activations, so that a row on several facets is inside, too. C is a power of two, so that a
+rounded normal and limit remain exact.
 """
 
 import math
@@ -131,7 +132,8 @@ class Conjunction:
         """Return weights (K,), hyperplanes (K, d) and intercepts (K,) of the votes."""
         largest = np.abs(self.normal * scale).max(axis=1)
         factor = 2.0 ** np.ceil(np.log2(STEEP / largest))
-        return np.ones(len(factor)), self.normal * factor[:, None], -self.limit * factor - INSIDE
+        lowered = INSIDE if len(factor) > 1 else 0.0
+        return np.ones(len(factor)), self.normal * factor[:, None], -self.limit * factor - lowered
 
 
 def best_limit(values: FloatArray, gain: FloatArray, present: float) -> float:
