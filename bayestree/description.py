@@ -28,7 +28,7 @@ POLYTOPE_RULE = (
 )
 CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node."
 HALF = 0.5  # the mantissa of powers of two
-SPARSE_TERMS = 12  # of a sparse facet, which are shown whatever the limit
+SPARSE_TERMS = 12  # of a sparse facet, which texts show whatever the limit
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12  # of means, in units of the features
 
@@ -85,7 +85,8 @@ class TreeDescription:
     """Names, counts, conditions and predictions of the nodes and leaves of one tree.
 
     A child is the number of a node, or ``~leaf``. ``max_terms`` limits the terms of a sum and the
-    classes of a leaf, ``digits`` the significant digits; None shows all. ``features`` and
+    classes of a leaf, ``digits`` the significant digits; None shows all. Sparse facets are written
+    in their own digits, with at least ``sparse_terms`` terms. ``features`` and
     ``classes`` replace the names of the tree, and ``separator`` joins the terms of a half-space.
     """
 
@@ -98,8 +99,9 @@ class TreeDescription:
         features: Sequence[str] = (),
         classes: Sequence[str] = (),
         separator: str = " ",
+        sparse_terms: int = SPARSE_TERMS,
     ) -> None:
-        self.tree = tree
+        self.tree, self.sparse_terms = tree, sparse_terms
         self.max_terms, self.digits, self.separator = max_terms, digits, separator
         self.features = tuple(features or map(one_line, tree.feature_labels))
         self.classifies = tree.classifies
@@ -214,7 +216,7 @@ class TreeDescription:
             exact = np.where(np.frexp(np.abs(plane))[0] == HALF, strength, 0.0)
             strength = np.where(np.arange(len(plane)) == exact.argmax(), np.inf, strength)
             threshold -= self._lowered[expert]
-            most = most if most is None else max(most, SPARSE_TERMS)
+            most = most if most is None else max(most, self.sparse_terms)
         left, first = inequality(
             plane,
             strength,

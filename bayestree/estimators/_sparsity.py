@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, NonNegative, ParameterError, declare
 from bayestree._utils.wording import warn
@@ -184,20 +184,21 @@ def near_optimal_trees(
         mixture.shown.tree.class_names,
     )
     excluded = [estimator.encoding_.number(key) for key in without]
-    found: list[tuple[int, float, Tree, FloatArray]] = []
-    share = np.zeros(0)
+    found: list[tuple[int, float, _SparseTree]] = []
     for number, (one, weight) in enumerate(mixture):
         tree, _ = estimator._hardened(one.posterior, rows, data)
         if tree.n_nodes:
             new = _sparse(estimator, mixture, tree, rows, data, excluded=excluded)
             if new.tree.n_nodes:
-                share = new.projected.share
-                found.append((number, weight, new.tree, new.projected.log_density))
+                found.append((number, weight, new))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    found.sort(key=lambda each: -float(share @ each[3]))
-    mode, weight, trees, score = zip(*found, strict=True)
-    lost = score[0] - np.stack(score)
+    share = found[0][2].projected.share
+    found.sort(key=lambda each: -float(share @ each[2].projected.log_density))
+    mode, weight, sparse = zip(*found, strict=True)
+    trees = [one.tree for one in sparse]
+    score = np.stack([one.projected.log_density for one in sparse])
+    lost = score[0] - score
     names, of_y = estimator.encoding_.names, mixture.shown.scaling.units
     used = [[tree.hyperplane[:, own].any() for own in estimator.encoding_.places] for tree in trees]
     return NearOptimalTrees(

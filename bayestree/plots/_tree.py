@@ -30,7 +30,7 @@ SPACE = 0.4  # inches between the boxes of a node and its child
 BAR = 0.6, 0.13  # inches of the bar of a leaf with its text beside it
 NAME = 1.6  # maximum inches of the name of a feature
 TERMS, DIGITS = 2, 2  # of the condition of a node
-MOST_FACETS = 3  # that are shown of a node with sparse facets
+SPARSE_TERMS, MOST_FACETS = 5, 3  # of a sparse facet, and of a node with such facets
 
 At = Mapping[int, FloatArray]  # positions of nodes and of leaves ``~leaf``
 
@@ -103,7 +103,7 @@ def tree(
     A node shows its split and how many training rows reach it. A split by one facet is shown as a
     condition for going left, on its two largest terms; one of several by the facet nearest to the
     mean of the data, which is necessary for going left but not sufficient, and the number of its
-    other facets. The facets of a sparse tree are shown with all terms, up to three of a node,
+    other facets. The facets of a sparse tree are shown with up to five terms, three of a node,
     and a row goes left if it satisfies each of them. With full facets and several posterior
     draws, another line shows the posterior of the number of facets that alone cut off at least 1 %
     of the rows: its median, with a central interval in brackets. The width of a link grows with the
@@ -149,7 +149,15 @@ def plain_description(
     """
     names = features or [one_line(name) for name in tree.feature_labels]
     cut = [_style.cut(name, TEXT[1], NAME) for name in names]
-    return TreeDescription(tree, TERMS, DIGITS, features=cut, classes=classes, separator="\n")
+    return TreeDescription(
+        tree,
+        TERMS,
+        DIGITS,
+        features=cut,
+        classes=classes,
+        separator="\n",
+        sparse_terms=SPARSE_TERMS,
+    )
 
 
 def draw_branch(

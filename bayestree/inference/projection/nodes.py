@@ -68,6 +68,7 @@ class Node:
         All rows, standardised, and ones.
     X : array, shape (n, d)
         In the units of the data.
+    row_weights : array, shape (n,)
     own : array of int
         The rows that reach the node in the tree of full facets.
     right : array
@@ -75,11 +76,18 @@ class Node:
     full : array, shape (K, d + 1)
         Coefficients of the full facets, standardised.
     weight : array, shape (K,)
+        Of the full facets, as is ``steepness``.
+    center, scale : arrays, shape (d,)
+        Units of the standardised features.
+    groups : sequence of arrays of int
+        The features of each column.
+    signs : array, shape (d,)
+        The sign that each coefficient must have, 0 for any.
     """
 
     rows: FloatArray
     X: FloatArray
-    weights: FloatArray
+    row_weights: FloatArray
     own: IntArray
     right: FloatArray
     full: FloatArray
@@ -94,7 +102,7 @@ class Node:
 
     def start(self, size: int) -> Facets:
         """Return the facets that follow the sides of the full facets best."""
-        split = self._split(self.own, self.right, self.weights[self.own], self.steepness)
+        split = self._split(self.own, self.right, self.row_weights[self.own], self.steepness)
         if size >= len(self.groups):
             allowed = np.zeros(self.full.shape, dtype=bool)
             allowed[:, [*np.concatenate(self.groups), -1]] = True
@@ -116,13 +124,13 @@ class Node:
             alone = np.zeros((1, self.full.shape[1]))
             alone[0, self.groups[0][0]], alone[0, -1] = 1.0, -1e3
         exact = Conjunction.of(alone, self.center, self.scale)
-        gain = self.weights[self.own] * (2 * self.right - 1)
+        gain = self.row_weights[self.own] * (2 * self.right - 1)
         exact = exact.settled(self.X[self.own], gain) if len(alone) > 1 else exact
         return Facets(size, alone, exact, exact)
 
     def _agreement(self, facets: Facets) -> float:
         outside = facets.exact.outside(self.X[self.own])
-        return float(self.weights[self.own] @ np.where(outside, self.right, 1 - self.right))
+        return float(self.row_weights[self.own] @ np.where(outside, self.right, 1 - self.right))
 
     def improved(self, facets: Facets, own: IntArray, gain: FloatArray, *, select: bool) -> Facets:
         """Fit each facet again to the rows that no other excludes.
@@ -181,7 +189,7 @@ class Node:
         if beyond.shape[1] == 1:
             return None
         alone = beyond & (beyond.sum(axis=1, keepdims=True) == 1)
-        kept = np.arange(beyond.shape[1]) != (self.weights[own] @ alone).argmin()
+        kept = np.arange(beyond.shape[1]) != (self.row_weights[own] @ alone).argmin()
         exact = Conjunction(facets.exact.normal[kept], facets.exact.limit[kept])
         return Facets(facets.size, facets.coefficient[kept], exact, exact)
 
@@ -218,7 +226,7 @@ def nodes_of(
             Node(
                 rows=rows,
                 X=X,
-                weights=weights,
+                row_weights=weights,
                 own=own,
                 right=expit(steepness * log_odds(tree.score(node, X[own]))),
                 full=np.column_stack((plane * tree.scale, intercept)),

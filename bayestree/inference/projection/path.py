@@ -29,9 +29,7 @@ class Point(NamedTuple):
     coefficients: int  # of the whole tree
     loss: float  # mean log density lost to the first point, of all columns, in nats a row
     se: float  # its standard error
-    agreement: (
-        float  # share of the training rows in the same leaves as in the tree of the posterior
-    )
+    agreement: float  # share of the training rows in the leaves of the tree that was projected
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,9 @@ class Projected(NamedTuple):
     """A tree of sparse facets, and the path on which it lies."""
 
     tree: Tree
-    path: tuple[Point, ...]  # the first has full facets, and the last is the tree
+    path: tuple[
+        Point, ...
+    ]  # the first is the projection onto all columns, and the last is the tree
     log_density: FloatArray  # of y at the rows that were compared, in leaves without the row
     share: FloatArray  # of these rows in the comparison, with sum 1
 
@@ -215,7 +215,7 @@ class _Search:
         return self.reference.log_density(place, self.tree.n_leaves)
 
     def _point(self, facets: Sequence[Facets], full: FloatArray, size: int) -> Point:
-        """Compare a tree with the one of full facets."""
+        """Compare a tree with the projection onto all columns."""
         place = self._leaves(self._sides(facets))
         lost = full - self.reference.log_density(place, self.tree.n_leaves)
         share = self.weights / self.weights.sum()
@@ -238,12 +238,12 @@ class _Search:
             return True
 
         for v in reversed(range(len(facets))):
-            while (fewer := self._with(facets, v)) is not None and accepts(fewer):
+            while (fewer := self._with_less(facets, v)) is not None and accepts(fewer):
                 pass
             fails, holds = 0, facets[v].size
             while holds - fails > 1 and len(facets[v].coefficient) == len(self.nodes[v].full):
                 size = (fails + holds) // 2
-                trial = self._with(facets, v, size)
+                trial = self._with_less(facets, v, size)
                 if trial is not None and accepts(trial):
                     holds = size
                 else:
@@ -251,7 +251,7 @@ class _Search:
         accepts(self._rounded(facets, FEWER_DIGITS))
         return facets, point
 
-    def _with(
+    def _with_less(
         self, facets: Sequence[Facets], v: int, size: int | None = None
     ) -> list[Facets] | None:
         """Return the facets with fewer of them, or fewer columns, at a node; None if impossible."""
