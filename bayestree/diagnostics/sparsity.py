@@ -19,14 +19,14 @@ class SparsityPath:
     ----------
     columns : array of int, shape (P,)
         Maximum number of columns of a facet. The first tree is the projection onto all of them,
-        then come those of 1, 2, 3 ... columns up to the one that was chosen, and at the end the
-        chosen tree after facets, columns and digits that it does not need were left out.
+        then come those of 1, 2, 3 ... columns until one loses little enough, and at the end the
+        chosen tree, after facets that it does not need were left out.
     coefficients : array of int, shape (P,)
         Number of coefficients of all facets.
     loss : array, shape (P,)
         How much less the log density of y is than in the first tree, as the mean over the training
-        rows (at most 2,000 of them), in nats. Leaves are estimated without the row itself, but
-        splits are not, which favours more columns.
+        rows (at most 2,000 of them), in nats, by cross-validation: each row is predicted by trees
+        that were projected without it. The posterior that is projected has seen all rows.
     se : array, shape (P,)
         Its standard error.
     agreement : array, shape (P,)

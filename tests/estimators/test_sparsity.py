@@ -129,6 +129,18 @@ def test_rules_and_json_state_the_same_tree(fitted):
     np.testing.assert_array_equal(leaf, tree.apply(X))
 
 
+@pytest.mark.portable
+def test_noise_gains_nothing_on_rows_that_a_tree_has_not_seen():
+    """The path without a limit, on one column that decides and many of noise."""
+    X, y = planted(120, 30, own=(3, 3))
+    clf = ConvexPolytopeTreeClassifier(**QUICK, sparsity=0.0).fit(X, y)
+    path = clf.sparsity_path()
+    # On the rows of the fit more columns would always gain. The first tree has the column that
+    # decides: its loss on other rows exceeds 0 by no more than three standard errors.
+    assert path.columns[1] == 1
+    assert path.loss[1] <= 3 * path.se[1]
+
+
 def test_max_columns_binds_whatever_is_lost(fitted):
     _, X, y = fitted
     clf = ConvexPolytopeTreeClassifier(**QUICK, max_columns=1).fit(X, y)

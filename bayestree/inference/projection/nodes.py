@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.projection.facets import Conjunction
-from bayestree.inference.projection.soft import SoftSplit, log_odds
+from bayestree.inference.projection.soft import FEW_STEPS, SoftSplit, log_odds
 from bayestree.tree import Tree, facet_threshold
 
 PASSES = 2  # over the facets of a node
@@ -100,13 +100,23 @@ class Node:
     _path: Iterator[FloatArray] | None = None
     _found: list[Facets] = field(default_factory=list)
 
-    def start(self, size: int) -> Facets:
-        """Return the facets that follow the sides of the full facets best."""
+    def as_it_is(self) -> Facets:
+        """Return the full facets, on which each vote alone is log 2."""
+        return self._of_votes(self.full, len(self.groups))
+
+    def start(self, size: int, most: int) -> Facets:
+        """Return at most ``most`` facets that follow the sides of the full facets best."""
+        found = self._start(size)
+        while len(found.coefficient) > most:
+            found = self._without_facet(found)
+        return found
+
+    def _start(self, size: int) -> Facets:
         split = self._split(self.own, self.right, self.row_weights[self.own], self.steepness)
         if size >= len(self.groups):
             allowed = np.zeros(self.full.shape, dtype=bool)
             allowed[:, [*np.concatenate(self.groups), -1]] = True
-            fitted = split.fit(self.full, self.weight, allowed)
+            fitted = split.fit(self.full, self.weight, allowed, FEW_STEPS)
             found = fitted, np.where(allowed, self.full, 0.0)
             return max((self._of_votes(one, size) for one in found), key=self._agreement)
         if self._path is None:
@@ -168,11 +178,10 @@ class Node:
     ) -> Facets:
         old = facets.coefficient[[k]]
         if select and facets.size < len(self.groups):
-            *_, new = islice(split.forward(old, ALONE), facets.size)
-        else:
-            support = old != 0
-            support[:, -1] = True
-            new = split.fit(old, ALONE, support)
+            *_, old = islice(split.forward(old, ALONE), facets.size)
+        support = old != 0
+        support[:, -1] = True
+        new = split.fit(old, ALONE, support)
         if not new[0, :-1].any():
             return facets
         one = Conjunction.of(new, self.center, self.scale).settled(X, gain)
@@ -183,13 +192,11 @@ class Node:
         exact = Conjunction(normal, limit)
         return replace(facets, coefficient=coefficient, exact=exact, rule=exact)
 
-    def without_facet(self, facets: Facets, own: IntArray) -> Facets | None:
-        """Drop the facet that alone excludes the fewest rows; None if there is no other."""
-        beyond = facets.exact.beyond(self.X[own])
-        if beyond.shape[1] == 1:
-            return None
+    def _without_facet(self, facets: Facets) -> Facets:
+        """Drop the facet that alone excludes the fewest rows."""
+        beyond = facets.exact.beyond(self.X[self.own])
         alone = beyond & (beyond.sum(axis=1, keepdims=True) == 1)
-        kept = np.arange(beyond.shape[1]) != (self.row_weights[own] @ alone).argmin()
+        kept = np.arange(beyond.shape[1]) != (self.row_weights[self.own] @ alone).argmin()
         exact = Conjunction(facets.exact.normal[kept], facets.exact.limit[kept])
         return Facets(facets.size, facets.coefficient[kept], exact, exact)
 

@@ -15,11 +15,11 @@ from bayestree.inference.projection.reference import Reference
 from bayestree.tree import Tree
 
 MOST_ROWS = 2_000  # on which splits are projected and trees compared
-SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)  # columns a facet, as far as there are so many
+SIZES = (1, 2, 3, 4, 6, 8, 12, 20)  # columns a facet, as far as there are so many
 SWEEPS = 2  # over the nodes
-DIGITS, FEWER_DIGITS = 3, 2  # of coefficients, and if the loss allows it
+DIGITS = 3  # of coefficients
 LOST = 0.5  # standard errors that may be lost by default
-SPARE = 0.25  # share of the allowed loss, up to which a chosen tree may become simpler still
+N_FOLDS, FEW_FOLDS, FEW_ROWS = 5, 3, 1_000  # folds for the choice of columns: more of few rows
 
 
 class Point(NamedTuple):
@@ -47,19 +47,17 @@ class Sparsity:
     loss: float | None = None
     most: int | None = None
 
-    def limit(self, point: Point) -> float:
-        """Return the largest loss that is allowed, in nats a row."""
-        return LOST * point.se if self.loss is None else self.loss
+    def limit(self, se: float) -> float:
+        """Return the largest loss that is allowed, in nats a row, given its standard error."""
+        return LOST * se if self.loss is None else self.loss
 
 
 class Projected(NamedTuple):
     """A tree of sparse facets, and the path on which it lies."""
 
     tree: Tree
-    path: tuple[
-        Point, ...
-    ]  # the first is the projection onto all columns, and the last is the tree
-    log_density: FloatArray  # of y at the rows that were compared, in leaves without the row
+    path: tuple[Point, ...]  # the first is the tree of all columns, and the last the chosen one
+    log_density: FloatArray  # of y at the rows that were compared, in trees of other folds
     share: FloatArray  # of these rows in the comparison, with sum 1
 
 
@@ -78,15 +76,14 @@ def project(
     The splits start at those of the tree, and are then improved in turn, the last node
     first, as in tree alternating optimisation (Carreira-Perpinan and Tavallali 2018): a row should
     take the side on which the leaf that it reaches has the larger expected log density of y, under
-    the posterior predictive distribution. Trees are compared by the log densities of y at the
-    training rows, in leaves that are estimated without the row. All trees of the path have been
-    fitted to the same predictions, which rest on these rows: larger ones follow them more closely,
-    so that the comparison is in favour of more columns.
+    the posterior predictive distribution.
 
     The chosen tree is the first of 1, 2, 3 ... columns a facet (see ``SIZES``) that loses little
-    enough to the projection onto all columns. Each of its nodes then does with fewer facets and
-    columns, and the coefficients with fewer digits, as long as this costs nothing or less than a
-    quarter of what may be lost.
+    enough to the projection onto all columns, and then the first of at most 1, 2 ... facets a node
+    that still does. They are compared by cross-validation over rows: by the log densities of y at
+    the rows of each fold in trees that were projected without them. Only the predictions that are
+    projected rest on all rows. If all columns are needed, the facets of ``tree`` remain, with
+    rounded coefficients.
 
     Parameters
     ----------
@@ -112,15 +109,18 @@ def project(
     """
     some = np.arange(0, len(rows), -(-len(rows) // MOST_ROWS))
     few = data.take(torch.as_tensor(some))
-    of_rows = few.weights.double().numpy(force=True)
-    search = _Search(
-        tree,
-        nodes_of(tree, rows[some], of_rows, steepness, columns),
-        Reference.of(reference, few),
-        rows[some],
-        of_rows,
-    )
-    return search.chosen(columns.groups, sparsity)
+    X, of_rows = rows[some], Reference.of(reference, few)
+    n_folds = min(len(X), N_FOLDS if len(X) <= FEW_ROWS else FEW_FOLDS)
+    fold = np.random.default_rng(0).permutation(len(X)) % n_folds
+
+    def search(own: IntArray) -> _Search:
+        return _Search.of(tree, X[own], of_rows.take(own), steepness, columns)
+
+    folds = []
+    for number in range(n_folds):
+        rest, own = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        folds.append(_Fold(own, search(rest), X[own], of_rows.take(own)))
+    return search(np.arange(len(X))).chosen(folds, columns.groups, sparsity)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,27 +133,58 @@ class _Search:
     X: FloatArray
     weights: FloatArray
 
-    def chosen(self, groups: Sequence[IntArray], sparsity: Sparsity) -> Projected:
-        """Find the sparsest tree that loses little enough."""
-        n_columns = len(groups)
-        full = self.of_size(n_columns)
-        score = self._score(full)
-        path = [self._point(full, score, n_columns)]
-        cap = min(sparsity.most or n_columns, n_columns)
-        found = full
-        for size in [*(size for size in SIZES if size < cap), cap]:
-            found = full if size == n_columns else self.of_size(size)
-            path.append(self._point(found, score, size))
-            if path[-1].loss <= sparsity.limit(path[-1]):
-                break
-        found, point = self._simplified(found, score, path[-1], sparsity)
-        point = point._replace(columns=max(one.n_columns(groups) for one in found))
-        share = self.weights / self.weights.sum()
-        return Projected(self.with_facets(found), (*path, point), self._score(found), share)
+    @classmethod
+    def of(
+        cls, tree: Tree, X: FloatArray, reference: Reference, steepness: float, columns: Columns
+    ) -> "_Search":
+        """Prepare the nodes."""
+        weights = reference.data.weights.double().numpy(force=True)
+        return cls(tree, nodes_of(tree, X, weights, steepness, columns), reference, X, weights)
 
-    def of_size(self, size: int) -> list[Facets]:
-        """Return facets of at most ``size`` columns."""
-        facets = [node.start(size) for node in self.nodes]
+    def chosen(
+        self, folds: Sequence["_Fold"], groups: Sequence[IntArray], sparsity: Sparsity
+    ) -> Projected:
+        """Find the sparsest tree that loses little enough at the rows of other folds."""
+
+        def held_out(size: int, facets: int) -> FloatArray:
+            found = np.empty(len(self.X))
+            for fold in folds:
+                found[fold.own] = fold.log_density(size, facets)
+            return found
+
+        n_columns, n_facets = len(groups), max(len(node.full) for node in self.nodes)
+        cap = min(sparsity.most or n_columns, n_columns)
+        found, full = self._of_all_columns(groups), held_out(n_columns, n_facets)
+        path = [self._point(found, full - full, n_columns)]
+        for size in [*(size for size in SIZES if size < cap), cap]:
+            if size == n_columns:
+                found, score = self._of_all_columns(groups), full
+            else:
+                found, score = self.of_size(size, n_facets), held_out(size, n_facets)
+            path.append(self._point(found, full - score, size))
+            if path[-1].loss <= sparsity.limit(path[-1].se):
+                break
+        chosen = path[-1]
+        for most in range(1, n_facets):
+            trial, there = self.of_size(size, most), held_out(size, most)
+            point = self._point(trial, full - there, size)
+            if point.loss <= max(sparsity.limit(point.se), chosen.loss):
+                found, score, chosen = trial, there, point
+                break
+        chosen = chosen._replace(columns=max(one.n_columns(groups) for one in found))
+        share = self.weights / self.weights.sum()
+        return Projected(self.with_facets(found), (*path, chosen), score, share)
+
+    def _of_all_columns(self, groups: Sequence[IntArray]) -> list[Facets]:
+        """Return the facets of the tree itself, or new ones if it has columns in no group."""
+        others = np.delete(np.arange(self.tree.n_features), np.concatenate(groups))
+        if self.tree.hyperplane[:, others].any():
+            return self.of_size(len(groups), max(len(node.full) for node in self.nodes))
+        return self._rounded([node.as_it_is() for node in self.nodes], DIGITS)
+
+    def of_size(self, size: int, most: int) -> list[Facets]:
+        """Return facets of at most ``size`` columns, and at most so many of a node."""
+        facets = [node.start(size, most) for node in self.nodes]
         right = self._sides(facets, exact=True)
         for sweep in range(SWEEPS):
             before = right.copy()
@@ -211,59 +242,23 @@ class _Search:
         return found
 
     def _score(self, facets: Sequence[Facets]) -> FloatArray:
-        place = self._leaves(self._sides(facets))
-        return self.reference.log_density(place, self.tree.n_leaves)
+        return self.reference.log_density(self.places(facets, self.X), self.tree.n_leaves)
 
-    def _point(self, facets: Sequence[Facets], full: FloatArray, size: int) -> Point:
-        """Compare a tree with the projection onto all columns."""
-        place = self._leaves(self._sides(facets))
-        lost = full - self.reference.log_density(place, self.tree.n_leaves)
+    def places(self, facets: Sequence[Facets], X: FloatArray) -> IntArray:
+        """Return the leaf of each row of X, which need not be the rows of the search."""
+        return self._leaves(np.column_stack([one.rule.outside(X) for one in facets]))
+
+    def _point(self, facets: Sequence[Facets], lost: FloatArray, size: int) -> Point:
+        """Describe a tree, given the log density that it has lost at each row."""
+        same = self.places(facets, self.X) == self.tree.apply(self.X)
+        length = sum(one.rule.length for one in facets)
+        return Point(size, length, *self._mean(lost), self._mean(same.astype(np.float64))[0])
+
+    def _mean(self, each: FloatArray) -> tuple[float, float]:
+        """Return the mean over the rows, and its standard error."""
         share = self.weights / self.weights.sum()
-        mean = float(share @ lost)
-        se = float(np.sqrt(share**2 @ (lost - mean) ** 2))
-        same = float(share @ (place == self.tree.apply(self.X)))
-        return Point(size, sum(one.rule.length for one in facets), mean, se, same)
-
-    def _simplified(
-        self, facets: list[Facets], full: FloatArray, point: Point, sparsity: Sparsity
-    ) -> tuple[list[Facets], Point]:
-        """Leave out facets, columns and digits as long as this costs little."""
-
-        def accepts(trial: list[Facets]) -> bool:
-            nonlocal facets, point
-            found = self._point(trial, full, point.columns)
-            if found.loss > max(point.loss, SPARE * sparsity.limit(found)):
-                return False
-            facets, point = trial, found
-            return True
-
-        for v in reversed(range(len(facets))):
-            while (fewer := self._with_less(facets, v)) is not None and accepts(fewer):
-                pass
-            fails, holds = 0, facets[v].size
-            while holds - fails > 1 and len(facets[v].coefficient) == len(self.nodes[v].full):
-                size = (fails + holds) // 2
-                trial = self._with_less(facets, v, size)
-                if trial is not None and accepts(trial):
-                    holds = size
-                else:
-                    fails = size
-        accepts(self._rounded(facets, FEWER_DIGITS))
-        return facets, point
-
-    def _with_less(
-        self, facets: Sequence[Facets], v: int, size: int | None = None
-    ) -> list[Facets] | None:
-        """Return the facets with fewer of them, or fewer columns, at a node; None if impossible."""
-        right = self._sides(facets)
-        expected = self.reference.expected_log_density(self._leaves(right), self.tree.n_leaves)
-        own, gain = self._gains(right, v, expected)
-        node = self.nodes[v]
-        start = node.without_facet(facets[v], own) if size is None else node.start(size)
-        if start is None or not gain.any():
-            return None
-        found = node.improved(start, own, gain, select=size is not None)
-        return self._rounded([*facets[:v], found, *facets[v + 1 :]], DIGITS)
+        mean = float(share @ each)
+        return mean, float(np.sqrt(share**2 @ (each - mean) ** 2))
 
     def with_facets(self, facets: Sequence[Facets]) -> Tree:
         """Return the tree with these facets."""
@@ -273,3 +268,20 @@ class _Search:
         return replace(
             self.tree, expert_start=start, weight=weight, hyperplane=plane, intercept=intercept
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """Rows that are left out of a search, to compare its trees."""
+
+    own: IntArray
+    search: _Search
+    X: FloatArray
+    reference: Reference
+
+    def log_density(self, size: int, most: int) -> FloatArray:
+        """Compute log p(y) of the rows that are left out, in leaves of the other rows."""
+        facets, n_leaves = self.search.of_size(size, most), self.search.tree.n_leaves
+        rest = self.search.places(facets, self.search.X)
+        sites = self.search.reference.estimate(rest, n_leaves)
+        return self.reference.log_density_given(sites, self.search.places(facets, self.X))

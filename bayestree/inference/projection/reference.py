@@ -1,6 +1,6 @@
 """What the posterior predicts at the training rows, and what leaves of these rows predict."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,10 +53,16 @@ class Reference:
             values = torch.column_stack((values, known.repeat(len(share))))
         return cls(leaf, data, leaf.response(data.X.repeat(len(share), 1), values), share)
 
+    def take(self, rows: IntArray) -> "Reference":
+        """Return the predictions of some rows."""
+        n_rows, n_values = len(self.data.X), len(self.share)
+        each = (np.arange(n_values)[:, None] * n_rows + rows).ravel()
+        data = self.data.take(torch.as_tensor(rows))
+        return Reference(self.leaf, data, self.values[torch.as_tensor(each)], self.share[:, rows])
+
     def expected_log_density(self, place: IntArray, n_leaves: int) -> FloatArray:
         """Expect log p(y | leaf), (n, L), of leaves that hold the rows of ``place`` (n,)."""
-        sums = self._sums(place, n_leaves)
-        found = self.leaf.log_density(self.leaf.estimate(sums), self.values)
+        found = self.leaf.log_density(self.estimate(place, n_leaves), self.values)
         each = found.double().numpy(force=True).reshape(*self.share.shape, n_leaves)
         return np.einsum("an,anl->nl", self.share, each)
 
@@ -65,14 +71,23 @@ class Reference:
 
         Families whose posterior needs an iteration are estimated from all rows. Shape (n,).
         """
-        sums, where = self._sums(place, n_leaves), torch.as_tensor(place)
         if not self.leaf.exact:
-            found = self.leaf.log_density(self.leaf.estimate(sums), self.data.y)
-            return found.gather(1, where.unsqueeze(1))[:, 0].double().numpy(force=True)
+            return self.log_density_given(self.estimate(place, n_leaves), place)
+        sums, where = self._sums(place, n_leaves), torch.as_tensor(place)
         others = sums[where] - self.leaf.statistics(self.data.y, self.data.weights)
         sites = {name: one.unsqueeze(1) for name, one in self.leaf.estimate(others).items()}
         found = self.leaf.node_log_density(sites, self.data.y.unsqueeze(1))
         return found[:, 0, 0].double().numpy(force=True)
+
+    def log_density_given(self, sites: Mapping[str, Tensor], place: IntArray) -> FloatArray:
+        """Compute log p(y_n | leaf) of the rows in leaves with known parameters, (n,)."""
+        found = self.leaf.log_density(sites, self.data.y)
+        each = found.gather(1, torch.as_tensor(place).unsqueeze(1))[:, 0]
+        return each.double().numpy(force=True)
+
+    def estimate(self, place: IntArray, n_leaves: int) -> Mapping[str, Tensor]:
+        """Estimate the parameters of the leaves from the rows that they hold."""
+        return self.leaf.estimate(self._sums(place, n_leaves))
 
     def _sums(self, place: IntArray, n_leaves: int) -> Tensor:
         each = self.leaf.statistics(self.data.y, self.data.weights)

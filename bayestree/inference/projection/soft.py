@@ -15,7 +15,7 @@ from scipy.special import expit
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
 
 RIDGE = 1e-4  # of standardised coefficients, relative to the loss of the mean row
-MOST_STEPS = 15
+MOST_STEPS, FEW_STEPS = 15, 3  # of a fit, and of one that is only a start
 GAIN = 1e-5  # of the loss in a step, below which a fit has converged
 DAMPING, LEAST_DAMPING, FACTOR, TRIALS = 1e-3, 1e-6, 8.0, 16  # of Levenberg and Marquardt
 TINY = 1e-300  # keeps the log-odds of an underflowed score finite
@@ -50,7 +50,13 @@ class SoftSplit:
     signs: FloatArray
     steepness: float = 1.0
 
-    def fit(self, start: FloatArray, weight: FloatArray, support: BoolArray) -> FloatArray:
+    def fit(
+        self,
+        start: FloatArray,
+        weight: FloatArray,
+        support: BoolArray,
+        most_steps: int = MOST_STEPS,
+    ) -> FloatArray:
         """Fit coefficients (K, d + 1) within a support, by damped Gauss-Newton steps."""
         expert, feature = np.nonzero(support)
         penalty = np.where(feature == self.rows.shape[1] - 1, 0.0, RIDGE)
@@ -58,7 +64,7 @@ class SoftSplit:
         state = _State.at(self, found, weight)
         value = state.loss + 0.5 * float(penalty @ found[support] ** 2)
         damping = DAMPING
-        for _ in range(MOST_STEPS):
+        for _ in range(most_steps):
             slope = state.slope[expert].T * self.rows[:, feature]
             gradient = state.residual @ slope + penalty * found[support]
             curvature = (slope * state.curvature[:, None]).T @ slope + np.diag(penalty)
@@ -105,7 +111,7 @@ class SoftSplit:
                 best = self._best(own, taken[k], target[k], importance[k])
                 if best is not None:
                     own[self.groups[best]] = taken[k, best] = True
-            found = self.fit(found, weight, support)
+            found = self.fit(found, weight, support, FEW_STEPS)
             state = _State.at(self, found, weight)
             target = -state.residual * state.slope
             importance = state.curvature * state.slope**2 + FLOOR
