@@ -126,6 +126,11 @@ class TreeDescription:
         return tree is not None and bool(((tree.n_facets > 1) & ~tree.is_conjunction).any())
 
     @cached_property
+    def is_sparse(self) -> bool:
+        """Whether all nodes are lists of short inequalities that must all hold."""
+        return self.linear is not None and bool(self.linear.is_conjunction.all())
+
+    @cached_property
     def node_rows(self) -> FloatArray:
         """Weighted training rows that reach each node, shape (V,)."""
         return self.tree.topology.sum_below(self.tree.leaf_rows)
@@ -202,14 +207,14 @@ class TreeDescription:
         single = self.linear is not None and not self.has_polytopes
         return ("yes", "no") if single else self.tree.side_names
 
-    def half_space(self, expert: int) -> HalfSpace:
-        """Put a facet into words."""
+    def half_space(self, expert: int, max_terms: int | None = None) -> HalfSpace:
+        """Put a facet into words, with other ``max_terms`` than usual if they are given."""
         assert self.linear is not None
         strength, threshold = self._strength[expert], float(self._facet_limit[expert])
         if not strength.any():
             return HalfSpace(expert, "", "", threshold, 0)
         plane, border = self.linear.hyperplane[expert], self._is_border[expert]
-        most = self.max_terms
+        most = max_terms or self.max_terms
         if border:
             # The coefficient 1 has become a power of two, by which the others are divided without
             # rounding errors (see inference.projection.facets).

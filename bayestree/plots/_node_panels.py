@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
-from bayestree.description import FittedModel, TreeDescription, features_of
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.description import FittedModel, TreeDescription
 from bayestree.plots import _style
+from bayestree.plots._node_rows import NodeRows, draw_node, features_in_use, left_handle
 from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout, positions
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
@@ -23,11 +23,6 @@ HEADING = 0.32  # above the root
 MIN_WIDTH = 0.95  # width of a leaf with its margins
 SCATTER_LEAVES = 24  # maximum number of leaves of a tree that is drawn with all its nodes
 MAX_POINTS = 1500  # maximum number of rows drawn in a panel
-JITTER = 0.32  # of the distance between two classes
-MARGIN = 0.06  # on every side, as a share of the range of the rows
-SHADE = "#E9E9E9"
-POINT: dict[str, Any] = {"s": 9, "alpha": 0.75, "linewidths": 0, "zorder": 2}
-LINE: dict[str, Any] = {"color": _style.INK, "linewidth": 1.4, "zorder": 3}
 SIGNED = "RdBu_r"  # colour map of signed values
 SIDE = 1.15  # inches of the longer side of an image
 IMAGE_LEAVES = 40  # maximum number of leaves of a tree that can be drawn with images
@@ -93,16 +88,17 @@ def node_scatter(
 ) -> Any:
     """Plot the rows and the split of a node, or of all nodes arranged as the tree.
 
-    A node that uses two features shows its rows by these features, with its line. A node that
-    uses one feature, or the weighted sum of several, shows the rows along it, by class or, in
-    regression, against y. Rows in the grey part go right. The title counts the rows that reach
-    the node and those whose final prediction is wrong; in regression it has their root mean
-    squared error.
+    A node that uses two features shows its rows by these features, with its border: a line, or
+    the polytope of several facets. A node that uses one feature, or the weighted sum of several
+    in a single facet, shows the rows along it, by class or, in regression, against y. Rows in the
+    grey part go left. The title counts the rows that reach the node and those whose final
+    prediction is wrong; in regression it has their root mean squared error.
 
     Parameters
     ----------
     estimator : fitted estimator, or Tree
-        With one facet per node: axis-aligned, bivariate or oblique.
+        With one facet per node: axis-aligned, bivariate or oblique; or with several that use at
+        most two features.
     X : array, shape (n, d)
     y : array, shape (n,)
         Classes or values of the rows.
@@ -121,11 +117,11 @@ def node_scatter(
         If the splits of the tree are not linear.
     ValueError
         If X or y have the wrong shape or y has unknown classes, the node is not in the tree or
-        has several facets, ``ax`` is given without a node, or the tree has no split or too many
-        leaves to draw all nodes.
+        has several facets that use more than two features, ``ax`` is given without a node, or the
+        tree has no split or too many leaves to draw all nodes.
     """
     tree = _style.linear_tree_of(estimator)
-    rows = _rows(estimator, tree, X, y)
+    rows = NodeRows.of(estimator, tree, X, y)
     labels = tree.topology.node_labels
     if node is not None:
         chosen = _style.index_of(labels, node)
@@ -149,58 +145,16 @@ def node_scatter(
     return panels
 
 
-class _Rows(NamedTuple):
-    """Rows, their class numbers or values, the rows that reach each node, and their errors."""
-
-    X: FloatArray
-    y: AnyArray
-    reached: list[IntArray]
-    error: FloatArray
-
-
-def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
-    """Check the rows, route them, and compute the 0/1 or squared error of each."""
-    rows = features_of(estimator, X)
-    if rows.ndim != 2 or rows.shape[1] != tree.n_features:
-        raise ValueError(f"X must have shape (n, {tree.n_features}), got {rows.shape}.")
-    target = np.asarray(y)
-    if target.shape != (len(rows),):
-        raise ValueError(f"y must have shape ({len(rows)},) to match X, got {target.shape}.")
-    predicted = tree.predict(rows)
-    if tree.value.ndim == 2:
-        classes = np.asarray(getattr(estimator, "classes_", np.arange(tree.value.shape[1])))
-        unknown = sorted({str(label) for label in target[~np.isin(target, classes)].tolist()})
-        if unknown:
-            raise ValueError(f"y has classes that the tree does not know: {unknown[:5]}.")
-        target = class_numbers(target, classes)
-        error = (predicted.argmax(axis=1) != target).astype(np.float64)
-    else:
-        error = (predicted - target) ** 2
-    reached = [np.empty(0, dtype=np.int64) for _ in range(tree.n_nodes)]
-    for node, here, _ in tree.walk(rows):
-        reached[node] = here
-    return _Rows(rows, target, reached, error)
-
-
-def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
-    if tree.n_facets[node] > 1:
+def _panel(ax: Axes, tree: Tree, rows: NodeRows, node: int) -> None:
+    if tree.n_facets[node] > 1 and len(features_in_use(tree, node)) > 2:
         raise ValueError(
             f"node {tree.topology.node_labels[node]} has {tree.n_facets[node]} facets, but "
-            "node_scatter draws nodes with one; use plots.boundary or plots.tree."
+            "node_scatter draws several facets by one or two features; use plots.tree."
         )
-    expert = tree.experts(node).start
-    plane = tree.hyperplane[expert]
-    shown = reached = rows.reached[node]
-    if len(reached) > MAX_POINTS:
-        shown = np.sort(np.random.default_rng(0).choice(reached, MAX_POINTS, replace=False))
-    features = np.argsort(-np.abs(plane * tree.scale), kind="stable")[: np.count_nonzero(plane)]
-    if len(features) == 2:
-        _plane(ax, tree, rows, shown, expert, features)
-    else:
-        _strip(ax, tree, rows, shown, expert)
+    described, room = TreeDescription(tree), (PANEL.width, PANEL.height)
+    draw_node(ax, described, rows, node, MAX_POINTS, room)
     ax.tick_params(labelsize=_style.SMALL - 1, length=2.5, pad=2)
-    ax.locator_params(axis="x", nbins=5)
-    error = rows.error[reached]
+    error = rows.error[rows.reached[node]]
     detail = f"{int(error.sum()):,} of {len(error):,} wrong"
     if tree.value.ndim == 1:
         root = np.sqrt(error.mean()) if len(error) else 0
@@ -208,80 +162,10 @@ def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
     _style.panel_title(ax, tree.topology.node_labels[node], detail)
 
 
-def _plane(
-    ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, expert: int, features: IntArray
-) -> None:
-    """Draw rows by two features, the dividing line, and its right side in grey."""
-    normal, cut = tree.hyperplane[expert, features], float(tree.facet_limit[expert])
-    points = rows.X[np.ix_(shown, features)]
-    limits = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
-    low, high = np.array(limits).T
-    x, y = np.meshgrid(*zip(low, high, strict=True))
-    score = normal[0] * x + normal[1] * y - cut
-    # the score is linear over a single cell, so that the border of its contour is the line itself
-    beyond = 1.0 + np.abs(score).max()
-    ax.contourf(x, y, score, levels=[0.0, beyond], colors=[SHADE], zorder=0)
-    start = (low[0], (cut - normal[0] * low[0]) / normal[1])
-    ax.axline(start, slope=-normal[0] / normal[1], **LINE)
-    _points(ax, tree, points[:, 0], points[:, 1], rows.y[shown])
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    names = [tree.feature_labels[j] for j in features]
-    ax.set_xlabel(_cut(names[0], PANEL.width), fontsize=_style.SMALL, labelpad=1)
-    ax.set_ylabel(_cut(names[1], PANEL.height), fontsize=_style.SMALL, labelpad=1)
-    ax.locator_params(axis="y", nbins=4)
-
-
-def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, expert: int) -> None:
-    """Draw rows along a feature or a sum of features, by class or against y."""
-    plane = tree.hyperplane[expert]
-    described = TreeDescription(tree, max_terms=3, digits=2, features=tree.feature_labels)
-    facet = described.half_space(expert)
-    lead, cut = float(plane[facet.first]) or 1.0, facet.bound
-    value = rows.X[shown] @ plane / lead
-    spread = np.abs(plane / lead) @ tree.scale if facet.left else 1.0
-    low, high = _limits(np.append(value, cut), float(spread))
-    ax.axvspan(*((cut, high) if lead > 0 else (low, cut)), color=SHADE, zorder=0)
-    ax.axvline(cut, **LINE)
-    target = rows.y[shown]
-    if tree.value.ndim == 1:
-        _points(ax, tree, value, target, target)
-    else:
-        noise = np.random.default_rng(0).uniform(-JITTER, JITTER, len(shown))
-        here = np.unique(target)
-        level = np.searchsorted(here, target)
-        _points(ax, tree, value, level + noise, target)
-        ax.set_yticks(range(len(here)), [_cut(tree.class_labels[c], 0.8) for c in here])
-        ax.set_ylim(-0.6, max(len(here), 1) - 0.4)
-    ax.set_xlim(low, high)
-    name = _cut(facet.terms or "no feature", PANEL.width)
-    ax.set_xlabel(name, fontsize=_style.SMALL, labelpad=1)
-
-
-def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: AnyArray) -> None:
-    if tree.value.ndim == 2:
-        colours: Any = _style.class_colours(tree.value.shape[1])[target]
-        # in random order, so that no class hides the others
-        order = np.random.default_rng(0).permutation(len(x))
-        ax.scatter(x[order], y[order], c=colours[order], **POINT)
-        return
-    ax.scatter(x, y, c=target, **_style.value_colours(tree), **POINT)
-
-
-def _limits(values: FloatArray, spread: float) -> tuple[float, float]:
-    """Return the range of values with a margin, or with ``spread`` if they are equal."""
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    room = MARGIN * (high - low) or spread
-    return low - room, high + room
-
-
-def _cut(text: str, room: float) -> str:
-    return _style.cut(text, _style.SMALL, room)
-
-
 def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
     """Explain the classes and the grey side, above the tree or next to a single panel."""
     handles = _style.class_handles(tree.class_labels) if tree.value.ndim == 2 else []
-    handles += [Patch(facecolor=SHADE, edgecolor=LINK, label="goes right")]
+    handles += [left_handle()]
     frame: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight": 1.0}
     frame["handles"] = handles
     if figure is None:

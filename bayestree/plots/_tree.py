@@ -1,22 +1,25 @@
 """Trees as nodes and links: their layout, their leaves, and whole trees or branches."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, one_line
 from bayestree.description import FittedModel, TreeDescription, has_draws, tree_of, visits
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
+from bayestree.plots._node_rows import NodeRows, left_handle
+from bayestree.plots._node_views import NodeView, view_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
+BAR_WIDTH = 0.8  # of a leaf, in units of leaves
 GAP = 0.1  # inches between the texts of two leaves
 MAX_NAMED = 10  # maximum number of classes in the legend
 TEXT = (2.5, 9.0)  # minimum and maximum size of text, in points
@@ -24,13 +27,15 @@ EDGES = 0.2  # left and right margins together, in units of leaves
 LINK = "#B8B8B8"
 SLOT = (1.15, 2.0)  # minimum and maximum inches of a leaf
 MAX_SIZE = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
-LEVEL = 0.85  # minimum inches from a node to its children
+MIN_HEIGHT = 0.45  # minimum inches of a level
 LINE = 1.25  # height of a line of text, in units of its size
 SPACE = 0.4  # inches between the boxes of a node and its child
 BAR = 0.6, 0.13  # inches of the bar of a leaf with its text beside it
 NAME = 1.6  # maximum inches of the name of a feature
 TERMS, DIGITS = 2, 2  # of the condition of a node
 SPARSE_TERMS, MOST_FACETS = 5, 3  # of a sparse facet, and of a node with such facets
+VIEWED_TIPS = 8  # maximum number of tips of a tree whose nodes show rows or bars
+BAR_INCHES, TEXT_BELOW = 0.15, 0.42  # height of the bar of a leaf, and of the text below it
 
 At = Mapping[int, FloatArray]  # positions of nodes and of leaves ``~leaf``
 
@@ -81,7 +86,7 @@ class LeafStyle(NamedTuple):
 
     size: float
     slot: float
-    bar: float = BAR_HEIGHT
+    bar: float
     width: float = BAR_WIDTH
     beside: bool = False
 
@@ -95,6 +100,8 @@ def tree(
     estimator: FittedModel | RoutedTree,
     ax: Axes | None = None,
     *,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     sizes: bool | PolytopeSize | None = None,
     level: float = 0.9,
 ) -> Axes:
@@ -110,11 +117,21 @@ def tree(
     number of its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
     that would be too wide grows from left to right.
 
+    In a tree of up to eight leaves, a node that uses more than two features shows its terms as
+    bars: how much each contributes per standard deviation, relative to the largest one of the
+    facet, and to which side a larger value leads. Of more than six terms there are the five
+    largest. With rows, a node that uses one or two features shows those that reach it, in the
+    colours of their classes or values, with its border; the part that goes left is grey.
+
     Parameters
     ----------
     estimator : fitted estimator, or Tree
     ax : Axes, optional
         By default those of a new figure, as wide as the tree needs.
+    X : array, shape (n, d), optional
+        Rows to draw, with ``y``.
+    y : array, shape (n,), optional
+        Classes or values of the rows.
     sizes : bool or PolytopeSize, optional
         The result of ``estimator.polytope_size()``, if it is available; True computes it, False
         shows the deterministic tree alone. By default computed for full facets: the number of
@@ -125,15 +142,25 @@ def tree(
     Raises
     ------
     ValueError
-        If ``sizes`` describes another tree, or ``level`` is not between 0 and 1.
+        If ``sizes`` describes another tree, ``level`` is not between 0 and 1, one of X and y is
+        missing, they have the wrong shape, or y has unknown classes.
     """
     found = tree_of(estimator)
-    measured = _measured(estimator, found, sizes)
+    if (X is None) != (y is None):
+        raise ValueError("X and y belong together; give both, or neither.")
+    rows = None
+    if X is not None and y is not None and isinstance(found, Tree):
+        rows = NodeRows.of(estimator, found, X, y)
     described = plain_description(found)
-    node_texts = node_texts_of(described, range(found.n_nodes), measured, level)
+    if sizes is None:
+        sizes = not described.is_sparse
+    measured = _measured(estimator, found, sizes)
+    places = layout(found.topology)
+    boxes = boxes_of(described, places, measured, level, rows=rows)
     room = 0.6 if measured is None else 0.9
-    ax, style = draw_branch(described, node_texts, layout(found.topology), ax, room=room)
-    class_legend(ax, described, style)
+    ax, style = draw_branch(described, boxes, places, ax, room=room)
+    has_rows = any(isinstance(one, NodeView) and one.rows is not None for one in boxes.values())
+    class_legend(ax, described, style, [left_handle()] if has_rows else [])
     if measured is not None and found.n_nodes:
         title = f"conditions: point estimate\nposterior: number of facets [{level:.0%} interval]"
         ax.set_title(title, loc="right", fontsize=_style.SMALL, color=_style.INK)
@@ -162,7 +189,7 @@ def plain_description(
 
 def draw_branch(
     described: TreeDescription,
-    node_texts: Mapping[int, str],
+    boxes: Mapping[int, str | NodeView],
     places: Sequence[NodePlace],
     ax: Axes | None = None,
     *,
@@ -176,16 +203,18 @@ def draw_branch(
     path. ``sides`` replaces the names of the sides of the root. A new figure has ``room`` in
     inches above and below the tree.
     """
-    plan = min(_plans(described, node_texts, places), key=lambda plan: plan.excess)
+    plan = min(_plans(described, boxes, places), key=lambda plan: plan.excess)
     if ax is None:
-        width = max(min(plan.width, MAX_SIZE[0]), 3.2) + 2 * _style.PAD
-        ax = _style.new_axes(width, min(plan.height, MAX_SIZE[1]) + room)
+        drawn = max(min(plan.width, MAX_SIZE[0]), 3.2), min(plan.height, MAX_SIZE[1])
+        ax = _style.new_axes(drawn[0] + 2 * _style.PAD, drawn[1] + room)
         most = MAX_SIZE
     else:
         window = ax.get_window_extent()
-        most = window.width / ax.figure.dpi, window.height / ax.figure.dpi
+        most = drawn = window.width / ax.figure.dpi, window.height / ax.figure.dpi
     scale = min(1.0, most[0] / plan.width, most[1] / plan.height)
-    at, style = _placed(ax, places, plan, scale)
+    at, style = plan.at, plan.style(scale)
+    ax.set(xlim=plan.xlim, ylim=plan.ylim)
+    inch = scale * np.ptp([plan.xlim, plan.ylim], axis=1) / drawn  # in the units of the Axes
     open_nodes = {one.parent for one in places}
     root, names = places[0].child, sides or described.common_sides
     for place in places[1:]:
@@ -193,56 +222,101 @@ def draw_branch(
         _link(ax, described, place.child, start, end)
         if place.parent == root:
             side = int(described.tree.topology.children[root, 1] == place.child)
-            _side_name(ax, 0.4 * start + 0.6 * end, names[side], side, style)
+            _side_name(ax, plan.middle(places[0].child, place.child), names[side], side, style)
     for child in (place.child for place in places if place.child >= 0):
+        box: str | NodeView
         if is_open := child in open_nodes:
-            text = node_texts[child]
+            box = boxes[child]
         else:
             leaves = counted(len(described.tree.topology.subtree_leaves(child)), "leaf")
-            text = f"{leaves}\n{counted(round(described.rows(child)), 'row')}"
-        _node(ax, described.path(child), at[child], text, style.size, is_open=is_open)
+            box = f"{leaves}\n{counted(round(described.rows(child)), 'row')}"
+        if isinstance(box, NodeView):
+            size = inch * (box.width, box.height)
+            view = ax.inset_axes((*(at[child] - size / 2), *size), transform=ax.transData, zorder=3)
+            view.set_gid(f"at-{described.path(child)}")
+            box.draw(view, style.size / TEXT[1])
+        else:
+            _node(ax, described.path(child), at[child], box, style.size, is_open=is_open)
     draw_leaves(ax, described, {~child: xy for child, xy in at.items() if child < 0}, style)
     ax.set_axis_off()
     return ax, style
 
 
 class _Plan(NamedTuple):
-    """Dimensions in inches of a tree at full size, in one orientation.
+    """A tree at full size in one orientation.
 
-    ``slot`` is the extent of a leaf across the direction of growth, ``column`` the distance from a
-    node to its children along it. ``leaf`` is the width of the text of a leaf.
+    ``width`` and ``height`` are in inches, as are ``slot``, the extent of a leaf across the
+    direction of growth, ``leaf``, the width of its text, and ``extent``, that of a node or leaf
+    along the direction of growth. The unit of positions across is a slot in a tree that grows
+    downwards; other units are inches.
     """
 
     horizontal: bool
     width: float
     height: float
     slot: float
-    column: float
     leaf: float
+    at: dict[int, FloatArray]
+    extent: Mapping[int, float]
+    xlim: tuple[float, float]
+    ylim: tuple[float, float]
 
     @property
     def excess(self) -> float:
         """Size relative to the largest figure; 1 if it fits."""
         return max(self.width / MAX_SIZE[0], self.height / MAX_SIZE[1], 1.0)
 
+    def style(self, scale: float) -> LeafStyle:
+        """Return the style of the leaves at some scale."""
+        size = max(scale * TEXT[1], TEXT[0])
+        if self.horizontal:
+            return LeafStyle(size, scale * self.leaf, BAR[1], BAR[0], beside=True)
+        return LeafStyle(size, scale * self.slot, BAR_INCHES)
+
+    def middle(self, parent: int, child: int) -> FloatArray:
+        """Return the middle of the part of a link that no box covers."""
+        start, end = self.at[parent], self.at[child]
+        length = abs(end - start)[0 if self.horizontal else 1]
+        share = 0.5 + (self.extent[parent] - self.extent[child]) / (4 * length)
+        return start + share * (end - start)
+
 
 def _plans(
-    described: TreeDescription, node_texts: Mapping[int, str], places: Sequence[NodePlace]
+    described: TreeDescription, boxes: Mapping[int, str | NodeView], places: Sequence[NodePlace]
 ) -> Iterator[_Plan]:
     """Plan a tree that grows downwards, and another that grows from left to right."""
-    lines = [text.splitlines() for text in node_texts.values()] or [[""]]
-    wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
-    high = LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
+    closed = _size("1,000 leaves\n1,000,000 rows")
+    sizes = {
+        one.child: _size(boxes[one.child]) if one.child in boxes else closed
+        for one in places
+        if one.child >= 0
+    }
+    wide, high = np.max([*sizes.values(), _size("")], axis=0).tolist()
     labels = [f"{name}: 100.0 %" for name in described.classes or ("",)]
     widest = max(_style.inches(label, TEXT[1]) for label in labels) + 1.1 * GAP
     leaf = float(np.clip(widest, *SLOT))
     n_tips, depth = _extent(places)
-    slot, level = max(leaf, wide / 2), max(LEVEL, high + SPACE)
-    yield _Plan(False, slot * (n_tips + EDGES), level * (depth + 0.97), slot, level, leaf)
+    heights = {one.child: sizes[one.child][1] if one.child >= 0 else BAR_INCHES for one in places}
+    top, at = 0.0, {}
+    for level in range(depth + 1):
+        here = [one for one in places if one.depth == level]
+        for one in here:
+            at[one.child] = np.array([one.across, -top - heights[one.child] / 2])
+        top += max(MIN_HEIGHT, *(heights[one.child] for one in here)) + SPACE
+    slot, edge = max(leaf, wide / 2), (1 + EDGES) / 2
+    low = min(
+        float(xy[1]) - heights[child] / 2 - TEXT_BELOW * (child < 0) for child, xy in at.items()
+    )
+    limits = (-edge, n_tips - 1 + edge), (low, GAP / 2)
+    size = slot * (n_tips + EDGES), GAP / 2 - low
+    yield _Plan(False, *size, slot, leaf, at, heights, *limits)
     slot, column = high / 2 + GAP / 2, wide + SPACE
     leaf += _style.inches(f", {described.tree.leaf_rows.max():,.0f} rows", TEXT[1])
-    width = column * (depth + 0.5) + BAR[0] + leaf
-    yield _Plan(True, width, slot * (n_tips + 0.2) + 0.2, slot, column, leaf)
+    at = {one.child: np.array([one.depth * column, -one.across * slot]) for one in places}
+    size = column * (depth + 0.5) + BAR[0] + leaf, slot * (n_tips + 0.2) + 0.2
+    limits = (-column / 2, size[0] - column / 2), (-slot * (n_tips - 0.4), 0.6 * slot + 0.2)
+    widths = {one.child: sizes[one.child][0] if one.child >= 0 else BAR[0] for one in places}
+    yield _Plan(True, *size, slot, leaf, at, widths, *limits)
 
 
 def _extent(places: Sequence[NodePlace]) -> tuple[int, int]:
@@ -251,20 +325,13 @@ def _extent(places: Sequence[NodePlace]) -> tuple[int, int]:
     return len(tips), max(one.depth for one in places)
 
 
-def _placed(
-    ax: Axes, places: Sequence[NodePlace], plan: _Plan, scale: float
-) -> tuple[At, LeafStyle]:
-    """Return the positions of nodes and leaves, and the style of leaves; set the limits."""
-    size = max(scale * TEXT[1], TEXT[0])
-    at, (n_tips, depth) = positions(places), _extent(places)
-    if plan.horizontal:
-        at = {child: xy[::-1] * [-plan.column, -plan.slot] for child, xy in at.items()}
-        ax.set(xlim=(-plan.column / 2, plan.width - plan.column / 2))
-        ax.set(ylim=(-plan.slot * (n_tips - 0.4), 0.6 * plan.slot + 0.2))
-        return at, LeafStyle(size, scale * plan.leaf, BAR[1], BAR[0], beside=True)
-    edge = (1 + EDGES) / 2
-    ax.set(xlim=(-edge, n_tips - 1 + edge), ylim=(-depth - 0.62, 0.35))
-    return at, LeafStyle(size, scale * plan.slot)
+def _size(box: str | NodeView) -> tuple[float, float]:
+    """Return the room in inches that the box of a node takes."""
+    if isinstance(box, NodeView):
+        return box.width + GAP, box.height
+    lines = box.splitlines() or [""]
+    wide = max(_style.inches(line, TEXT[1]) for line in lines) + 2 * GAP
+    return wide, LINE * TEXT[1] / 72 * len(lines) + GAP
 
 
 def _link(
@@ -292,11 +359,9 @@ def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafSty
 
 
 def _measured(
-    estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize | None
+    estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize
 ) -> PolytopeSize | None:
     """Return the posterior of the number of facets, if there is one to show."""
-    if sizes is None:
-        sizes = not (isinstance(tree, Tree) and bool(tree.is_conjunction.all()))
     if not isinstance(sizes, PolytopeSize):
         shown = sizes and has_draws(estimator)
         return cast(Any, estimator).polytope_size() if shown else None
@@ -308,19 +373,34 @@ def _measured(
     return sizes
 
 
-def node_texts_of(
-    described: TreeDescription, nodes: Iterable[int], measured: PolytopeSize | None, level: float
-) -> dict[int, str]:
-    """Write the text of some nodes: condition, posterior of the number of facets, and rows."""
-    texts = {}
+def boxes_of(
+    described: TreeDescription,
+    places: Sequence[NodePlace],
+    measured: PolytopeSize | None,
+    level: float,
+    *,
+    rows: NodeRows | None = None,
+    more: Sequence[str] = (),
+) -> dict[int, str | NodeView]:
+    """Say what the boxes of the open nodes show: rows, bars or the condition, and counts.
+
+    The counts are the posterior of the number of facets, if it is ``measured``, and the number of
+    training rows; ``more`` has another line for each node of the tree.
+    """
+    boxes: dict[int, str | NodeView] = {}
     bounds = np.empty(0) if measured is None else measured.interval(level).astype(int)
-    for node in nodes:
-        lines = [_condition(described, node)]
+    is_viewed = _extent(places)[0] <= VIEWED_TIPS
+    for node in sorted({one.parent for one in places if one.parent is not None}):
+        lines = []
         if measured is not None:
             low, high = bounds[node].tolist()
             lines.append(f"posterior: {measured.median()[node]} [{low}, {high}]")
-        texts[node] = "\n".join([*lines, counted(round(described.rows(node)), "row")])
-    return texts
+        lines.append(counted(round(described.rows(node)), "row"))
+        lines += [line for line in more[node : node + 1] if line]
+        condition = _condition(described, node)
+        view = view_of(described, node, condition, lines, rows) if is_viewed else None
+        boxes[node] = view or "\n".join([condition, *lines])
+    return boxes
 
 
 def _condition(described: TreeDescription, node: int) -> str:
@@ -372,16 +452,21 @@ def draw_leaves(ax: Axes, described: TreeDescription, leaf_at: At, style: LeafSt
         _leaf_text(ax, (x, y), [labels[leaf], counts[leaf]], style, f"{gid}.text")
 
 
-def class_legend(ax: Axes, described: TreeDescription, style: LeafStyle) -> None:
-    """Name the classes below the tree if they are few."""
-    names = described.classes
-    if not 0 < len(names) <= MAX_NAMED:
+def class_legend(
+    ax: Axes, described: TreeDescription, style: LeafStyle, more: Sequence[Patch] = ()
+) -> None:
+    """Name the classes below the tree if they are few, and ``more`` colours."""
+    classes = described.classes if len(described.classes) <= MAX_NAMED else ()
+    handles = [*_style.class_handles(classes), *more]
+    names = [str(one.get_label()) for one in handles]
+    if not handles:
         return
+    columns = _style.legend_columns(names, _style.width_of(ax))
     ax.legend(
-        handles=_style.class_handles(names),
+        handles=_style.line_by_line(handles, columns),
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0 if style.beside else 0.02),
-        ncols=_style.legend_columns(names, _style.width_of(ax)),
+        ncols=columns,
         frameon=False,
         fontsize=max(style.size, _style.SMALL),
         handlelength=1.0,

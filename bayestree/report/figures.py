@@ -27,6 +27,7 @@ from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Calibration, Shrinkage, SplitUncertainty
 from bayestree.plots._node_panels import SIGNED
+from bayestree.plots._node_views import NodeView
 from bayestree.plots._polytopes import RARE, draw_sizes
 from bayestree.plots._predictions import (
     Scale,
@@ -50,7 +51,7 @@ PAIRS = 3  # features in the pair plots
 JITTER = 0.25  # of a point around the place of its category
 POINTS = 600  # maximum number of rows of a scatter plot
 CURVE = 300  # maximum number of rows of a curve of sorted rows
-MANY = 400  # points of a scatter plot above which they are drawn as an image
+MANY, MANY_OF_NODE = 400, 60  # points of a plot, and in a node, above which they are an image
 LEVELS = np.linspace(0.1, 0.9, 9)
 IMAGE_DPI = 160  # of points that are drawn as an image
 IMAGE = 112  # pixels of the longer side of an image
@@ -123,7 +124,7 @@ def picture(
 
 def branch(
     described: TreeDescription,
-    texts: Mapping[int, str],
+    boxes: Mapping[int, str | NodeView],
     places: Sequence[NodePlace],
     groups: Mapping[str, Group],
     sides: tuple[str, str],
@@ -131,9 +132,9 @@ def branch(
 ) -> Markup:
     """Draw a part of a tree as SVG, whose ``groups`` by their paths link to the page.
 
-    The texts must be measured, and the tree drawn, in ``page_style``.
+    The boxes must be measured, and the tree drawn, in ``page_style``.
     """
-    ax, _ = draw_branch(described, texts, places, sides=sides)
+    ax, _ = draw_branch(described, boxes, places, sides=sides)
     for one in (*ax.lines, *ax.patches):
         one.set_clip_on(False)
     figure: Any = ax.figure
@@ -161,10 +162,11 @@ def page_style(salt: str = "") -> Iterator[None]:
 
 def _svg(figure: Figure, kind: str, *, on_paper: bool = False) -> ElementTree.Element:
     """Write a figure as an SVG element without styles, metadata and names of other groups."""
-    for ax in figure.axes:
+    for ax in figure.findobj(Axes):
         ax.patch.set_visible(on_paper)
         for points in ax.collections:
-            if len(np.asarray(points.get_offsets())) > MANY:
+            most = MANY if ax in figure.axes else MANY_OF_NODE
+            if len(np.asarray(points.get_offsets())) > most:
                 points.set_rasterized(True)
     _log_ticks(figure)
     figure.patch.set_visible(on_paper)

@@ -29,7 +29,7 @@ from bayestree.report.rows import (
 from bayestree.report.scores import ScoreLine, Scores, scores_of, with_error
 from bayestree.report.sections import sections
 from bayestree.report.study import SPACE, Study, number, percent, with_minus
-from bayestree.report.trees import DOT
+from bayestree.report.trees import DOT, MOST_FACETS, LabelledTree
 from bayestree.tree import Tree
 
 UNCERTAIN = 0.1  # share of uncertain rows from which a split is doubtful
@@ -244,7 +244,9 @@ def _first_split(study: Study) -> Finding | None:
         return None
     n_facets = int(tree.n_facets[0])
     shape = "A single hyperplane" if n_facets == 1 else f"A polytope of {n_facets} facets"
-    if study.sizes is not None:
+    if study.is_sparse and n_facets <= MOST_FACETS:
+        shape = f"A row goes left if {LabelledTree(study, tree).label(0)}"
+    elif study.sizes is not None:
         low, high = study.sizes.interval()[0].astype(int)
         if not n_facets == low == high == 1:
             shape += f" in the point estimate; the posterior has {study.size_text(0)}"

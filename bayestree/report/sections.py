@@ -25,8 +25,10 @@ from bayestree.report.trees import (
     LabelledTree,
     compared_modes,
     drawing,
+    rows_of_nodes,
     sheets,
     shown_nodes,
+    views_of,
 )
 from bayestree.tree import Tree
 
@@ -108,9 +110,11 @@ def _drawn(study: Study, labelled: LabelledTree) -> dict[str, Any]:
     shown = shown_nodes(labelled.node_rows)
     found = sheets(topology, labelled.node_rows, shown)
     leaves = [~tip for sheet in found for tip in sheet.tips if tip < 0]
+    rows = rows_of_nodes(study, labelled.tree)
     return {
         "tree": labelled,
-        "sheets": [(sheet, drawing(study, labelled, sheet)) for sheet in found],
+        "sheets": [(sheet, drawing(study, labelled, sheet, rows=rows)) for sheet in found],
+        "views": {kind for sheet in found for kind in views_of(labelled, sheet, rows)},
         "beside": len(found) == 1 and len(found[0].tips) <= FEW,
         "nodes": node_cards(study, labelled, shown),
         "leaves": leaf_cards(study, labelled, leaves),

@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import FittedModel, FittedPosterior, features_of
+from bayestree.description import FittedModel, FittedPosterior, TreeDescription, features_of
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -106,6 +106,11 @@ class Study:
     def tree(self) -> RoutedTree:
         """The deterministic tree; the first of a forest."""
         return self.trees[0]
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether the tree that is shown has sparse facets."""
+        return not self.is_forest and TreeDescription(self.tree).is_sparse
 
     @property
     def is_forest(self) -> bool:

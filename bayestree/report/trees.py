@@ -17,7 +17,9 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
 from bayestree.description import HalfSpace, Mode, TreeDescription, modes_of, shown_mode
 from bayestree.export.text import export_text
-from bayestree.plots._tree import NodePlace, layout, node_texts_of, plain_description
+from bayestree.plots._node_rows import NodeRows
+from bayestree.plots._node_views import view_kind
+from bayestree.plots._tree import VIEWED_TIPS, NodePlace, boxes_of, layout, plain_description
 from bayestree.report import figures
 from bayestree.report.rows import (
     PermutationImportance,
@@ -27,6 +29,7 @@ from bayestree.report.rows import (
 from bayestree.report.study import MINUS, Study, number, percent
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 TARGET_TIPS, MAX_TIPS = 10, 12  # desired and maximum number of tips of a sheet
 DEEPEST = 7  # maximum number of levels of a sheet
@@ -34,6 +37,8 @@ SMALL = 3  # leaves of a branch that may be opened up to the maximum
 MAX_NODES = 250  # maximum number of nodes of a tree that are drawn and described
 FEW = 4  # maximum number of tips of a sheet with its panel beside it
 TERMS, DIGITS = 2, 3  # of the condition of a node
+MOST_FACETS = 3  # of a node that are written in a line
+ROWS = 200  # drawn in the nodes of a tree
 DOT = " \N{MIDDLE DOT} "
 SUBTRACTION = re.compile(r" - (?=[0-9.])")  # between two terms
 SIGNS = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
@@ -124,7 +129,7 @@ class LabelledTree(TreeDescription):
     def __init__(self, study: Study, tree: RoutedTree, prefix: str = "") -> None:
         super().__init__(tree, TERMS, DIGITS, features=study.features, classes=study.classes)
         self.prefix = prefix
-        self.posterior_polytopes = not prefix and study.n_experts > 1
+        self.posterior_polytopes = not prefix and study.n_experts > 1 and not self.is_sparse
         self.conditions = tuple(map(self._short_condition, range(tree.n_nodes)))
         self.posterior: tuple[str, ...] = ()
         if self.posterior_polytopes and study.sizes is not None:
@@ -145,6 +150,8 @@ class LabelledTree(TreeDescription):
         """Names of the sides: of a condition that is written in full, of a polytope, or others."""
         if self.linear is None or self.posterior_polytopes or self.has_polytopes:
             return self.tree.side_names
+        if self.is_sparse:
+            return ("yes", "no")
         is_complete = (np.count_nonzero(self.linear.hyperplane, axis=1) <= TERMS).all()
         return ("yes", "no") if is_complete else ("left", "right")
 
@@ -198,6 +205,8 @@ class LabelledTree(TreeDescription):
         """Write the condition of a hyperplane or its main features, or the number of facets."""
         if self.linear is None:
             return self.tree.split_name
+        if self.is_sparse and self.n_facets(node) <= MOST_FACETS:
+            return " and ".join(" ".join(printed(one)) for one in self.half_spaces(node))
         if self.n_facets(node) > 1 or self.posterior_polytopes:
             return counted(self.n_facets(node), "facet")
         expert = self.linear.experts(node).start
@@ -223,11 +232,17 @@ def typographic(left: str) -> str:
 
 
 def drawing(
-    study: Study, tree: LabelledTree, sheet: Sheet, more: Sequence[str] = (), *, linked: bool = True
+    study: Study,
+    tree: LabelledTree,
+    sheet: Sheet,
+    more: Sequence[str] = (),
+    *,
+    rows: NodeRows | None = None,
+    linked: bool = True,
 ) -> Markup:
     """Draw a sheet; its nodes and leaves link to their descriptions unless it stands alone.
 
-    ``more`` has another line of text for each node of the tree.
+    ``more`` has another line of text for each node of the tree; ``rows`` are drawn in its nodes.
     """
     groups = {}
     for child in (place.child for place in sheet.places):
@@ -235,12 +250,30 @@ def drawing(
         opens = anchor if kind == "branch" else ""
         groups[tree.path(child)] = figures.Group(kind, tree.summary(child), anchor, opens)
     alt = f"Tree from {tree.path(sheet.root)}: {counted(len(sheet.nodes), 'split')} drawn"
-    with figures.page_style():
+    with figures.page_style(salt=tree.anchor(sheet.root)):
         measured = study.sizes if tree.posterior else None
-        texts = node_texts_of(tree.in_lines, sheet.nodes, measured, 0.9)
-        if more:
-            texts = {node: f"{own}\n{more[node]}".rstrip() for node, own in texts.items()}
-        return figures.branch(tree.in_lines, texts, sheet.places, groups, tree.side_names, alt)
+        boxes = boxes_of(tree.in_lines, sheet.places, measured, 0.9, rows=rows, more=more)
+        return figures.branch(tree.in_lines, boxes, sheet.places, groups, tree.side_names, alt)
+
+
+def rows_of_nodes(study: Study, tree: RoutedTree) -> NodeRows | None:
+    """Return some training rows at the nodes of a tree, if they and their y are known."""
+    train = study.train
+    if train is None or train.y is None or train.extra is not None or not isinstance(tree, Tree):
+        return None
+    rows = train.sample(ROWS)
+    y: Any = rows.y
+    if study.classifies and not np.isin(y, study.labels).all():
+        return None
+    return NodeRows.of(study.estimator, tree, rows.X, y)
+
+
+def views_of(tree: LabelledTree, sheet: Sheet, rows: NodeRows | None) -> set[str]:
+    """Return what the nodes of a sheet show besides texts: "bars" or "rows"."""
+    if len(sheet.tips) > VIEWED_TIPS:
+        return set()
+    has_rows = rows is not None
+    return {view_kind(tree.linear, node, has_rows=has_rows) for node in sheet.nodes} - {""}
 
 
 def compared_modes(study: Study) -> dict[str, Any] | None:

@@ -41,14 +41,14 @@ def grey(ax):
 
 
 @pytest.mark.parametrize("plane", [[2.0, 1.0], [-1.0, 2.0], [1.0, -2.0], [-2.0, -0.5]])
-def test_the_grey_part_is_what_goes_right(plane):
+def test_the_grey_part_is_what_goes_left(plane):
     tree = stump(plane, 0.3)
     X, y = rows_of(tree)
     ax = plots.node_scatter(tree, X, y, "root")
     first, second = np.argsort(-np.abs(plane))
     covers = grey(ax)
-    right = X @ plane + 0.3 > 0
-    assert [covers(*row) for row in X[:, [first, second]]] == right.tolist()
+    left = X @ plane + 0.3 <= 0
+    assert [covers(*row) for row in X[:, [first, second]]] == left.tolist()
     assert ax.get_xlabel() == f"x{first}"
     assert ax.get_ylabel() == f"x{second}"
 
@@ -68,7 +68,7 @@ def test_other_numbers_of_features_are_a_strip(plane, label):
     assert ax.get_xlabel() == label
     covers = grey(ax)
     along = X @ plane / plane[1]
-    assert [covers(value, 0) for value in along] == (X @ plane + 0.5 > 0).tolist()
+    assert [covers(value, 0) for value in along] == (X @ plane + 0.5 <= 0).tolist()
     (points,) = ax.collections
     np.testing.assert_allclose(np.sort(points.get_offsets()[:, 0]), np.sort(along))
     assert set(points.get_offsets()[:, 1].round()) == {0, 1}
@@ -175,7 +175,10 @@ def test_refusals():
         ((tree, X, y, None, ax), "ax is for a single node"),
         ((make_tree(topology=Topology.leaf()), X, y), "no split"),
         ((make_tree(topology=Topology.complete(5)), X, y), "32 leaves"),
-        ((make_tree(n_experts=2), X, y, 0), "node root has 2 facets"),
+        (
+            (make_tree(n_experts=2, n_features=3), *rows_of(make_tree(n_features=3)), 0),
+            "root has 2 facets",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             plots.node_scatter(*arguments)

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from bayestree.plots._predictions import draw_coverage, draw_predicted
 from bayestree.plots._split_uncertainty import draw_margins
-from bayestree.plots._tree import draw_branch, layout, node_texts_of, plain_description
+from bayestree.plots._tree import boxes_of, draw_branch, layout, plain_description
 from bayestree.topology import Topology
 from tests.plots.cases import drawn, make_tree, texts
 
@@ -20,7 +20,7 @@ def test_a_closed_branch_says_how_many_leaves_are_below():
     tree = make_tree(topology=Topology.complete(3))
     described = plain_description(tree)
     places = layout(tree.topology, 0, {0})
-    ax, _ = draw_branch(described, node_texts_of(described, [0], None, 0.9), places)
+    ax, _ = draw_branch(described, boxes_of(described, places, None, 0.9), places)
     said = texts(ax)
     assert sum(text.startswith("4 leaves\n") for text in said) == 2
     names = {one.get_gid() for one in (*ax.texts, *ax.lines)}
