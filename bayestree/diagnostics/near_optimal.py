@@ -5,17 +5,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import linear_sum_assignment
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.wording import nearest_match
 from bayestree.tree import Tree
+
+SAME = 0.99  # share of the rows in corresponding leaves, from which two trees count as one
 
 
 @dataclass(frozen=True, eq=False)
 class NearOptimalTrees:
-    """Sparse trees of the modes of a posterior, the best first.
+    """Sparse trees of the modes and topologies of a posterior, the best first.
 
-    The modes are those that the fit found. There may be others with as good a score: unlike the
-    Rashomon set of an enumeration, the list is not complete.
+    These are those that the fit found. There may be others with as good a score: unlike the
+    Rashomon set of an enumeration, the list is not complete. A tree also stands for those that
+    score worse, use all of its columns, and predict the same or have 99 % of the training rows in
+    corresponding leaves.
 
     Attributes
     ----------
@@ -24,20 +30,26 @@ class NearOptimalTrees:
     mode : array of int, shape (M,)
         Numbers of the modes.
     weight : array, shape (M,)
-        Weights of the modes in the mixture.
+        Posterior weights: of the modes in the mixture, times the shares of their draws that have
+        the topology, if it was sampled. The sum over the trees that each stands for.
+    score : array, shape (M,)
+        Mean log density of y, in nats a row, in leaves that are estimated without the row.
     loss, se : arrays, shape (M,)
-        Mean log density of y that a tree loses to the best one that was found, in nats a row, in
-        leaves that are estimated without the row, and its standard error.
+        What the score of a tree loses to that of the best one, and its standard error.
     columns : tuple of M tuples of str
         Columns that each tree uses.
+    names : tuple of str
+        All columns of the fit.
     """
 
     trees: tuple[Tree, ...]
     mode: IntArray
     weight: FloatArray
+    score: FloatArray
     loss: FloatArray
     se: FloatArray
     columns: tuple[tuple[str, ...], ...]
+    names: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.trees)
@@ -49,14 +61,27 @@ class NearOptimalTrees:
         return iter(self.trees)
 
     def without(self, *names: str) -> "NearOptimalTrees":
-        """Return those trees that use none of some columns; there may be none."""
+        """Return those trees that use none of some columns; there may be none.
+
+        Raises
+        ------
+        ValueError
+            For names that are no columns of the fit.
+        """
+        for name in names:
+            if name not in self.names:
+                end = nearest_match(name, self.names)
+                raise ValueError(f"{name!r} is not a column of the fit{end}")
         kept = np.array([not set(names) & set(own) for own in self.columns], dtype=bool)
         numbers = np.flatnonzero(kept)
         return replace(
             self,
             trees=tuple(self.trees[i] for i in numbers),
             columns=tuple(self.columns[i] for i in numbers),
-            **{name: getattr(self, name)[kept] for name in ("mode", "weight", "loss", "se")},
+            **{
+                name: getattr(self, name)[kept]
+                for name in ("mode", "weight", "score", "loss", "se")
+            },
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -64,6 +89,7 @@ class NearOptimalTrees:
         each = {
             "mode": self.mode,
             "weight": self.weight,
+            "score": self.score,
             "loss": self.loss,
             "se": self.se,
             "leaves": [tree.n_leaves for tree in self.trees],
@@ -73,4 +99,24 @@ class NearOptimalTrees:
         return pd.DataFrame(each)
 
     def __str__(self) -> str:
-        return self.to_frame().round({"weight": 3, "loss": 3, "se": 3}).to_string(index=False)
+        return (
+            self.to_frame()
+            .round(dict.fromkeys(("weight", "score", "loss", "se"), 3))
+            .to_string(index=False)
+        )
+
+
+def same_leaves(one: IntArray, other: IntArray, weights: FloatArray) -> float:
+    """Return the share of the rows in corresponding leaves of two trees.
+
+    Leaves correspond in pairs, so that as many rows as possible are in both of a pair.
+
+    Parameters
+    ----------
+    one, other : arrays of int, shape (n,)
+        Leaves of the rows.
+    weights : array, shape (n,)
+    """
+    table = np.zeros((one.max() + 1, other.max() + 1))
+    np.add.at(table, (one, other), weights)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / weights.sum())

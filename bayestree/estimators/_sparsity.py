@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from bayestree._utils.arrays import IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, NonNegative, ParameterError, declare
 from bayestree._utils.wording import warn
-from bayestree.diagnostics.near_optimal import NearOptimalTrees
+from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._combinations import asks_for_sparsity, other_facets
 from bayestree.fitted.diagnostics import measure_nodes
@@ -22,6 +23,7 @@ from bayestree.inference import Data
 from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Projected, Sparsity, project
 from bayestree.inference.single_leaf import SingleLeafWarning
+from bayestree.inference.smc.method import by_topology
 from bayestree.tree import Tree
 
 NO_SPARSE_TREE = (
@@ -29,6 +31,8 @@ NO_SPARSE_TREE = (
     "a smaller sparsity, or a larger max_columns."
 )
 MOST_FEATURES, MOST_LEAVES = 500, 32  # of a tree that is made sparse by default
+LEAST_SHARE = 0.01  # of the draws, that a sampled topology must have
+ROUNDING = 1e-9  # of predictions, in the units of the fit
 
 
 @declare
@@ -155,6 +159,9 @@ def near_optimal_trees(
 ) -> NearOptimalTrees:
     """Project the posterior onto a sparse tree from each mode, for a choice between them.
 
+    If the topology was sampled (``inference="smc"``), each topology with at least 1 % of the draws
+    gives a tree. Trees that are nearly the same are merged.
+
     Parameters
     ----------
     X, y, sample_weight : arrays
@@ -184,30 +191,73 @@ def near_optimal_trees(
         mixture.shown.tree.class_names,
     )
     excluded = [estimator.encoding_.number(key) for key in without]
-    found: list[tuple[int, float, _SparseTree]] = []
-    for number, (one, weight) in enumerate(mixture):
-        tree, _ = estimator._hardened(one.posterior, rows, data)
-        if tree.n_nodes:
-            new = _sparse(estimator, mixture, tree, rows, data, excluded=excluded)
-            if new.tree.n_nodes:
-                found.append((number, weight, new))
+    found: list[_Candidate] = []
+    for number, (mode, weight) in enumerate(mixture):
+        for one, share in by_topology(mode.posterior, data, LEAST_SHARE):
+            tree, _ = estimator._hardened(one, rows, data)
+            if tree.n_nodes:
+                new = _sparse(estimator, mixture, tree, rows, data, excluded=excluded)
+                if new.tree.n_nodes:
+                    found.append(_Candidate(new.tree, number, weight * share, new.projected))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    share = found[0][2].projected.share
-    found.sort(key=lambda each: -float(share @ each[2].projected.log_density))
-    mode, weight, sparse = zip(*found, strict=True)
-    trees = [one.tree for one in sparse]
-    score = np.stack([one.projected.log_density for one in sparse])
-    lost = score[0] - score
-    names, of_y = estimator.encoding_.names, mixture.shown.scaling.units
-    used = [[tree.hyperplane[:, own].any() for own in estimator.encoding_.places] for tree in trees]
+    found.sort(key=lambda one: -one.score)
+    return _compared(estimator, _merged(found, rows))
+
+
+class _Candidate(NamedTuple):
+    """A sparse tree in the units of the fit, with the number of its mode and its weight."""
+
+    tree: Tree
+    mode: int
+    weight: float
+    projected: Projected
+
+    @property
+    def score(self) -> float:
+        return float(self.projected.share @ self.projected.log_density)
+
+
+def _merged(found: Sequence[_Candidate], rows: TrainingRows) -> list[_Candidate]:
+    """Add the weights of trees to that of the first one that is nearly the same.
+
+    One that does without a column of the other is kept beside it, for the choice.
+    """
+    kept: list[_Candidate] = []
+    for one in found:
+        alike = (place for place, other in enumerate(kept) if _alike(one.tree, other.tree, rows))
+        place = next(alike, None)
+        if place is None:
+            kept.append(one)
+        else:
+            kept[place] = kept[place]._replace(weight=kept[place].weight + one.weight)
+    return kept
+
+
+def _alike(one: Tree, better: Tree, rows: TrainingRows) -> bool:
+    X: Any = rows.X
+    if (better.hyperplane.any(axis=0) & ~one.hyperplane.any(axis=0)).any():
+        return False
+    if np.allclose(one.predict(X), better.predict(X), rtol=ROUNDING, atol=ROUNDING):
+        return True
+    return same_leaves(one.apply(X), better.apply(X), rows.weights) >= SAME
+
+
+def _compared(estimator: Any, found: Sequence[_Candidate]) -> NearOptimalTrees:
+    names, of_y = estimator.encoding_.names, estimator.fitted_.shown.scaling.units
+    share = found[0].projected.share
+    lost = np.stack([found[0].projected.log_density - one.projected.log_density for one in found])
+    used = [
+        [bool(one.tree.hyperplane[:, own].any()) for own in estimator.encoding_.places]
+        for one in found
+    ]
     return NearOptimalTrees(
-        trees=tuple(tree.rescaled(of_y.y_scale, of_y.y_center) for tree in trees),
-        mode=np.array(mode),
-        weight=np.array(weight),
+        trees=tuple(one.tree.rescaled(of_y.y_scale, of_y.y_center) for one in found),
+        mode=np.array([one.mode for one in found]),
+        weight=np.array([one.weight for one in found]),
+        score=np.array([one.score for one in found]) - np.log(float(of_y.y_scale)),
         loss=lost @ share,
         se=np.sqrt((lost - (lost @ share)[:, None]) ** 2 @ share**2),
-        columns=tuple(
-            tuple(name for name, one in zip(names, own, strict=True) if one) for own in used
-        ),
+        columns=tuple(tuple(compress(names, own)) for own in used),
+        names=tuple(names),
     )

@@ -13,9 +13,10 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray, class_numbers
 from bayestree._utils.progress import steps_of
-from bayestree._utils.wording import counted, quantity
+from bayestree._utils.wording import counted, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
+from bayestree.export.text import export_text
 from bayestree.report import figures
 from bayestree.report.cards import leaf_cards, node_cards
 from bayestree.report.scores import confusion_of, is_recorded, scores_of
@@ -50,8 +51,8 @@ class Section(NamedTuple):
 def sections(study: Study) -> list[Section]:
     """Make all sections with something to show."""
     makers: tuple[Callable[[Study], Shown], ...] = (
-        data, tree, modes, evidence, sizes, uncertainty, features, view, scores, convergence,
-        repeat,
+        data, tree, near_optimal, modes, evidence, sizes, uncertainty, features, view, scores,
+        convergence, repeat,
     )  # fmt: skip
     made = [(make.__name__, make(study)) for make in steps_of(makers, "sections")]
     return [Section(name, *shown) for name, shown in made if shown is not None]
@@ -119,6 +120,32 @@ def _drawn(study: Study, labelled: LabelledTree) -> dict[str, Any]:
         "nodes": node_cards(study, labelled, shown),
         "leaves": leaf_cards(study, labelled, leaves),
         "hidden": topology.n_nodes - int(shown.sum()),
+    }
+
+
+def near_optimal(study: Study) -> Shown:
+    """List sparse trees of about the same score, if there are several."""
+    found = study.near_optimal
+    if found is None or len(found) < 2:
+        return None
+    columns = [isolated(name) for name in found.names]
+    used = [[found.names.index(name) for name in own] for own in found.columns]
+    return "A choice of trees", {
+        "trees": [
+            {
+                "number": place + 1,
+                "score": number(float(found.score[place]), 3),
+                "loss": f"{found.loss[place]:.3f}",
+                "se": f"{found.se[place]:.3f}",
+                "leaves": tree.n_leaves,
+                "weight": float(found.weight[place]),
+                "used": own,
+                "columns": [columns[j] for j in own],
+                "text": export_text(tree),
+            }
+            for place, (tree, own) in enumerate(zip(found, used, strict=True))
+        ],
+        "choices": [(j, columns[j]) for j in sorted({j for own in used for j in own})],
     }
 
 

@@ -20,7 +20,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import FittedModel, FittedPosterior, TreeDescription, features_of
+from bayestree.description import (
+    FittedModel,
+    FittedPosterior,
+    TreeDescription,
+    features_of,
+    has_evidence,
+    modes_of,
+)
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -30,6 +37,7 @@ from bayestree.diagnostics import (
     calibration,
 )
 from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.near_optimal import NearOptimalTrees
 from bayestree.report.rows import (
     LabelledRows,
     PermutationImportance,
@@ -111,6 +119,16 @@ class Study:
     def is_sparse(self) -> bool:
         """Whether the tree that is shown has sparse facets."""
         return not self.is_forest and TreeDescription(self.tree).is_sparse
+
+    @cached_property
+    def near_optimal(self) -> NearOptimalTrees | None:
+        """Sparse trees of several modes or topologies, if the rows of the fit are known."""
+        rows, several = self.train, len(modes_of(self.estimator)) > 1
+        if rows is None or rows.y is None or not self.is_sparse or self.tree.n_nodes == 0:
+            return None
+        if not (several or has_evidence(self.estimator)):
+            return None
+        return self.bayesian.near_optimal_trees(rows.X, rows.response, rows.weights)
 
     @property
     def is_forest(self) -> bool:

@@ -13,6 +13,7 @@ from bayestree import (
     plots,
 )
 from bayestree._utils.arviz_compat import group
+from bayestree.inference.smc.method import by_topology
 
 
 def short(max_depth=2, n_experts=2, n_chains=2, n_draws=20):
@@ -70,6 +71,37 @@ def test_tree_is_of_the_most_probable_topology(classifier):
     weights = posterior.draws["log_weight"].reshape(-1, *own.shape, 2)
     np.testing.assert_array_equal(weights[nearest], posterior.point["log_weight"])
     assert "x0" in export_text(classifier)
+
+
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")  # a draw may have
+def test_topologies_are_near_optimal_trees(classifier):
+    X, y = rows()
+    posterior = classifier.posterior_
+    split = (posterior.draws["log_weight"] != -1000).any(axis=-1).reshape(-1, 3)
+    patterns, counts = np.unique(split, axis=0, return_counts=True)
+    data = inference.Data.of(classifier._scaling.standardise(X), np.zeros(60), np.ones(60))
+    each = by_topology(posterior, data, 0.01)
+    assert len(each) == patterns.any(axis=1).sum()  # all have at least one of 40 draws
+    assert [share for _, share in each] == sorted(counts[patterns.any(axis=1)] / 40)[::-1]
+    for one, share in each:
+        own = (one.point["log_weight"] != -1000).any(axis=-1)
+        assert (split == own).all(axis=1).mean() == pytest.approx(share)
+    assert len(by_topology(posterior, data, 0.5)) == sum(share >= 0.5 for _, share in each)
+
+    found = classifier.near_optimal_trees(X, y)
+    assert 1 <= len(found) <= len(each)
+    assert found.weight.sum() <= 1 + 1e-12
+    assert found.weight.max() >= each[0][1]
+
+
+def test_a_fixed_topology_is_one(oblique):
+    posterior = ConvexPolytopeTreeClassifier(max_depth=1, n_modes=1, random_state=0, epochs=2)
+    posterior = posterior.fit(*rows()).posterior_
+    data = inference.Data.of(np.zeros((3, 2)), np.zeros(3), np.ones(3))
+    assert by_topology(posterior, data, 0.9) == [(posterior, 1.0)]
+    single = by_topology(oblique.posterior_, data, 0.0)  # splits by their intercepts
+    share = (oblique.posterior_.stats["n_leaves"] == 2).mean()
+    assert [share for _, share in single] == [pytest.approx(share)]
 
 
 def test_evidence(classifier, oblique):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import copy
 from dataclasses import fields
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from bayestree import (
     ConvexPolytopeTreeClassifier,
     ConvexPolytopeTreeRegressor,
+    export_dot,
     export_json,
     export_rules,
     export_text,
@@ -19,9 +21,15 @@ from bayestree import (
 )
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.estimators._sparsity import _alike
+from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.tree import Mixture
 from bayestree.inference import Data
+from bayestree.inference.projection.facets import Conjunction
 from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Sparsity, project
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 QUICK = {"max_depth": 2, "n_modes": 2, "random_state": 0}
 
@@ -38,6 +46,16 @@ def planted(n=400, d=10, seed=0, own=(3, 7)):
 def fitted():
     X, y = planted()
     return ConvexPolytopeTreeClassifier(**QUICK).fit(X, y), X, y
+
+
+def stump(normals, X):
+    """A tree whose only node has the facets normal . x <= 0."""
+    d = X.shape[1]
+    facets = Conjunction(np.array(normals), np.zeros(len(normals))).experts(np.ones(d))
+    weight, plane, intercept = (part[None] for part in facets)
+    unit = {"center": np.zeros(d), "scale": np.ones(d)}
+    tree = Tree.from_standardised(Topology.stump(), weight, plane, intercept, **unit)
+    return tree.fill(X, (X[:, 0] > 0).astype(int), np.ones(len(X)), 2)
 
 
 def columns_of(tree):
@@ -282,13 +300,50 @@ class TestNearOptimalTrees:
     def test_the_best_comes_first(self, fitted):
         clf, X, y = fitted
         found = clf.near_optimal_trees(X, y)
-        assert len(found) == 2
+        assert 1 <= len(found) <= len(clf.modes_)
+        assert found.weight.sum() == pytest.approx(1.0)
         assert found.loss[0] == 0.0
+        np.testing.assert_allclose(found.score[0] - found.score, found.loss)
         assert (np.diff(found.loss) >= 0).all()
         assert "x3" in found.columns[0]
         assert found.to_frame()["leaves"].tolist() == [tree.n_leaves for tree in found]
         assert f"{found[0].n_leaves} leaves" in export_text(found[0])
         assert str(found).count("\n") == len(found)
+
+    def test_the_score_is_that_of_leaves_without_the_row(self, fitted):
+        clf, X, y = fitted
+        found = clf.near_optimal_trees(X, y)[0]
+        fitted = found.predict(X)[np.arange(len(X)), np.searchsorted(clf.classes_, y)]
+        score = clf.near_optimal_trees(X, y).score[0]
+        # leaves that hold the row itself predict it better, the more so the smaller they are
+        assert np.log(fitted).mean() - 0.1 < score < np.log(fitted).mean()
+
+    def test_every_export_takes_its_trees(self, fitted, tmp_path):
+        clf, X, y = fitted
+        found = clf.near_optimal_trees(X, y)[0]
+        for write in (export_text, export_rules, export_dot, export_json):
+            assert "x3" in write(found)
+        assert plots.tree(found, X=X, y=y).child_axes
+
+    def test_trees_that_are_nearly_the_same_are_merged(self, fitted):
+        clf, X, y = fitted
+        twice = copy(clf)
+        one, *_ = clf.fitted_.trees
+        twice.fitted_ = Mixture([one, one], np.array([0.3, 0.7]))
+        found = twice.near_optimal_trees(X, y)
+        assert len(found) == 1
+        assert found.weight.tolist() == [1.0]
+
+    def test_a_tree_that_does_without_a_column_is_kept(self):
+        """Both trees divide the rows alike, by x0 and by its copy x1."""
+        X = np.repeat(np.linspace(-1, 1, 50)[:, None], 2, axis=1)
+        first, second = (stump([normal], X) for normal in ([1.0, 0.0], [0.0, 1.0]))
+        both = stump([[1.0, 0.0], [0.0, 1.0]], X)
+        rows = TrainingRows(X, (X[:, 0] > 0).astype(int), np.ones(50), ("a", "b"))
+        assert _alike(first, first, rows)
+        assert _alike(both, first, rows)
+        assert not _alike(second, first, rows)
+        assert not _alike(first, both, rows)
 
     def test_rows_count_by_their_weights(self, fitted):
         _, X, y = fitted
@@ -309,6 +364,8 @@ class TestNearOptimalTrees:
         found = clf.near_optimal_trees(X, y)
         assert len(found.without("x3")) == 0
         assert len(found.without()) == len(found)
+        with pytest.raises(ValueError, match="'x33' is not a column of the fit; did you mean 'x3'"):
+            found.without("x3", "x33")
 
     def test_refusals(self, fitted):
         clf, X, y = fitted

@@ -311,6 +311,28 @@ def fingerprint(y: AnyArray, weights: FloatArray) -> int:
     return int.from_bytes(digest.digest())
 
 
+def by_topology(posterior: Posterior, data: Data, least: float) -> list[tuple[Posterior, float]]:
+    """Return a posterior with its own point for each topology, and the share of its draws.
+
+    The point is the draw of the topology that predicts most like all draws on average. Topologies
+    with a share below ``least``, and that without a split, are left out. A posterior of a single
+    topology remains as it is.
+    """
+    if "log_evidence" not in posterior.stats:
+        return [(posterior, 1.0)]
+    site = posterior.draws["log_weight" if posterior.model.split.weighted else "intercept"]
+    splits = (site != SILENT).any(axis=-1)
+    patterns, which, counts = np.unique(
+        splits.reshape(-1, splits.shape[-1]), axis=0, return_inverse=True, return_counts=True
+    )
+    shares, which = counts / counts.sum(), which.reshape(splits.shape[:-1])
+    return [
+        (at_medoid(posterior, data, among=which == place), float(shares[place]))
+        for place in np.argsort(-counts, kind="stable")
+        if shares[place] >= least and patterns[place].any()
+    ]
+
+
 def _stats(
     prior: ParticlePrior, runs: list[SmcRun], draws: Arrays, splits: BoolArray
 ) -> dict[str, Any]:

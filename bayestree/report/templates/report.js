@@ -98,6 +98,32 @@
   addEventListener("hashchange", follow);
   if (location.hash) follow();
 
+  // Trees of nearly the same score: hide those that use unwanted columns, show the chosen one.
+  for (const list of all(".near")) {
+    const [rows, boxes] = [all("tbody tr", list), all("[type=checkbox]", list)];
+    const radio = (row) => row.querySelector("input");
+    const choose = () => {
+      const chosen = rows.find((row) => radio(row).checked);
+      for (const one of all(".near-tree", list)) one.hidden = !chosen || one.id !== radio(chosen).value;
+    };
+    const filter = () => {
+      const unwanted = boxes.filter((one) => one.checked);
+      for (const row of rows) {
+        const uses = new Set(row.dataset.uses.split(" "));
+        row.hidden = unwanted.some((one) => uses.has(one.value));
+        if (row.hidden) radio(row).checked = false;
+      }
+      const left = rows.filter((row) => !row.hidden);
+      if (left.length && !left.some((row) => radio(row).checked)) radio(left[0]).checked = true;
+      const names = unwanted.map((one) => one.parentElement.textContent.trim()).join(", ");
+      list.querySelector(".filtered").textContent = names
+        && `${left.length} of ${rows.length} trees do not use ${names}.`;
+      choose();
+    };
+    list.addEventListener("change", filter);
+    filter();
+  }
+
   // Contents: mark the section in view.
   const marks = new Map(all(".contents a").map((one) => [one.hash.slice(1), one]));
   const seen = new IntersectionObserver((entries) => {
