@@ -1,5 +1,7 @@
 """Fitted estimators that several test files share, each fitted once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -48,7 +50,23 @@ def ten():
 
 
 @pytest.fixture(scope="package")
-def pages(drawn, large, ten, tmp_path_factory):
+def choice():
+    """A sparse tree with a posterior of two modes, its rows, and three trees to choose from."""
+    X, y = rings()
+    clf = bt.ConvexPolytopeTreeClassifier(
+        n_modes=2, max_depth=1, n_experts=5, epochs=60, n_draws=8, random_state=0
+    )
+    clf.fit(X, y)
+    found = clf.near_optimal_trees(X, y)
+    columns = (("east", "north"), ("east",), ("north",))
+    three = {name: np.array([0.5, 0.3, 0.2]) for name in ("weight", "score", "loss", "se", "mode")}
+    trees = replace(found, trees=(found[0],) * 3, columns=columns, **three)
+    clf.near_optimal_trees = lambda *_: trees
+    return clf, {"X": X, "y": y, "sizes": clf.polytope_size(max_draws=8)}
+
+
+@pytest.fixture(scope="package")
+def pages(drawn, large, ten, choice, tmp_path_factory):
     """Folder with the pages of all."""
     folder = tmp_path_factory.mktemp("pages")
     head = {"title": "Rings", "question": "Where does the core end?", "command": "bayestree run x"}
@@ -56,6 +74,7 @@ def pages(drawn, large, ten, tmp_path_factory):
         ("drawn", drawn, head),
         ("large", large, {}),
         ("ten", ten, {}),
+        ("choice", choice, {}),
     ):
         page = html_report(estimator, **rows, **told)
         (folder / f"{name}.html").write_text(page, encoding="utf-8")

@@ -130,7 +130,8 @@ def test_branches_of_a_large_tree_open_on_sheets(seen):
 
 
 @pytest.mark.parametrize(
-    ("name", "width"), [("drawn", 320), ("drawn", 800), ("drawn", 1280), ("large", 375)]
+    ("name", "width"),
+    [("drawn", 320), ("choice", 320), ("drawn", 800), ("drawn", 1280), ("large", 375)],
 )
 def test_no_screen_scrolls_sideways(seen, name, width):
     page = seen(name, width)
@@ -162,7 +163,7 @@ def test_a_phone_has_the_outline(seen):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["drawn", "large"])
+@pytest.mark.parametrize("name", ["drawn", "large", "choice"])
 def test_text_stands_out(seen, name, scheme):
     page = seen(name, color_scheme=scheme)
     ratio, text = page.evaluate(CONTRAST)
@@ -196,3 +197,58 @@ def test_the_command_is_copied(seen):
         assert page.evaluate("navigator.clipboard.readText()") == "bayestree run x"
     else:
         assert page.evaluate("getSelection().toString()") == "bayestree run x"
+
+
+def shown_trees(page):
+    """Visible rows of the list of trees, and the tree that is written out."""
+    rows = page.locator(".near tbody tr:visible th").all_inner_texts()
+    return [text.strip() for text in rows], page.locator(".near-tree:visible h3").all_inner_texts()
+
+
+def test_trees_that_use_a_column_are_hidden(seen):
+    page = seen("choice")
+    assert shown_trees(page) == (["Tree 1", "Tree 2", "Tree 3"], ["Tree 1"])
+    assert page.inner_text(".filtered") == ""
+    page.get_by_role("checkbox", name="east").check()
+    assert shown_trees(page) == (["Tree 3"], ["Tree 3"])
+    assert page.inner_text(".filtered") == "1 of 3 trees do not use east."
+    page.get_by_role("checkbox", name="north").check()
+    assert shown_trees(page) == ([], [])
+    assert page.inner_text(".filtered") == "0 of 3 trees do not use east, north."
+    page.get_by_role("checkbox", name="east").uncheck()
+    assert shown_trees(page) == (["Tree 2"], ["Tree 2"])
+
+
+def test_a_tree_is_chosen_by_keys_alone(seen):
+    page = seen("choice")
+    page.focus(".near fieldset input")
+    page.keyboard.press("Space")
+    assert shown_trees(page) == (["Tree 3"], ["Tree 3"])
+    page.keyboard.press("Space")
+    page.focus(".near tbody input:checked")
+    page.keyboard.press("ArrowUp")
+    assert shown_trees(page) == (["Tree 1", "Tree 2", "Tree 3"], ["Tree 2"])
+
+
+def test_paper_and_pages_without_javascript_have_the_trees(seen):
+    page = seen("choice", java_script_enabled=False)
+    assert shown_trees(page)[1] == ["Tree 1", "Tree 2", "Tree 3"]
+    assert not page.locator(".near fieldset").is_visible()
+    page = seen("choice")
+    page.get_by_role("checkbox", name="east").check()
+    page.emulate_media(media="print")
+    assert shown_trees(page) == (["Tree 3"], ["Tree 3"])
+    assert not page.locator(".near fieldset").is_visible()
+    assert page.locator(".filtered").is_visible()
+
+
+def test_the_selected_node_keeps_the_colours_of_its_rows(seen):
+    page = seen("choice")
+    styles = page.eval_on_selector_all(
+        '.upright a[data-at="root"] path', "all => all.map((one) => getComputedStyle(one).stroke)"
+    )
+    accent = page.evaluate("""() => {
+      const one = document.body.appendChild(document.createElement("a"));
+      return getComputedStyle(one).color;
+    }""")
+    assert styles.count(accent) == 1 < len(styles)  # its frame

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from copy import copy
 
 import matplotlib as mpl
 import numpy as np
@@ -241,6 +242,47 @@ def test_names_in_any_script_stay_on_their_lines():
     assert {"花萼 长度", isolated.format("طول الورقة"), "a b", "x, y"} <= cells
     assert {isolated.format("ورد أحمر"), "山鸢尾"} <= cells
     assert "花萼\n长度" not in text
+
+
+@pytest.mark.usefixtures("sketched")
+def test_a_choice_of_trees_needs_several_and_their_rows(choice, drawn):
+    estimator, rows_of_fit = choice
+    page = Page(html_report(estimator, **rows_of_fit))
+    section = page.at("near_optimal")
+    assert "The list is not complete" in plain(section["text"])
+    lines = [one for one in page.all("tr") if "data-uses" in one["attrs"]]
+    assert [one["attrs"]["data-uses"] for one in lines] == ["0 1", "0", "1"]
+    boxes = [one["attrs"]["value"] for one in page.all("input", type="checkbox")]
+    assert boxes == ["0", "1"]
+    for place in (1, 2, 3):
+        assert "root: 160 rows" in page.at(f"near-{place}")["text"]
+    for other, given in ((estimator, {}), drawn):
+        assert "near_optimal" not in Page(html_report(other, **given)).ids()
+
+
+@pytest.mark.usefixtures("sketched")
+def test_a_sparse_tree_is_not_described_by_the_posterior_of_its_facets(choice):
+    estimator, given = choice
+    full = copy(estimator).set_params(sparsity=None, n_modes=1).fit(given["X"], given["y"])
+    for one, described in ((estimator, False), (full, True)):
+        page = Page(html_report(one, X=given["X"], y=given["y"]))
+        assert ("posterior: " in page.at("tree")["text"]) == described
+        card = plain(page.at("root")["text"])
+        assert (
+            re.search("A row goes left if (this|each of these) holds", card) is None
+        ) == described
+        assert ("Point estimate:" in card) == described
+
+
+def test_nodes_show_their_rows_in_the_report(choice):
+    estimator, given = choice
+    page = html_report(estimator, **given)
+    assert "those in the shaded part go left" in page
+    bare = html_report(estimator)
+    assert "those in the shaded part go left" not in bare
+    drawing = re.search(r'<svg class="tree upright.*?</svg>', page, re.DOTALL).group()
+    assert "east" in drawing
+    assert "<image" in drawing
 
 
 @pytest.mark.usefixtures("sketched")
