@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import bayestree as bt
 
@@ -42,7 +43,11 @@ def main() -> None:
     print(f"{clf.get_n_leaves()} leaves, accuracy {clf.score(X_test, y_test):.3f} on new points")
 
     path = options.out / "rings.png"
-    bt.plots.boundary(clf, X, y).figure.savefig(path, dpi=150)
+    figure = Figure(figsize=(10.4, 5.9), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(0.8, 1))
+    bt.plots.tree(clf, left, X=X, y=y)
+    bt.plots.boundary(clf, X, y, right)
+    figure.savefig(path, dpi=100)
     print(f"Plot: {path.resolve()}")
 
 

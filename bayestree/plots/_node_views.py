@@ -22,7 +22,7 @@ SIZE, TICKS = 8.0, 6.5  # of texts, in points
 LINE = 1.3 * SIZE / 72  # inches from one line to the next
 PAD = 0.08  # inches between the frame of a view and what it shows
 PANEL = 1.75, 1.15  # inches of the rows of a node
-LABELS = 0.5, 0.34  # inches of the labels on the left of them and below
+LABELS = 0.53, 0.34  # inches of the labels on the left of them and below
 BAR, BAR_LINE = 0.95, 0.55  # inches of bars, and height of a bar in lines
 POINT = 5.0  # area of the marker of a row
 MOST_POINTS = 400  # rows drawn in a node
@@ -89,6 +89,7 @@ class NodeView:
         panel.tick_params(labelsize=scale * TICKS, length=2 * scale, pad=1.5 * scale, width=0.6)
         for label in (panel.xaxis.label, panel.yaxis.label):
             label.set_fontsize(scale * (SIZE - 1))
+        panel.yaxis.labelpad = 2.5 * scale
         panel.spines[:].set(linewidth=0.6, color=_style.QUIET)
 
     def _draw_bars(self, ax: Axes, scale: float) -> None:

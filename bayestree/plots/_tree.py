@@ -465,7 +465,7 @@ def class_legend(
     ax.legend(
         handles=_style.line_by_line(handles, columns),
         loc="upper center",
-        bbox_to_anchor=(0.5, 0.0 if style.beside else 0.02),
+        bbox_to_anchor=(0.5, 0.0),
         ncols=columns,
         frameon=False,
         fontsize=max(style.size, _style.SMALL),

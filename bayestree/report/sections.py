@@ -134,7 +134,7 @@ def near_optimal(study: Study) -> Shown:
         "trees": [
             {
                 "number": place + 1,
-                "score": number(float(found.score[place]), 3),
+                "score": f"{found.score[place]:.3f}",
                 "loss": f"{found.loss[place]:.3f}",
                 "se": f"{found.se[place]:.3f}",
                 "leaves": tree.n_leaves,

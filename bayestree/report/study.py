@@ -249,6 +249,12 @@ class Study:
         low, high = self.sizes.interval()[node].astype(int)
         return f"{int(self.sizes.median()[node])} ({low} to {high})"
 
+    def has_one_size(self, node: int) -> bool:
+        """Whether the interval of the number of facets of a node is a single number."""
+        assert self.sizes is not None
+        low, high = self.sizes.interval()[node]
+        return bool(low == high)
+
     def prior_size(self, node: int) -> str:
         """Write the prior mean of the number of facets of a node, if it is known."""
         prior = self.size_prior

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pictures.md, the same on every run, in some minutes.
+"""Makes the pictures of docs/pictures.md and others, the same on every run, in some minutes.
 
 Run: python docs/images/make.py [NAME ...]
 """
@@ -43,6 +43,13 @@ def wine():
     X = data.data.rename(columns={"od280/od315_of_diluted_wines": "od280_od315"})
     y = np.array(["Barolo", "Grignolino", "Barbera"])[data.target]
     return bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, random_state=0).fit(X, y), X, y
+
+
+def readable_wine():
+    """The first tree of docs/readable.md."""
+    data = load_wine(as_frame=True)
+    clf = bt.ConvexPolytopeTreeClassifier(random_state=0).fit(data.data, data.target)
+    return plots.tree(clf, X=data.data, y=data.target)
 
 
 def full_facets():
@@ -113,7 +120,8 @@ def rank_histograms():
 
 PICTURES = {
     "tree": lambda: plots.tree(full_facets()),
-    "bivariate-tree": lambda: plots.tree(tumours()[0]),
+    "bivariate-tree": lambda: plots.tree(tumours()[0], X=tumours()[1], y=tumours()[2]),
+    "readable-wine": readable_wine,
     "node-scatter": lambda: plots.node_scatter(*tumours()),
     "node-images": lambda: plots.node_images(few_pixels(), (8, 8)),
     "boundary": lambda: plots.boundary(*rings()),
@@ -131,6 +139,7 @@ PICTURES = {
 
 #: Pictures that an example makes: its name, and theirs.
 EXAMPLES = {
+    "rings": ("rings", "rings.png"),
     "bayesian-oblique": ("bayesian_oblique", "bayesian-oblique.png"),
     "segmentation-epochs": ("segmentation", "epochs.png"),
     "segmentation-kernels": ("segmentation", "kernels.png"),
