@@ -192,23 +192,26 @@ def near_optimal_trees(
     )
     excluded = [estimator.encoding_.number(key) for key in without]
     found: list[_Candidate] = []
+    places = estimator.encoding_.places
     for number, (mode, weight) in enumerate(mixture):
         for one, share in by_topology(mode.posterior, data, LEAST_SHARE):
             tree, _ = estimator._hardened(one, rows, data)
             if tree.n_nodes:
                 new = _sparse(estimator, mixture, tree, rows, data, excluded=excluded)
+                used = [bool(new.tree.hyperplane[:, own].any()) for own in places]
                 if new.tree.n_nodes:
-                    found.append(_Candidate(new.tree, number, weight * share, new.projected))
+                    found.append(_Candidate(new.tree, used, number, weight * share, new.projected))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    found.sort(key=lambda one: -one.score)
+    found.sort(key=lambda one: (-one.score, np.count_nonzero(one.tree.hyperplane)))
     return _compared(estimator, _merged(found, rows))
 
 
 class _Candidate(NamedTuple):
-    """A sparse tree in the units of the fit, with the number of its mode and its weight."""
+    """A sparse tree in the units of the fit, the columns it uses, its mode and its weight."""
 
     tree: Tree
+    used: list[bool]
     mode: int
     weight: float
     projected: Projected
@@ -225,7 +228,7 @@ def _merged(found: Sequence[_Candidate], rows: TrainingRows) -> list[_Candidate]
     """
     kept: list[_Candidate] = []
     for one in found:
-        alike = (place for place, other in enumerate(kept) if _alike(one.tree, other.tree, rows))
+        alike = (place for place, other in enumerate(kept) if _alike(one, other, rows))
         place = next(alike, None)
         if place is None:
             kept.append(one)
@@ -234,23 +237,20 @@ def _merged(found: Sequence[_Candidate], rows: TrainingRows) -> list[_Candidate]
     return kept
 
 
-def _alike(one: Tree, better: Tree, rows: TrainingRows) -> bool:
+def _alike(one: _Candidate, better: _Candidate, rows: TrainingRows) -> bool:
     X: Any = rows.X
-    if (better.hyperplane.any(axis=0) & ~one.hyperplane.any(axis=0)).any():
+    if any(needs and not uses for needs, uses in zip(better.used, one.used, strict=True)):
         return False
-    if np.allclose(one.predict(X), better.predict(X), rtol=ROUNDING, atol=ROUNDING):
+    predicted = one.tree.predict(X), better.tree.predict(X)
+    if np.allclose(predicted[0], predicted[1], rtol=ROUNDING, atol=ROUNDING):
         return True
-    return same_leaves(one.apply(X), better.apply(X), rows.weights) >= SAME
+    return same_leaves(one.tree.apply(X), better.tree.apply(X), rows.weights) >= SAME
 
 
 def _compared(estimator: Any, found: Sequence[_Candidate]) -> NearOptimalTrees:
     names, of_y = estimator.encoding_.names, estimator.fitted_.shown.scaling.units
     share = found[0].projected.share
     lost = np.stack([found[0].projected.log_density - one.projected.log_density for one in found])
-    used = [
-        [bool(one.tree.hyperplane[:, own].any()) for own in estimator.encoding_.places]
-        for one in found
-    ]
     return NearOptimalTrees(
         trees=tuple(one.tree.rescaled(of_y.y_scale, of_y.y_center) for one in found),
         mode=np.array([one.mode for one in found]),
@@ -258,6 +258,6 @@ def _compared(estimator: Any, found: Sequence[_Candidate]) -> NearOptimalTrees:
         score=np.array([one.score for one in found]) - np.log(float(of_y.y_scale)),
         loss=lost @ share,
         se=np.sqrt((lost - (lost @ share)[:, None]) ** 2 @ share**2),
-        columns=tuple(tuple(compress(names, own)) for own in used),
+        columns=tuple(tuple(compress(names, one.used)) for one in found),
         names=tuple(names),
     )

@@ -102,6 +102,8 @@ def tree(study: Study) -> Shown:
     title = "Trees" if study.is_forest else "Tree"
     path = sparsity_of(study.estimator)
     summary = "" if path is None else path.summary
+    if path is not None and study.bayesian.fitted_.averages(study.bayesian.prediction):
+        summary += " Predictions are those of the posterior, which keeps all columns."
     return title, {"trees": drawn, "more": len(study.trees) - len(drawn), "sparsity": summary}
 
 

@@ -21,7 +21,7 @@ from bayestree import (
 )
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.estimators._sparsity import _alike
+from bayestree.estimators._sparsity import _alike, _Candidate
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import Mixture
 from bayestree.inference import Data
@@ -337,9 +337,11 @@ class TestNearOptimalTrees:
     def test_a_tree_that_does_without_a_column_is_kept(self):
         """Both trees divide the rows alike, by x0 and by its copy x1."""
         X = np.repeat(np.linspace(-1, 1, 50)[:, None], 2, axis=1)
-        first, second = (stump([normal], X) for normal in ([1.0, 0.0], [0.0, 1.0]))
-        both = stump([[1.0, 0.0], [0.0, 1.0]], X)
         rows = TrainingRows(X, (X[:, 0] > 0).astype(int), np.ones(50), ("a", "b"))
+        first, second, both = (
+            _Candidate(stump(normals, X), np.any(normals, axis=0).tolist(), 0, 1.0, None)
+            for normals in ([[1.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]])
+        )
         assert _alike(first, first, rows)
         assert _alike(both, first, rows)
         assert not _alike(second, first, rows)
