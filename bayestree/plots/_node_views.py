@@ -85,7 +85,7 @@ class NodeView:
         draw_node(panel, self.described, rows, self.node, MOST_POINTS, PANEL)
         for points in panel.collections:
             if isinstance(points, PathCollection):
-                points.set_sizes([POINT * scale**2])
+                points.set(sizes=[POINT * scale**2], clip_on=False)  # which would enlarge files
         panel.tick_params(labelsize=scale * TICKS, length=2 * scale, pad=1.5 * scale, width=0.6)
         for label in (panel.xaxis.label, panel.yaxis.label):
             label.set_fontsize(scale * (SIZE - 1))

@@ -51,7 +51,7 @@ PAIRS = 3  # features in the pair plots
 JITTER = 0.25  # of a point around the place of its category
 POINTS = 600  # maximum number of rows of a scatter plot
 CURVE = 300  # maximum number of rows of a curve of sorted rows
-MANY, MANY_OF_NODE = 400, 60  # points of a plot, and in a node, above which they are an image
+MANY = 400  # points of a scatter plot above which they are drawn as an image
 LEVELS = np.linspace(0.1, 0.9, 9)
 IMAGE_DPI = 160  # of points that are drawn as an image
 IMAGE = 112  # pixels of the longer side of an image
@@ -165,8 +165,7 @@ def _svg(figure: Figure, kind: str, *, on_paper: bool = False) -> ElementTree.El
     for ax in figure.findobj(Axes):
         ax.patch.set_visible(on_paper)
         for points in ax.collections:
-            most = MANY if ax in figure.axes else MANY_OF_NODE
-            if len(np.asarray(points.get_offsets())) > most:
+            if len(np.asarray(points.get_offsets())) > MANY:
                 points.set_rasterized(True)
     _log_ticks(figure)
     figure.patch.set_visible(on_paper)
