@@ -257,9 +257,14 @@ def drawing(
 
 
 def rows_of_nodes(study: Study, tree: RoutedTree) -> NodeRows | None:
-    """Return some training rows at the nodes of a tree, if they and their y are known."""
+    """Return some training rows at the nodes of a tree, if they and their y are known.
+
+    The trees of a forest, of which there are many, show none.
+    """
     train = study.train
-    if train is None or train.y is None or train.extra is not None or not isinstance(tree, Tree):
+    if train is None or train.y is None or train.extra is not None:
+        return None
+    if study.is_forest or not isinstance(tree, Tree):
         return None
     rows = train.sample(ROWS)
     y: Any = rows.y
