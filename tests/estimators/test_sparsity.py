@@ -318,6 +318,18 @@ class TestNearOptimalTrees:
         # leaves that hold the row itself predict it better, the more so the smaller they are
         assert np.log(fitted).mean() - 0.1 < score < np.log(fitted).mean()
 
+    def test_the_score_is_in_the_units_of_y(self):
+        X, y = planted(120, 2, own=(0, 1))
+        short = {"max_depth": 1, "n_modes": 1, "epochs": 20, "random_state": 0}
+        one, eight = (
+            ConvexPolytopeTreeRegressor(**short)
+            .fit(X, factor * y)
+            .near_optimal_trees(X, factor * y)
+            .score
+            for factor in (1.0, 8.0)  # powers of 2, which change no rounding
+        )
+        np.testing.assert_allclose(eight, one - np.log(8))
+
     def test_every_export_takes_its_trees(self, fitted, tmp_path):
         clf, X, y = fitted
         found = clf.near_optimal_trees(X, y)[0]
