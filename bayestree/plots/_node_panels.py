@@ -12,7 +12,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.description import FittedModel, TreeDescription
 from bayestree.plots import _style
 from bayestree.plots._node_rows import NodeRows, draw_node, features_in_use, left_handle
-from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout, positions
+from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -46,7 +46,8 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
 
     Links and leaves are drawn, and there is room for a line of text above the root's panel.
     """
-    at = positions(layout(tree.topology))
+    places = layout(tree.topology)
+    at = {one.child: np.array([one.across, -float(one.depth)]) for one in places}
     node_at = np.array([at[node] for node in range(tree.n_nodes)]).reshape(-1, 2)
     leaf_at = np.array([at[~leaf] for leaf in range(tree.n_leaves)])
     above, below = 0.5 * panel.height + panel.above, 0.5 * panel.height + panel.below

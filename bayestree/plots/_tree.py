@@ -91,11 +91,6 @@ class LeafStyle(NamedTuple):
     beside: bool = False
 
 
-def positions(places: Sequence[NodePlace]) -> dict[int, FloatArray]:
-    """Return the positions (across, -depth) of nodes and leaves."""
-    return {one.child: np.array([one.across, -float(one.depth)]) for one in places}
-
-
 def tree(
     estimator: FittedModel | RoutedTree,
     ax: Axes | None = None,
