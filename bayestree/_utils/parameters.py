@@ -20,7 +20,7 @@ section of the docstring (:func:`document`), and the types in a run file
 import math
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
 from functools import cache, cached_property, partial
@@ -117,7 +117,7 @@ class Parameter:
         """Type and default for a docstring, such as ``int, default=4``."""
         words = [_type_words(member) for member in _members(self.annotation)]
         if self.default is None:
-            return " or ".join(word for word in words if word != "None") + ", optional"
+            return " or ".join(w for w in dict.fromkeys(words) if w != "None") + ", optional"
         return f"{' or '.join(words)}, default={_quoted(self.default)}"
 
     @cached_property
@@ -274,13 +274,14 @@ def entries(cls: type) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with Python numbers instead of NumPy's, and tuples instead of lists."""
+    """Return the value with Python numbers, not NumPy's, and tuples for lists and sets in them."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, tuple | list):
-        return tuple(_plain(one) for one in value)
+        each = (tuple(one) if isinstance(one, Set) else one for one in value)
+        return tuple(_plain(one) for one in each)
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     return value
@@ -362,11 +363,15 @@ def _words(member: Any, *, in_file: bool) -> str:
 
 
 def _tuple_words(base: Any, *, in_file: bool) -> str:
-    each = _words(get_args(base)[0], in_file=in_file)
-    if Ellipsis in get_args(base):
+    element = get_args(base)[0]
+    nested = get_origin(element) is tuple
+    each = _words(get_args(element)[0] if nested else element, in_file=in_file)
+    if Ellipsis in get_args(base) and not nested:
         return f"a list of {each} for each column"
     kind, *bounds = each.split()[1:]
     words = " ".join([f"{kind}s", *bounds])
+    if nested:
+        return f"a list of lists of {words}"
     return f"[height, width], {words}" if base == Shape and in_file else f"two {words}"
 
 

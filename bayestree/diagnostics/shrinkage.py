@@ -197,6 +197,7 @@ def node_shrinkage(
     scale_shape: float | None = None,
     coefficient_scale: float = 1.0,
     l1: float | None = None,
+    scale_groups: Sequence[Sequence[int]] = (),
     prior: Draws | None = None,
     prior_power: float = 1.0,
     labels: Sequence[str] = (),
@@ -245,6 +246,9 @@ def node_shrinkage(
     l1 : float, optional
         Rate of a Laplace prior of the hyperplanes. If neither is given, the prior does not shrink
         and the factors are 0.
+    scale_groups : sequence of sequences of int
+        Features whose coefficients share an inverse-gamma scale: with n of them, P is
+        (a + n / 2) / (b + the sum of (m^2 + s^2) / 2).
     prior : mapping of arrays, optional
         Prior draws of one node, (prior draw, K, ...).
     prior_power : float
@@ -269,7 +273,9 @@ def node_shrinkage(
         matched[place] = agrees.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
         counts[place] = np.median(_reordered(votes, order), axis=0) >= SHARE * LOG2
-        share, positive[place] = _share_of_prior(scaled, int(node), order, agrees, scale_shape, l1)
+        share, positive[place] = _share_of_prior(
+            scaled, int(node), order, agrees, scale_shape, l1, scale_groups=scale_groups
+        )
         kappa[place] = np.minimum(prior_power * share, 1.0)
     return Shrinkage(
         weight=np.exp(log_weight),
@@ -296,6 +302,8 @@ def _share_of_prior(
     agrees: BoolArray,
     scale_shape: float | None,
     l1: float | None,
+    *,
+    scale_groups: Sequence[Sequence[int]],
 ) -> tuple[FloatArray, FloatArray]:
     """Compute P s^2 of a node's coefficients and the share of draws in which they are positive.
 
@@ -305,23 +313,27 @@ def _share_of_prior(
     share, positive = np.full((2, *plane.shape[1:]), np.nan)
     if not np.ptp(plane, axis=0).any():  # one draw, or many of a point-mass guide
         return share, positive
-    takes_part = plane.any(axis=(0, 1))
     b = None if scale_shape is None else _reordered(_flat(draws["shrinkage"][:, :, node]), order)
     for expert, has_expert in enumerate(agrees.T):
         if has_expert.sum() < max(2.0, KNOWN * len(has_expert)):
             continue
         some = plane[has_expert, expert]
+        takes_part = some.any(axis=0)
         positive[expert] = np.where(takes_part, (some > 0).mean(axis=0), np.nan)
         low, high = np.quantile(some, ONE_SD, axis=0)
         square = ((high - low) / 2) ** 2
         moment = np.median(some, axis=0) ** 2 + square
         share[expert] = 0.0
         if scale_shape is not None and b is not None:
+            count = np.ones_like(moment)
+            for own in map(list, scale_groups):
+                moment[own], count[own] = moment[own].sum(), takes_part[own].sum()
             rate = np.median(b[has_expert, expert]) + moment / 2
-            share[expert] = (scale_shape + 0.5) * square / rate
+            share[expert] = (scale_shape + count / 2) * square / rate
         elif l1 is not None:
             share[expert] = l1 * square / np.sqrt(np.where(takes_part, moment, 1.0))
-    return np.where(takes_part, share, np.nan), positive
+        share[expert, ~takes_part] = np.nan
+    return share, positive
 
 
 def _shrunk_away(kappa: FloatArray, positive: FloatArray) -> BoolArray:

@@ -230,7 +230,9 @@ class BaseTree(Estimator):
         weights = np.ones(len(rows))
         self._choose_columns(rows, weights)
         center, scale = units(rows, weights, self._unit_rule())
-        return self._model(Categorical(2)), ((rows - center) / scale)[:, self._used]
+        return self._model(Categorical(2)).among(self._used), ((rows - center) / scale)[
+            :, self._used
+        ]
 
     # Fitted.
 

@@ -202,6 +202,21 @@ MONOTONE: Rules = (
     ),
 )
 
+FACET_COLUMNS: Rules = (
+    Rule(
+        "warm_start and interaction_constraints",
+        lambda tree, model: tree._continues() and model.groups != tree.posterior_.model.groups,
+        "warm_start=True continues a tree that was fitted with other interaction_constraints: "
+        "restore them, or set warm_start=False to fit a new tree.",
+    ),
+    Rule(
+        "interaction_constraints and another tree",
+        lambda tree, model: model.groups and _other_tree(tree),
+        "interaction_constraints cannot be combined with {found}, whose facets would use columns "
+        "of several groups; leave one of them at its default.",
+    ),
+)
+
 
 def asks_for_sparsity(tree: Any) -> bool:
     """Return whether a parameter asks for sparse facets."""
@@ -261,6 +276,7 @@ def _unused_by_vi(tree: Any, _: Any) -> str:
 POLYTOPE: Rules = (
     *MODES,
     *MONOTONE,
+    *FACET_COLUMNS,
     Rule(
         "sparsity and another tree",
         lambda tree, _: asks_for_sparsity(tree) and other_facets(tree),
@@ -288,6 +304,12 @@ POLYTOPE: Rules = (
         _searches_another_prior,
         "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
         "more, got {tree.prior!r}, {tree.steepness} and {tree._n_experts}.",
+    ),
+    Rule(
+        "scale_groups and prior",
+        lambda tree, _: tree.scale_groups is not None and tree.prior != "inverse-gamma",
+        "scale_groups needs prior='inverse-gamma', whose scales the groups share, got "
+        "{tree.prior!r}; leave one of them at its default.",
     ),
     Rule(
         "n_modes and sampled topologies",
@@ -372,5 +394,10 @@ STREAMING: Rules = (
         "monotonic_cst in batches",
         lambda tree, _: tree.monotonic_cst is not None,
         "cannot keep predictions monotone: set monotonic_cst=None, or use fit",
+    ),
+    Rule(
+        "interaction_constraints in batches",
+        lambda tree, _: tree.interaction_constraints is not None,
+        "cannot keep facets within groups of columns: set interaction_constraints=None, or use fit",
     ),
 )

@@ -4,7 +4,7 @@ The description of a mixture has descriptions of its trees as estimators, under 
 ``distilled``) or, for a forest, under ``trees``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -93,6 +93,7 @@ def _part_from_list(named: list[Any]) -> Any:
 #: Types that JSON lacks: their tag, a function that writes them, and one that reads them.
 TAGS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: ("tuple", list, tuple),
+    Set: ("set", lambda value: sorted(value, key=repr), set),
     Mapping: ("mapping", lambda value: [[*pair] for pair in value.items()], dict),
     np.ndarray: (
         "array",
@@ -167,6 +168,7 @@ def plain_model(model: SoftTree) -> dict[str, Any]:
         "likelihood": likelihood,
         "steepness": model.steepness,
         **({"monotone": list(model.monotone)} if any(model.monotone) else {}),
+        **({"groups": [list(own) for own in model.groups]} if model.groups else {}),
     }
 
 
@@ -180,6 +182,7 @@ def model_from_plain(
         likelihood=spec["likelihood"],
         steepness=float(spec["steepness"]),
         monotone=tuple(spec.get("monotone", ())),
+        groups=tuple(map(tuple, spec.get("groups", ()))),
         **parts,
     )
 

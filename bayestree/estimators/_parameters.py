@@ -1,10 +1,13 @@
 """Parameters that several estimators share, and the families of leaves by name."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from numbers import Integral
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from bayestree import models
@@ -27,6 +30,7 @@ from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, width_scale
 from bayestree.tables import Encoding
+from bayestree.tables.columns import quote_columns
 from bayestree.tables.kinds import Numbers, Ordered
 
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
@@ -232,6 +236,15 @@ class HyperplanePriors(ImageShape):
             "same scale for any d, as in the paper."
         ),
     ] = "none"
+    scale_groups: Annotated[
+        Literal["columns"] | tuple[tuple[str, ...], ...] | tuple[tuple[Size, ...], ...] | None,
+        Model(
+            "Coefficients that share an 'inverse-gamma' scale, so that they are shrunk together: "
+            "'columns' for all features of a column (the levels of a category, a missing value), "
+            "or groups of columns by name or number, none of which is in two. By default, each "
+            "feature has a scale of its own, as in the paper."
+        ),
+    ] = None
     l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
     spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0
 
@@ -302,6 +315,79 @@ def checked_pair(name: str, value: Sequence[Any]) -> tuple[int, int]:
     return int(value[0]), int(value[1])
 
 
+@declare
+class FacetColumns:
+    """The columns that may share a facet."""
+
+    interaction_constraints: Annotated[
+        Literal["no_interactions", "pairwise"]
+        | tuple[tuple[str, ...], ...]
+        | tuple[tuple[Size, ...], ...]
+        | None,
+        Model(
+            "Columns that may share a facet, in the notation of scikit-learn: groups of columns by "
+            "name or number. A facet uses the columns of one group, in every draw of the posterior "
+            "and in the sparse tree; groups may overlap, and columns in none of them are another "
+            "group. 'no_interactions': each facet has one column; 'pairwise': at most two, of any "
+            "pair, for which growth takes much longer. With inference='vi', 'svi', 'map' or 'grow'."
+        ),
+    ] = None
+
+
+#: Numbers of columns in a group of ``interaction_constraints``.
+SIZES = {"no_interactions": 1, "pairwise": 2}
+
+
+def facet_groups(given: Any, encoding: Encoding) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of features that may share a facet; () if all may."""
+    if given is None:
+        return ()
+    every = range(len(encoding.columns))
+    if isinstance(given, str):
+        groups = [*combinations(every, min(SIZES[given], len(every)))]
+    else:
+        groups = [_numbers(group, encoding, "interaction_constraints") for group in given]
+        rest = tuple(number for number in every if not any(number in own for own in groups))
+        groups += [rest] * bool(rest)
+    found = (np.concatenate([encoding.places[number] for number in own]) for own in groups)
+    return tuple(tuple(sorted(own.tolist())) for own in found if len(own))
+
+
+def scale_groups_of(given: Any, encoding: Encoding) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of two or more features whose coefficients share a scale."""
+    if given is None:
+        return ()
+    every: Iterable[Any] = ([number] for number in range(len(encoding.columns)))
+    groups = [
+        _numbers(group, encoding, "scale_groups")
+        for group in (every if given == "columns" else given)
+    ]
+    names = Counter(encoding.names[number] for own in groups for number in own)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ParameterError(
+            f"scale_groups has {quote_columns(twice)} in several groups: name a column once."
+        )
+    found = (np.concatenate([encoding.places[number] for number in own]) for own in groups)
+    return tuple(tuple(own.tolist()) for own in found if len(own) > 1)
+
+
+def _numbers(group: Collection[Any], encoding: Encoding, parameter: str) -> tuple[int, ...]:
+    """Return the numbers of the columns of a group."""
+    if len(group) == 0:
+        raise ParameterError(
+            f"{parameter} has a group without columns: leave it out, or set {parameter}=None."
+        )
+    try:
+        found = tuple(encoding.number(key) for key in group)
+    except ValueError as error:
+        raise ParameterError(f"{parameter}: {error}") from None
+    if len(set(found)) < len(found):
+        raise ParameterError(
+            f"{parameter} names a column twice in the group {[*group]}: name it once."
+        )
+    return found
+
+
 Direction = Literal[-1, 0, 1]
 
 
@@ -349,6 +435,8 @@ def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
 
 def _inverse_gamma(tree: Any) -> HyperplanePrior:
     prior = models.InverseGammaScale(tree.scale_shape, tree.shrinkage_shape, tree.shrinkage_rate)
+    if groups := scale_groups_of(tree.scale_groups, tree.encoding_):
+        prior = models.GroupedScale(**vars(prior), groups=groups)
     if tree.prior_width == "none":
         return prior
     scale = width_scale(int(tree._used.sum()), tree.prior_width, tree.scale_shape)

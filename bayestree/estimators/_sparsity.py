@@ -132,13 +132,18 @@ def _sparse(
         raise ValueError("without must leave at least one column that varies.")
     model = shown.posterior.model
     loss = None if estimator.sparsity in ("auto", None) else float(estimator.sparsity)
+    together = [[np.isin(own, group).all() for own in groups] for group in model.groups]
     projected = project(
         tree,
         np.asarray(rows.X),
         data,
         steepness=model.steepness,
         reference=[(one.posterior, weight) for one, weight in mixture],
-        columns=Columns(groups, np.array(model.monotone or [0] * tree.n_features, dtype=float)),
+        columns=Columns(
+            groups,
+            np.array(model.monotone or [0] * tree.n_features, dtype=float),
+            np.array(together) if together else None,
+        ),
         sparsity=Sparsity(loss, estimator.max_columns),
     )
     kept, nodes = projected.tree.pruned(rows.X, estimator.min_leaf)

@@ -29,6 +29,7 @@ from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,
     ClassName,
+    FacetColumns,
     Hardware,
     HyperplanePriors,
     Limits,
@@ -39,6 +40,7 @@ from bayestree.estimators._parameters import (
     RandomRun,
     WarmStart,
     directions,
+    facet_groups,
 )
 from bayestree.estimators._polytope_methods import PolytopeMethods
 from bayestree.estimators._regressor import NumericRegressor
@@ -84,6 +86,7 @@ METHODS: Mapping[str, type[Stage]] = {
     Chains,
     Variational,
     HyperplanePriors,
+    FacetColumns,
     Limits,
     MethodDepth,
     Modes,
@@ -257,14 +260,24 @@ class BasePolytopeTree(PolytopeMethods):
         self.fitted_ = with_sparse_tree(self, self.fitted_, rows)
         return self
 
-    def _infer(self, model: models.SoftTree, data: Data) -> Posterior:
-        every = model.monotone
-        if not every:
-            return super()._infer(model, data)
-        if data.X.shape[1] < len(every):  # the columns in use
-            model = model.with_(monotone=tuple(np.array(every)[self._used].tolist()))
-        found = _ordered(super()._infer(model, data), data)
-        return replace(found, model=found.model.with_(monotone=every))
+    def _infer_several(
+        self, members: Sequence[Any], model: models.SoftTree, data: Data
+    ) -> list[Posterior]:
+        reduced = data.X.shape[1] < len(self._used)  # to the columns in use
+        own = model.among(self._used) if reduced else model
+        found = super()._infer_several(members, own, data)
+        if model.monotone:
+            found = [_ordered(one, data) for one in found]
+        every = {"monotone": model.monotone, "groups": model.groups}
+        return [
+            replace(
+                one,
+                model=one.model.with_(
+                    **every, priors=model.priors.at(one.model.priors.learned_values)
+                ),
+            )
+            for one in found
+        ]
 
     def _hardened(
         self, posterior: Posterior, rows: TrainingRows, data: Data
@@ -281,7 +294,10 @@ class BasePolytopeTree(PolytopeMethods):
 
     def _model(self, leaf: Leaf) -> models.SoftTree:
         found = models.named.convex_polytope(leaf, n_experts=self._n_experts, priors=self._priors())
-        return found.with_(monotone=directions(self.monotonic_cst, self.encoding_))
+        return found.with_(
+            monotone=directions(self.monotonic_cst, self.encoding_),
+            groups=facet_groups(self.interaction_constraints, self.encoding_),
+        )
 
     def _priors(self) -> models.Priors:
         weight = models.GammaProcess(self.concentration, self.rate)

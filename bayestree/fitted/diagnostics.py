@@ -385,8 +385,9 @@ def prior_size(
     """
     if hasattr(estimator, "fitted_"):
         shown = estimator.fitted_.shown
-        model = shown.posterior.model
-        rows = shown.scaling.standardise(fitted_rows(estimator, X))[:, shown.scaling.used]
+        used = shown.scaling.used
+        model = shown.posterior.model.among(used)
+        rows = shown.scaling.standardise(fitted_rows(estimator, X))[:, used]
     else:
         model, rows = clone(estimator)._before_fit(X)
     drawn = splits_of_prior(model, rows.shape[1], n_draws, random_state)

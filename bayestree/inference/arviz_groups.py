@@ -136,6 +136,7 @@ def model_card(model: SoftTree) -> dict[str, Any]:
         "likelihood": model.likelihood,
         "steepness": float(model.steepness),
         **({"monotone": list(model.monotone)} if any(model.monotone) else {}),
+        **({"groups": [list(own) for own in model.groups]} if model.groups else {}),
     }
 
 
@@ -245,7 +246,8 @@ class Conversion:
             stats["lp"] = stats["log_p"]
         elif "lp" not in stats and self.data is not None and not self._missing_sites:
             data = self.data._replace(X=self.data.X[:, self._used])
-            terms = pointwise.log_joint(self.model, [*self._each_in_use], data)
+            model = self.model.among(self._used.numpy())
+            terms = pointwise.log_joint(model, [*self._each_in_use], data)
             stats["lp"] = self._by_draw(terms)
             if "log_q" in stats:
                 stats["log_p"] = stats["lp"]

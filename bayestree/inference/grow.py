@@ -206,7 +206,7 @@ class Growth(Stage):
 
     refines = False
     linear_only = False
-    keeps_signs = True
+    keeps_signs = keeps_groups = True
 
     order: Annotated[
         Literal["level", "best"],
@@ -313,11 +313,15 @@ class Growth(Stage):
                 model.priors.hyperplane,
                 min_leaf=limits.min_leaf,
                 monotone=model.monotone,
+                groups=model.groups,
                 **stumps,
             )
             settings |= stumps
-        elif any(model.monotone):
-            raise ValueError(f"{splitter!r} cannot keep predictions monotone; omit splitter.")
+        elif any(model.monotone) or model.groups:
+            raise ValueError(
+                f"{splitter!r} cannot keep predictions monotone, or facets within groups of "
+                "columns; omit splitter."
+            )
         expand = _by_level if self.order == "level" else _best_first
         with seeded(draw_seed(random_state)):
             trees = GrowingTree(model, data.held(), n_trees=n_trees)

@@ -31,7 +31,7 @@ from bayestree.models.priors import (
     ShrinkageFactors,
 )
 from bayestree.models.priors.base import Sites
-from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree
+from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined
 
 LOG_2PI = math.log(2 * math.pi)
@@ -41,16 +41,22 @@ SHARPNESS = 5.0  # initial concentration of the Weibulls
 
 
 def divergence_from_flat(
-    log_scale: Tensor, log_weight: tuple[LogWeibull, LogGamma] | None
+    log_scale: Tensor,
+    log_weight: tuple[LogWeibull, LogGamma] | None,
+    support: Tensor | None = None,
 ) -> Tensor:
     """Compute the KL divergence of each expert's factors from a prior flat in the coefficients.
 
     The factors are q(log r) q(beta | log r), where log r shifts only the means of beta: the entropy
     of beta, the sum of ``log_scale`` (..., K, d + 1) + (d + 1) (1 + log 2 pi) / 2, is the same for
-    every log r. ``log_weight`` is the factor of log r and its prior. The bound subtracts
+    every log r. ``log_weight`` is the factor of log r and its prior, and ``support`` marks the
+    coefficients that experts have, by default all. The bound subtracts
     ``ScaleFactors.expected_log_prior``.
     """
-    entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
+    if support is None:
+        entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
+    else:
+        entropy = ((log_scale + (1 + LOG_2PI) / 2) * support).sum(-1)
     return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy
 
 
@@ -58,7 +64,9 @@ def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
     """Return factors of a model's additional sites; ValueError if the guide cannot fit it."""
     model.likelihood.check_mixture("The polytope guide")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
-    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
+    support = support_of(model, joined(sites))
+    given = sites["intercept"], sites["hyperplane"].shape[-1] + 1
+    scales = hyperplane.factors(*given, *(() if support is None else (support,)))
     faults = {
         f"a GammaProcess as the prior on weights, got {weight}": (
             weight.implements("law") or not model.split.weighted
@@ -109,9 +117,11 @@ class PolytopeGuide(RoutedModule):
         self.model = model
         self.full = covariance == "expert"
         self.tolerance = 0.0 if self.full else tolerance
-        self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
-        self.monotone = MonotonicityConstraints.of(model, sites["hyperplane"])
         coefficient = joined(sites)
+        self.support = support_of(model, coefficient)
+        size = expert_size(sites["hyperplane"], sites["intercept"], self.support)
+        self.register_buffer("size", size)
+        self.monotone = MonotonicityConstraints.of(model, sites["hyperplane"])
         # Means are in units of ``size``, so that one step suits every node.
         self.unit_mean = nn.Parameter(coefficient / self.size)
         spread = (SPREAD * self.size).log().expand_as(coefficient)
@@ -179,7 +189,9 @@ class PolytopeGuide(RoutedModule):
         if self.monotone is None:
             return moments
         mean, variance = moments.mean, moments.variance
-        drawn = self.monotone.fold(mean + variance.sqrt() * torch.randn_like(mean))
+        drawn = self.monotone.fold(mean + self._deviation(variance) * torch.randn_like(mean))
+        if self.support is not None:
+            drawn = torch.where(self.support, drawn, 0.0)
         free = self.monotone.signs == 0
         return moments._replace(
             mean=torch.where(free, mean, drawn), variance=torch.where(free, variance, 0.0)
@@ -190,9 +202,18 @@ class PolytopeGuide(RoutedModule):
         """Moments before the coefficients follow any scales."""
         mean = self.unit_mean * self.size
         if not self.full:
-            return Moments(mean, (2 * self.log_scale).exp())
+            variance = (2 * self.log_scale).exp()
+            if self.support is not None:
+                mean, variance = (torch.where(self.support, of, 0.0) for of in (mean, variance))
+            return Moments(mean, variance)
         root = torch.cat((self.factor, self.tilt.unsqueeze(-1)), dim=-1)
         return Moments(mean, root.square().sum(-1), root)
+
+    def _deviation(self, variance: Tensor) -> Tensor:
+        """Return standard deviations, or 1 for coefficients that experts do not have."""
+        if self.support is not None:  # at 0, a root has no gradient
+            variance = torch.where(self.support, variance, 1.0)
+        return variance.sqrt()
 
     @property
     def factor(self) -> Tensor:
@@ -254,7 +275,7 @@ class PolytopeGuide(RoutedModule):
         if self.model.split.weighted:
             law = self.model.priors.weight.law(self.model.split.n_experts, self.loc)
             log_weight = self.log_weight_law, law
-        flat = divergence_from_flat(self.log_scale, log_weight)
+        flat = divergence_from_flat(self.log_scale, log_weight, self.support)
         return flat, self.scales.expected_log_prior(moments)
 
     @torch.no_grad()
@@ -416,7 +437,7 @@ class PolytopeGuide(RoutedModule):
         """Return the factor of the coefficients given log-weights and scales, (V, K, d + 1)."""
         mean, variance, root, _ = moments
         if root is None:
-            return dist.Normal(mean, variance.sqrt())
+            return dist.Normal(mean, self._deviation(variance))
         if log_weight is not None:
             law = self.log_weight_law
             mean = mean + root[..., -1] * ((log_weight - law.mean) / law.stddev).unsqueeze(-1)
@@ -428,6 +449,8 @@ class PolytopeGuide(RoutedModule):
         log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
         moments = self.moments
         coefficient = self._coefficient_law(log_weight, moments).sample()
+        if self.support is not None:
+            coefficient = torch.where(self.support, coefficient, 0.0)
         if self.monotone is not None:
             coefficient = self.monotone.fold(coefficient)
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
@@ -445,7 +468,7 @@ class PolytopeGuide(RoutedModule):
         if self.monotone is not None:  # half the density of a fold, as the model's is
             mirrored = torch.where(self.monotone.signs == 0, coefficient, -coefficient)
             density = torch.logaddexp(density, law.log_prob(mirrored)) - math.log(2)
-        total = density.sum()
+        total = density.sum() if self.support is None else density[self.support].sum()
         if log_weight is not None:
             total = total + self.log_weight_law.log_prob(log_weight).sum()
         return total + self.scales.log_prob(sites) + self.leaf_law.log_prob(sites)
@@ -455,7 +478,9 @@ class PolytopeGuide(RoutedModule):
         """Return posterior means; ``log_weight`` is the logarithm of the mean weight."""
         mean, variance, *_ = self.scales.given(self._own_moments, self.scales.point())
         if self.monotone is not None:
-            mean = self.monotone.folded_mean(mean, variance.sqrt())
+            mean = self.monotone.folded_mean(mean, self._deviation(variance))
+            if self.support is not None:
+                mean = torch.where(self.support, mean, 0.0)
         point = {"hyperplane": mean[..., :-1], "intercept": mean[..., -1]}
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()

@@ -34,7 +34,7 @@ from bayestree.inference.training import (
 )
 from bayestree.inference.warm_start import Memory
 from bayestree.models import splits
-from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree
+from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined
 
 START_SHARE = 0.3  # of the epochs, where another method continues
@@ -65,7 +65,7 @@ class Map(Minibatches, Stage):
 
     default_steepness = 20.0
     in_chunks = True
-    keeps_signs = True
+    keeps_signs = keeps_groups = True
 
     def fit(
         self,
@@ -163,7 +163,8 @@ class Point(RoutedModule):
         # The joint mode of parameters and hyperparameters may be a pole, as for shrinkages.
         self.model, self.tolerance = model.with_(priors=model.priors.fixed()).collapsed(), tolerance
         sites = init.point_sites(data.X)
-        self.size = expert_size(sites["hyperplane"], sites["intercept"])
+        self.support = support_of(model, joined(sites))
+        self.size = expert_size(sites["hyperplane"], sites["intercept"], self.support)
         self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
             self.log_weight = nn.Parameter(sites["log_weight"].clone())
@@ -174,6 +175,8 @@ class Point(RoutedModule):
     def coefficient(self) -> Tensor:
         """Coefficients of the experts, shape (V, K, d + 1), the intercept last."""
         free = self.unit * self.size
+        if self.support is not None:
+            free = torch.where(self.support, free, 0.0)
         return free if self.monotone is None else self.monotone.fold(free)
 
     def sites(self) -> dict[str, Tensor]:

@@ -115,6 +115,8 @@ class Stage(Settings):
         Whether it can keep coefficients at 0.
     keeps_signs : bool
         Whether it can keep the signs of coefficients that monotonicity constraints demand.
+    keeps_groups : bool
+        Whether it can keep each expert within one group of features.
     samples_topology : bool
         Whether its draws have topologies of their own, whatever tree it starts from.
     several : bool
@@ -128,6 +130,7 @@ class Stage(Settings):
     linear_only: ClassVar[bool] = True
     keeps_zeros: ClassVar[bool] = False
     keeps_signs: ClassVar[bool] = False
+    keeps_groups: ClassVar[bool] = False
     samples_topology: ClassVar[bool] = False
     several: ClassVar[bool] = False
 
@@ -186,6 +189,18 @@ class Stage(Settings):
             raise ValueError(
                 f"{self!r} cannot keep predictions monotone in features: use growth, MAP, or SVI "
                 "with one of the package's own guides and covariance='diagonal'."
+            )
+        if model.groups and not self.keeps_groups:
+            raise ValueError(
+                f"{self!r} cannot keep facets within groups of columns (interaction_constraints): "
+                "use inference='vi', 'map', 'grow', or 'svi' with guide='polytope' and "
+                "covariance='diagonal'."
+            )
+        prior = model.priors.hyperplane
+        if model.groups and not prior.implements("absent_log_prob"):
+            raise ValueError(
+                "interaction_constraints needs a prior on hyperplanes that can leave out columns, "
+                f"got {prior}: use prior='inverse-gamma' or 'laplace'."
             )
 
     def fit(self, *args: Any, **keywords: Any) -> Posterior:

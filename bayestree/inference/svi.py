@@ -158,6 +158,10 @@ class Svi(Variational, Stage):
         return self.own_guide and self.covariance == "diagonal"
 
     @property
+    def keeps_groups(self) -> bool:  # type: ignore[override]
+        return self.guide == "polytope" and self.covariance == "diagonal"
+
+    @property
     def needs_double(self) -> bool:
         return not self.own_guide or self.search_facets
 
@@ -178,6 +182,12 @@ class Svi(Variational, Stage):
             raise ValueError(
                 "guide='partially-centred' needs InverseGammaScale as the prior on hyperplanes, "
                 f"got {prior}: use guide='polytope'."
+            )
+        wants_own = self.search_facets or self.guide == "partially-centred"
+        if wants_own and not getattr(prior, "own_scales", True):
+            raise ValueError(
+                f"{prior} needs another guide than 'partially-centred' and no search_facets, got "
+                f"{self.guide!r} and {self.search_facets}: leave them at their defaults."
             )
         if self.reset_idle and not (model.split.weighted and isinstance(prior, InverseGammaScale)):
             raise ValueError(

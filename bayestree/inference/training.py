@@ -354,10 +354,15 @@ def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
     return bool(weights @ misfit(y, mean) > weights @ misfit(y, of_tree))
 
 
-def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:
-    """Compute the rms coefficient of each node, the unit of its steps, shape (V, 1, 1)."""
+def expert_size(hyperplane: Tensor, intercept: Tensor, support: Tensor | None = None) -> Tensor:
+    """Compute the rms coefficient of each node, the unit of its steps, shape (V, 1, 1).
+
+    ``support`` marks the coefficients (V, K, d + 1) that experts have, by default all.
+    """
     square = hyperplane.square().sum((1, 2)) + intercept.square().sum(1)
-    count = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
+    count: int | Tensor = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
+    if support is not None:
+        count = support.sum((1, 2))
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)
 
 

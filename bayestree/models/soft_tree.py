@@ -1,4 +1,4 @@
-"""The soft tree: a Pyro model, its density, draws from its prior, and monotonicity constraints."""
+"""The soft tree: a Pyro model, its density, draws from its prior, and its constraints."""
 
 import math
 from collections.abc import Mapping
@@ -53,6 +53,10 @@ class SoftTree:
         the signs that this needs (see :class:`MonotonicityConstraints`). The density of such
         coefficients equals the density without constraints, up to a constant; Pyro, which
         samples the latter, ignores them.
+    groups : tuple of tuples of int
+        Groups of features: each expert uses those of one group, () without such constraints.
+        Growth chooses the groups of the experts, and all other coefficients are exactly 0: these
+        are no part of the experts, and have no density. Pyro ignores the constraints.
 
     Examples
     --------
@@ -74,6 +78,7 @@ class SoftTree:
     likelihood: likelihoods.Likelihood = likelihoods.LIKELIHOODS["mixture"]
     steepness: float = 1.0
     monotone: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         likelihood = likelihoods.resolve(self.likelihood)
@@ -159,6 +164,9 @@ class SoftTree:
         if leaves are plug-in.
         """
         parts = self.split.log_priors(self.priors, sites)
+        if self.groups:
+            absent = self.priors.hyperplane.absent_log_prob(sites)
+            parts["hyperplane"] = parts["hyperplane"] - absent
         if not self.likelihood.plug_in:
             parts["leaf"] = self.leaf.log_prob(sites)
         return parts
@@ -206,6 +214,14 @@ class SoftTree:
         """Return a copy of the model with the given fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
+    def among(self, features: NDArray[np.bool_]) -> "SoftTree":
+        """Return the same model of some features, a mask (d,)."""
+        place = np.cumsum(features) - 1
+        kept = (tuple(int(place[j]) for j in own if features[j]) for own in self.groups)
+        monotone = np.array(self.monotone)[features].tolist() if self.monotone else ()
+        priors = replace(self.priors, hyperplane=self.priors.hyperplane.among(features))
+        return self.with_(monotone=tuple(monotone), groups=tuple(filter(None, kept)), priors=priors)
+
 
 def declared_sites(model: SoftTree) -> dict[str, Site]:
     """Return every site that splits, priors and leaves can have."""
@@ -226,7 +242,8 @@ def sample_prior(
 ) -> dict[str, Tensor]:
     """Draw every site but ``weight`` independently from the prior, (n_draws, ...).
 
-    Float32 underflows where the shapes of the priors are small.
+    Float32 underflows where the shapes of the priors are small. If experts are constrained to
+    groups of features, each is as probable.
     """
     if n_draws < 1:
         raise ValueError(f"n_draws must be 1 or more, got {n_draws}.")
@@ -238,7 +255,32 @@ def sample_prior(
             "intercept_scale."
         )
     with seeded(draw_seed(random_state)), torch.no_grad():
-        return _drawn_sites(model, n_features, n_draws, dtype)
+        found = _drawn_sites(model, n_features, n_draws, dtype)
+        if model.groups:
+            plane = found["hyperplane"]
+            group = torch.randint(len(model.groups), plane.shape[:-1])
+            found["hyperplane"] = plane * group_masks(model.groups, plane)[group]
+        return found
+
+
+def support_of(model: SoftTree, coefficient: Tensor) -> Tensor | None:
+    """Mark the coefficients (V, K, d + 1) that experts have; None if these have all.
+
+    With groups of features, those of a start that are not 0, and all intercepts.
+    """
+    if not model.groups:
+        return None
+    found = coefficient != 0
+    found[..., -1] = True
+    return found
+
+
+def group_masks(groups: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
+    """Return 1 for the features of each group and 0 for others, (G, d), as ``like`` (..., d)."""
+    masks = like.new_zeros(len(groups), like.shape[-1])
+    for mask, own in zip(masks, groups, strict=True):
+        mask[[*own]] = 1.0
+    return masks
 
 
 def improper_priors(model: SoftTree) -> list[str]:

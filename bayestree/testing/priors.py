@@ -231,6 +231,28 @@ class HyperplanePriorContract(PriorContract):
     def test_the_expectation_is_the_mean_over_correlated_coefficients(self) -> None:
         self._check_expectation(correlated=True)
 
+    def test_absent_coefficients_have_no_density(self) -> None:
+        """Experts that leave out a feature have the density of experts of the other features."""
+        prior, kept = self._closed("absent_log_prob"), [*range(self.n_features - 1), -1]
+        _, wide = self._trace(prior)
+        wide["hyperplane"][..., -1] = 0.0
+        narrow = wide | {"hyperplane": wide["hyperplane"][..., :-1]}
+        found = prior.log_prob(wide) - prior.absent_log_prob(wide)
+        of_others = prior.among(np.arange(self.n_features) < self.n_features - 1)
+        assert_close(found, of_others.log_prob(narrow), "log_prob - absent_log_prob", rtol=1e-10)
+        mean = torch.cat((wide["hyperplane"], wide["intercept"].unsqueeze(-1)), dim=-1)
+        moments = Moments(mean, 0.3 * mean.square())
+        few = Moments(mean[..., kept], moments.variance[..., kept])
+        given, width = wide["intercept"], self.n_features
+        factors = prior.factors(given, width + 1, mean != 0), of_others.factors(given, width)
+        skip_unless(None not in factors, "the mean of the log-density is not known")
+        for one, each in zip(factors, (moments, few), strict=True):
+            one.eval().refresh(each)
+            one.refresh(each)
+        pairs = zip(factors, (moments, few), strict=True)
+        values = [float(one.expected_log_prior(each).sum()) for one, each in pairs]
+        assert_close(values[0], values[1], "expected_log_prior without absent ones", rtol=1e-10)
+
     def _check_expectation(self, n: int = 400, *, correlated: bool) -> None:
         """E log p(coefficients, further sites) - log q(further sites), under normals and factors.
 

@@ -90,6 +90,11 @@ REFUSED = {
         {"monotonic_cst": [1, 0, 0, 0], "n_modes": 2, "mode_tree": "distilled"},
         "monotonic_cst cannot be combined with mode_tree='distilled', which does not keep",
     ),
+    "interaction_constraints and another tree": (
+        CLASSIFIER,
+        {"interaction_constraints": [[0, 1]], "refine": "tao"},
+        "interaction_constraints cannot be combined with refine='tao', whose facets would use",
+    ),
     "learn_prior and inference": (
         CLASSIFIER,
         {"learn_prior": True, "inference": "map"},
@@ -104,6 +109,11 @@ REFUSED = {
         CLASSIFIER,
         {"search_facets": True, "prior": "laplace", "steepness": 6.0, "n_experts": 1},
         "n_experts of 2 or more, got 'laplace', 6.0 and 1.",
+    ),
+    "scale_groups and prior": (
+        CLASSIFIER,
+        {"scale_groups": "columns", "prior": "laplace"},
+        "scale_groups needs prior='inverse-gamma', whose scales the groups share, got 'laplace'",
     ),
     "n_modes and sampled topologies": (
         CLASSIFIER,
@@ -191,6 +201,11 @@ NOT_CONTINUED = {
         {"monotonic_cst": None},
         "was fitted with another monotonic_cst: restore it",
     ),
+    "warm_start and interaction_constraints": (
+        {"interaction_constraints": "no_interactions"},
+        {"interaction_constraints": [[0, 1]]},
+        "was fitted with other interaction_constraints: restore them",
+    ),
 }
 
 NOT_IN_BATCHES = {
@@ -202,6 +217,10 @@ NOT_IN_BATCHES = {
     "search in batches": ({"search_facets": True}, "which need all rows at once"),
     "sparsity in batches": ({"max_columns": 2}, "set sparsity='auto' and max_columns=None"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
+    "interaction_constraints in batches": (
+        {"interaction_constraints": "pairwise"},
+        "set interaction_constraints=None",
+    ),
 }
 
 

@@ -84,7 +84,8 @@ def test_every_value_is_a_parameter_of_the_regressor_too(path):
 
 # What a model card need not set: values chosen by the fit or for a table, or those of other priors.
 UNSAID = {
-    "class_weight", "smoothing", "max_leaves", "image_shape", "patch_size", "monotonic_cst"
+    "class_weight", "smoothing", "max_leaves", "image_shape", "patch_size", "monotonic_cst",
+    "interaction_constraints", "scale_groups",
 }  # fmt: skip
 OF_OTHERS = {"cpt": {"l1", "spatial"}, "cpt-k1": {"l1", "spatial", "concentration", "rate"},
              "e2edt": {"max_features"}, "tao": {"pair_cost"}, "tao-sparse": {"pair_cost"},

@@ -7,6 +7,7 @@ from bayestree.models import (
     Flat,
     FlatWeights,
     GammaProcess,
+    GroupedScale,
     InverseGammaScale,
     Laplace,
     LiteralGammaProcess,
@@ -31,6 +32,10 @@ class TestScaled(HyperplanePriorContract):
 
 class TestScaledExplicit(HyperplanePriorContract):
     prior = InverseGammaScale(2.5, 2.0, 0.5, "explicit", 3.0)
+
+
+class TestGrouped(HyperplanePriorContract):
+    prior = GroupedScale(0.7, 2.0, 0.5, coefficient_scale=0.3, groups=((0, 3), (1, 2, 5)))
 
 
 class TestFlat(HyperplanePriorContract):

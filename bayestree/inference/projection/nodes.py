@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.inference.projection.facets import Conjunction
 from bayestree.inference.projection.soft import FEW_STEPS, SoftSplit, log_odds
 from bayestree.tree import Tree, facet_threshold
@@ -27,10 +27,18 @@ class Columns(NamedTuple):
         The features of each column.
     directions : array, shape (d,)
         Not 0 for features in which predictions are monotone: their coefficients keep their signs.
+    together : array of bool, shape (G, C), optional
+        Sets of the C columns; a facet uses columns of one set. By default all columns.
     """
 
     groups: Sequence[IntArray]
     directions: FloatArray
+    together: BoolArray | None = None
+
+    @property
+    def most(self) -> int:
+        """The largest number of columns that a facet may have."""
+        return len(self.groups) if self.together is None else int(self.together.sum(1).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +87,7 @@ class Node:
         Of the full facets, as is ``steepness``.
     center, scale : arrays, shape (d,)
         Units of the standardised features.
-    groups : sequence of arrays of int
-        The features of each column.
+    columns : Columns
     signs : array, shape (d,)
         The sign that each coefficient must have, 0 for any.
     """
@@ -95,14 +102,14 @@ class Node:
     steepness: float
     center: FloatArray
     scale: FloatArray
-    groups: Sequence[IntArray]
+    columns: Columns
     signs: FloatArray
     _path: Iterator[FloatArray] | None = None
     _found: list[Facets] = field(default_factory=list)
 
     def as_it_is(self) -> Facets:
         """Return the full facets, on which each vote alone is log 2."""
-        return self._of_votes(self.full, len(self.groups))
+        return self._of_votes(self.full, self.columns.most)
 
     def start(self, size: int, most: int) -> Facets:
         """Return at most ``most`` facets that follow the sides of the full facets best."""
@@ -113,9 +120,11 @@ class Node:
 
     def _start(self, size: int) -> Facets:
         split = self._split(self.own, self.right, self.row_weights[self.own], self.steepness)
-        if size >= len(self.groups):
+        if size >= self.columns.most:
             allowed = np.zeros(self.full.shape, dtype=bool)
-            allowed[:, [*np.concatenate(self.groups), -1]] = True
+            allowed[:, [*np.concatenate(self.columns.groups), -1]] = True
+            if self.columns.together is not None:
+                allowed[:, :-1] &= self.full[:, :-1] != 0
             fitted = split.fit(self.full, self.weight, allowed, FEW_STEPS)
             found = fitted, np.where(allowed, self.full, 0.0)
             return max((self._of_votes(one, size) for one in found), key=self._agreement)
@@ -132,7 +141,7 @@ class Node:
         alone = alone[alone[:, :-1].any(axis=1)]
         if not len(alone):  # nothing separates the rows: any column, and no row outside
             alone = np.zeros((1, self.full.shape[1]))
-            alone[0, self.groups[0][0]], alone[0, -1] = 1.0, -1e3
+            alone[0, self.columns.groups[0][0]], alone[0, -1] = 1.0, -1e3
         exact = Conjunction.of(alone, self.center, self.scale)
         gain = self.row_weights[self.own] * (2 * self.right - 1)
         exact = exact.settled(self.X[self.own], gain) if len(alone) > 1 else exact
@@ -177,7 +186,7 @@ class Node:
         select: bool,
     ) -> Facets:
         old = facets.coefficient[[k]]
-        if select and facets.size < len(self.groups):
+        if select and facets.size < self.columns.most:
             *_, old = islice(split.forward(old, ALONE), facets.size)
         support = old != 0
         support[:, -1] = True
@@ -203,14 +212,17 @@ class Node:
     def rounded(self, facets: Facets, own: IntArray, digits: int) -> Facets:
         """Round the coefficients of the facets, and drop facets without effect."""
         X = self.X[own]
-        rule = facets.exact.relative(self.X, self.groups).in_units_of_first(self.scale)
+        rule = facets.exact.relative(self.X, self.columns.groups).in_units_of_first(self.scale)
         return replace(facets, rule=rule.rounded(X, digits).without_idle(X))
 
     def _split(
         self, own: IntArray, right: FloatArray, weights: FloatArray, steepness: float
     ) -> SoftSplit:
         share = weights / weights.sum()
-        return SoftSplit(self.rows[own], right, share, self.groups, self.signs, steepness)
+        columns, signs = self.columns, self.signs
+        return SoftSplit(
+            self.rows[own], right, share, columns.groups, signs, steepness, columns.together
+        )
 
 
 def _gained(facets: Facets, X: FloatArray, gain: FloatArray) -> float:
@@ -241,7 +253,7 @@ def nodes_of(
                 steepness=steepness,
                 center=tree.center,
                 scale=tree.scale,
-                groups=columns.groups,
+                columns=columns,
                 signs=np.where(columns.directions != 0, np.sign(plane.sum(axis=0)), 0.0),
             )
         )

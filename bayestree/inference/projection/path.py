@@ -98,7 +98,7 @@ def project(
     reference : sequence of posteriors and weights
         The mixture whose predictions are projected.
     columns : Columns
-        Those in use, and the directions of monotone features.
+        Those in use, which of them may share a facet, and the directions of monotone features.
     sparsity : Sparsity
         What the predictions may lose.
 
@@ -120,7 +120,7 @@ def project(
     for number in range(n_folds):
         rest, own = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         folds.append(_Fold(own, search(rest), X[own], of_rows.take(own)))
-    return search(np.arange(len(X))).chosen(folds, columns.groups, sparsity)
+    return search(np.arange(len(X))).chosen(folds, columns, sparsity)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +141,7 @@ class _Search:
         weights = reference.data.weights.double().numpy(force=True)
         return cls(tree, nodes_of(tree, X, weights, steepness, columns), reference, X, weights)
 
-    def chosen(
-        self, folds: Sequence["_Fold"], groups: Sequence[IntArray], sparsity: Sparsity
-    ) -> Projected:
+    def chosen(self, folds: Sequence["_Fold"], columns: Columns, sparsity: Sparsity) -> Projected:
         """Find the sparsest tree that loses little enough at the rows of other folds."""
 
         def held_out(size: int, facets: int) -> FloatArray:
@@ -152,13 +150,13 @@ class _Search:
                 found[fold.own] = fold.log_density(size, facets)
             return found
 
-        n_columns, n_facets = len(groups), max(len(node.full) for node in self.nodes)
+        n_columns, n_facets = columns.most, max(len(node.full) for node in self.nodes)
         cap = min(sparsity.most or n_columns, n_columns)
-        found, full = self._of_all_columns(groups), held_out(n_columns, n_facets)
+        found, full = self._of_all_columns(columns), held_out(n_columns, n_facets)
         path = [self._point(found, full - full, n_columns)]
         for size in [*(size for size in SIZES if size < cap), cap]:
             if size == n_columns:
-                found, score = self._of_all_columns(groups), full
+                found, score = self._of_all_columns(columns), full
             else:
                 found, score = self.of_size(size, n_facets), held_out(size, n_facets)
             path.append(self._point(found, full - score, size))
@@ -171,15 +169,15 @@ class _Search:
             if point.loss <= max(sparsity.limit(point.se), chosen.loss):
                 found, score, chosen = trial, there, point
                 break
-        chosen = chosen._replace(columns=max(one.n_columns(groups) for one in found))
+        chosen = chosen._replace(columns=max(one.n_columns(columns.groups) for one in found))
         share = self.weights / self.weights.sum()
         return Projected(self.with_facets(found), (*path, chosen), score, share)
 
-    def _of_all_columns(self, groups: Sequence[IntArray]) -> list[Facets]:
+    def _of_all_columns(self, columns: Columns) -> list[Facets]:
         """Return the facets of the tree itself, or new ones if it has columns in no group."""
-        others = np.delete(np.arange(self.tree.n_features), np.concatenate(groups))
+        others = np.delete(np.arange(self.tree.n_features), np.concatenate(columns.groups))
         if self.tree.hyperplane[:, others].any():
-            return self.of_size(len(groups), max(len(node.full) for node in self.nodes))
+            return self.of_size(columns.most, max(len(node.full) for node in self.nodes))
         return self._rounded([node.as_it_is() for node in self.nodes], DIGITS)
 
     def of_size(self, size: int, most: int) -> list[Facets]:

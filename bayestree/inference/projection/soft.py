@@ -41,6 +41,8 @@ class SoftSplit:
         The sign that each coefficient must have, 0 for any.
     steepness : float
         Factor of the log-odds.
+    together : array of bool, shape (G, C), optional
+        Sets of the C columns; a facet uses columns of one set. By default all columns.
     """
 
     rows: FloatArray
@@ -49,6 +51,7 @@ class SoftSplit:
     groups: Sequence[IntArray]
     signs: FloatArray
     steepness: float = 1.0
+    together: BoolArray | None = None
 
     def fit(
         self,
@@ -136,9 +139,11 @@ class SoftSplit:
         size = importance @ free**2
         least = SINGULAR * importance.sum()
         gain = np.zeros(len(self.groups))
-        for number, own in enumerate(self.groups):
-            if taken[number]:
-                continue
+        usable = ~taken
+        if self.together is not None:
+            usable &= self.together[(self.together >= taken).all(axis=1)].any(axis=0)
+        for number in np.flatnonzero(usable).tolist():
+            own = self.groups[number]
             if len(own) == 1:
                 gain[number] = score[own[0]] ** 2 / (size[own[0]] + least)
                 continue

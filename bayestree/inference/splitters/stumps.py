@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -14,14 +15,16 @@ from bayestree.inference.splitters import FittedSplit, padded
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
+from bayestree.models.soft_tree import group_masks
 from bayestree.models.splits import Split
-from bayestree.routing import score, vote
+from bayestree.routing import log_odds, score, vote
 
 LOG2 = math.log(2.0)
 SHARPNESS = 3.0  # slope of an initial facet per standard deviation of its projection
 SCREEN = 40  # steps at the full rate, after which only the best restart is kept
 REACH = 1e3  # thresholds farther from log 2 by this factor would give extreme weights
 WINDOW = 20  # steps between new subsamples of nodes with too many rows, and tests of progress
+FAST = 0.15  # least learning rate while groups of features are compared
 STALLED = 0.1  # change of the log-likelihood between windows, in nats: far below any gain in use
 BETAS, EPS = (0.9, 0.99), 1e-8  # of Adam
 
@@ -115,10 +118,11 @@ class StumpFitter:
     rows_per_node: int
     learning_rate: float
     min_leaf: int  # minimum number of rows on each side
-    monotone: tuple[int, ...] = ()  # see ``SoftTree``
+    monotone: tuple[int, ...] = ()  # see ``SoftTree``, as for groups
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def numbers_per_row(self, n_features: int) -> int:
-        return max(self.n_restarts * self.split.n_experts, n_features)
+        return max(max(self.n_restarts, len(self.groups)) * self.split.n_experts, n_features)
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """Fit the best split of each node; None if no split separates its rows."""
@@ -135,7 +139,8 @@ class StumpFitter:
         self, data: Data, rows: list[Tensor], batch: _StumpRows, signs: Tensor | None
     ) -> list[FittedSplit | None]:
         """Fit the best split of each node, with the given signs (d,) of coefficients, if any."""
-        stumps = self._climb(data, rows, batch, self._start(batch, signs), signs)
+        start = self._start_in_groups if self.groups else self._start
+        stumps = self._climb(data, rows, batch, start(batch, signs), signs)
         fits = None if signs is None else self._rule(signs)
         return [self._finish(data, rows[v], stumps, v, fits) for v in range(len(rows))]
 
@@ -168,13 +173,73 @@ class StumpFitter:
             present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
 
-    def _start(self, batch: _StumpRows, signs: Tensor | None = None) -> Stumps:
-        """Draw directions that cut off outer parts of the rows, and weights: half go right."""
+    def _start_in_groups(self, batch: _StumpRows, signs: Tensor | None) -> Stumps:
+        """Fit all experts within each group of features, and combine those of the best groups.
+
+        The first restart has the experts of the best group, and further ones those of more and more
+        groups, best first. A split by one group can have either side on the right, but the facets
+        of several groups need the same statistics there: these restarts are in pairs, with the best
+        group as it is and turned around, and the others turned to agree with it. A single expert
+        starts from another group in each restart.
+        """
+        start = self._start(batch, signs, group_masks(self.groups, batch.X[0, :, :-1]))
+        climb = _StumpClimb.of(start, SCREEN)
+        minus = batch.X * -start.size.view(-1, 1, 1)
+        rate = torch.full_like(start.size, max(self.learning_rate, FAST))
+        for step in range(SCREEN):
+            nats, slope = self._ascent(batch, minus, climb.values)
+            climb.move(slope, step, rate)
+            if signs is not None:
+                climb.reflect(signs)
+        group = nats.argsort(dim=1, descending=True)
+        n_experts, n_groups = self.split.n_experts, len(self.groups)
+        if n_experts == 1:
+            best = group[:, : self.n_restarts, None, None]
+            return Stumps(climb.values.take_along_dim(best, 1), start.size)
+        order = climb.values[..., -1].argsort(dim=2, descending=True)
+        fitted = climb.values.take_along_dim(order.unsqueeze(-1), 2)
+        turned = start.values.clone()
+        turned[:, :, 0] = _turned(fitted[:, :, 0], start.size)
+        rises = self._side_difference(batch, Stumps(fitted, start.size))
+        agree = (rises * rises.take_along_dim(group[:, :1, None], 1)).sum(-1) >= 0
+        n_used = np.unique(np.geomspace(1, min(n_experts, n_groups), self.n_restarts).round())
+        pairs = [(count, side) for count in n_used for side in (False, True)]
+        used, around = (np.array(one)[:, None] for one in zip(*pairs, strict=True))
+        rank, place = (torch.as_tensor(one).long() for one in np.divmod(np.arange(n_experts), used))
+        node, group = torch.arange(len(nats)).view(-1, 1, 1), group[:, place]
+        turn = (agree[node, group] == torch.as_tensor(around)).long()
+        return Stumps(torch.stack((fitted, turned))[turn, node, group, rank], start.size)
+
+    @staticmethod
+    def _side_difference(batch: _StumpRows, stumps: Stumps) -> Tensor:
+        """Return mean statistics on the right less those on the left, (V, R, c)."""
+        left = torch.exp(-stumps.score(batch.X)) * batch.present.unsqueeze(1)
+        right = batch.present.unsqueeze(1) - left
+        sums = (torch.bmm(side, batch.statistics) for side in (right, left))
+        means = (
+            total / side.sum(-1, keepdim=True).clamp_min(1e-9)  # of a side without rows
+            for total, side in zip(sums, (right, left), strict=True)
+        )
+        return torch.sub(*means)
+
+    def _start(
+        self, batch: _StumpRows, signs: Tensor | None = None, masks: Tensor | None = None
+    ) -> Stumps:
+        """Draw directions that cut off outer parts of the rows, and weights: half go right.
+
+        Masks (R, d) are the features of each restart, whose other coefficients are 0.
+        """
         X = batch.X[..., :-1]
         n_nodes, _, width = X.shape
-        n_experts = self.split.n_experts
-        count = self.n_restarts * n_experts
+        n_experts, n_restarts = self.split.n_experts, self.n_restarts
+        if masks is not None:
+            n_restarts = len(masks)
+        count = n_restarts * n_experts
         direction = torch.randn(n_nodes, count, width, dtype=X.dtype, device=X.device)
+        n_used: float = width
+        if masks is not None:
+            direction *= masks.repeat_interleave(n_experts, 0)
+            n_used = float(masks.sum(1).mean())
         direction = direction / direction.norm(dim=-1, keepdim=True)
         if signs is not None:
             direction = torch.where(signs == 0, direction, signs * direction.abs())
@@ -189,10 +254,10 @@ class StumpFitter:
         lowest = 0.5 if n_experts > 1 else 0.25
         outer = lowest + 0.5 * torch.rand_like(mean)
         cut = _quantile(projection.masked_fill(absent, math.inf), outer, total)
-        size = steep.mean(1) / math.sqrt(width)
+        size = steep.mean(1) / math.sqrt(n_used)
         relative = (steep / size.unsqueeze(-1)).unsqueeze(-1)
         values = torch.cat((direction, -cut.unsqueeze(-1), torch.zeros_like(relative)), dim=-1)
-        values = (values * relative).view(n_nodes, self.n_restarts, n_experts, -1)
+        values = (values * relative).view(n_nodes, n_restarts, n_experts, -1)
         stumps = Stumps(values, size)
         if self.split.weighted:
             scores = stumps.score(batch.X).masked_fill(absent, math.inf)
@@ -280,6 +345,8 @@ class StumpFitter:
         if not self.split.weighted:
             result[..., -1] = 0.0
         result[..., :-2] += self._prior_slope(values[..., :-2])
+        if self.groups:
+            result[..., :-2] *= values[..., :-2] != 0
         return nats / share, result
 
     def _prior_slope(self, plane: Tensor) -> Tensor:
@@ -289,11 +356,13 @@ class StumpFitter:
         matter: the prior should make them sparse, which removes the noise of their random starts,
         but not limit their slopes.
         """
-        inverse = plane.square().mean(-1, keepdim=True).rsqrt_()
+        # of the features that experts have, which are a part of all within groups
+        used = (plane != 0).double().mean(-1, keepdim=True).to(plane) if self.groups else 1.0
+        inverse = (plane.square().mean(-1, keepdim=True) / used).rsqrt_()
         unit = plane * inverse
         slope = self.prior.slope_or_derivative(unit)
         # without its component along the hyperplane, which only changes the slope
-        along = (slope * unit).mean(-1, keepdim=True)
+        along = (slope * unit).mean(-1, keepdim=True) / used
         return slope.addcmul(unit, along, value=-1).mul_(inverse)
 
     def _finish(
@@ -376,6 +445,15 @@ def best_threshold(
     split = criterion.split_value(left[:-1], whole)
     best = int(split.masked_fill(~allowed, -math.inf).argmax())
     return float(rounded[best]), float(criterion.gain(split[best], whole))
+
+
+def _turned(facet: Tensor, size: Tensor) -> Tensor:
+    """Return facets (V, R, d + 2) of weight 1 with the same border and the other side."""
+    border = log_odds(LOG2 * torch.exp(-facet[..., -1]))  # the activation whose vote is log 2
+    found = -facet
+    found[..., -2] += border / size.unsqueeze(-1)
+    found[..., -1] = 0.0
+    return found
 
 
 def _quantile(values: Tensor, level: Tensor, total: Tensor) -> Tensor:

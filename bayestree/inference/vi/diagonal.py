@@ -26,15 +26,15 @@ class DiagonalFactors(Factors):
         return diagonal.clone()
 
     def factorise(self) -> None:
-        self.root.copy_(self.precision.rsqrt())
+        self.root.copy_(self._own(self.precision.rsqrt()))
 
     @property
     def variance(self) -> Tensor:
-        return self.precision.reciprocal()
+        return self._own(self.precision.reciprocal())
 
     @property
     def scale(self) -> Tensor:
-        return self.root
+        return self.root if self.support is None else torch.where(self.support, self.root, 1.0)
 
     def spread(self, noise: Tensor) -> Tensor:
         return self.root * noise
@@ -42,7 +42,7 @@ class DiagonalFactors(Factors):
     def move(
         self, rows: Rows, slope: Tensor, information: Tensor, prior: Tensor, rule: StepRule
     ) -> None:
-        change = information @ rows.kept + prior - self.precision
+        change = self._own(information @ rows.kept + prior - self.precision)
         moved = rule.rate * change
         if rule.exact:
             moved += moved.square() / (2 * self.precision)
@@ -52,10 +52,11 @@ class DiagonalFactors(Factors):
 
         def curvature(direction: Tensor) -> Tensor:
             along = (direction.flatten(0, 1) @ rows.X.T).view_as(positive).mul_(positive)
-            return torch.addcmul(along @ rows.X, prior, direction)
+            return self._own(torch.addcmul(along @ rows.X, prior, direction))
 
         diagonal = positive @ rows.kept + prior
-        self.mean.add_(solved(curvature, slope, diagonal, ITERATIONS), alpha=rule.rate)
+        step = solved(curvature, self._own(slope), diagonal, ITERATIONS)
+        self.mean.add_(step, alpha=rule.rate)
 
 
 def solved(

@@ -22,7 +22,7 @@ from bayestree.inference.vi.rows import Rows
 from bayestree.inference.vi.schedule import StepRule
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import Moments
-from bayestree.models.soft_tree import SoftTree
+from bayestree.models.soft_tree import SoftTree, support_of
 from bayestree.models.splits import joined, log_weight
 from bayestree.topology import JoinedTopology
 
@@ -81,6 +81,7 @@ class Factors(nn.Module):
         self.register_buffer("shape", shape)
         self.register_buffer("rate", rate)
         self.register_buffer("sums", sums)
+        self.support = support_of(model, mean)
         plane, offset = mean[..., :-1], mean[..., -1]
         self.scales = scale_factors(model, {"hyperplane": plane, "intercept": offset})
         self.factorise()
@@ -91,7 +92,7 @@ class Factors(nn.Module):
         """Start around the point estimates of several trees."""
         sites = [one.point_sites(data.X) for one in starts]
         mean = torch.cat([joined(one) for one in sites])
-        size = expert_size(mean[..., :-1], mean[..., -1])
+        size = expert_size(mean[..., :-1], mean[..., -1], support_of(model, mean))
         precision = (SPREAD * size).pow(-2).expand_as(mean)
         weight = torch.cat([log_weight(model.split, one) for one in sites]).exp()
         trees = JoinedTopology(tuple(one.model.topology for one in starts))
@@ -138,7 +139,14 @@ class Factors(nn.Module):
         lower = torch.linalg.cholesky(scaled)
         eye = torch.eye(unit.shape[-1]).to(unit).expand_as(lower)
         inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
-        self.root.copy_(inverse.mT * unit.unsqueeze(-1))
+        self.root.copy_(self._own(inverse.mT * unit.unsqueeze(-1)))
+
+    def _own(self, values: Tensor) -> Tensor:
+        """Return values (V, K, d + 1, ...), 0 for coefficients that experts do not have."""
+        if self.support is None:
+            return values
+        support = self.support.view(*self.support.shape, *[1] * (values.ndim - 3))
+        return torch.where(support, values, 0.0)
 
     def refresh(self, steps: int) -> None:
         """Move the factors of scales and shrinkages to their optimum given the coefficients."""
@@ -156,8 +164,9 @@ class Factors(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """Factors of the determinant of the root, (V, K, d + 1)."""
-        return self.root.diagonal(dim1=-2, dim2=-1)  # as of the triangular inv(chol).T
+        """Factors of the determinant of the root, (V, K, d + 1), 1 for absent coefficients."""
+        found = self.root.diagonal(dim1=-2, dim2=-1)  # as of the triangular inv(chol).T
+        return found if self.support is None else torch.where(self.support, found, 1.0)
 
     def spread(self, noise: Tensor) -> Tensor:
         """Multiply standard normals by the root."""
@@ -174,6 +183,8 @@ class Factors(nn.Module):
         change = rows.second_moments(information)
         change.diagonal(dim1=-2, dim2=-1).add_(prior)
         change.sub_(self.precision)
+        if self.support is not None:  # absent coefficients are independent of all others
+            change = self._own(self._own(change).mT)
         self.precision.add_(change, alpha=rule.rate)
         if rule.exact:
             inner = self.root.mT @ change
@@ -200,7 +211,7 @@ class Factors(nn.Module):
         """
         if log_prior is None:
             log_prior = self.scales.expected_log_prior(self.moments)
-        width = self.mean.shape[-1]
+        width = self.mean.shape[-1] if self.support is None else self.support.sum(-1)
         entropy = self.scale.log().sum(-1) + width * (1 + LOG_2PI) / 2
         each = (-entropy - log_prior).sum(1)
         if self.model.split.weighted:
@@ -219,7 +230,7 @@ class Factors(nn.Module):
         """Draw the experts once."""
         noise = torch.randn_like(self.mean)
         coefficient = self.mean + self.spread(noise)
-        density = (-self.scale.log() - noise.square() / 2 - LOG_2PI / 2).sum((1, 2))
+        density = self._own(-self.scale.log() - noise.square() / 2 - LOG_2PI / 2).sum((1, 2))
         if not self.model.split.weighted:
             return ExpertDraw(coefficient, torch.zeros_like(self.rate), density)
         law = self.weight_law

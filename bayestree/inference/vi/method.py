@@ -78,6 +78,7 @@ class Vi(Stage):
     default_modes = 4
     several = True
     needs_double = True
+    keeps_groups = True
 
     @property
     def default_steepness(self) -> float:

@@ -15,6 +15,7 @@ from bayestree.models.priors.base import (
     check_positive,
 )
 from bayestree.models.priors.gamma import FlatWeights, GammaProcess, LiteralGammaProcess
+from bayestree.models.priors.grouped import GroupedScale
 from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors, width_scale
 from bayestree.models.priors.partially_centred import PartiallyCentred
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
@@ -25,6 +26,7 @@ __all__ = [
     "Flat",
     "FlatWeights",
     "GammaProcess",
+    "GroupedScale",
     "HyperPriors",
     "HyperplanePrior",
     "IndependentPrior",

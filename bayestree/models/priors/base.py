@@ -23,7 +23,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.distributions import Constant, LogGamma
 
 LOG_2PI = math.log(2 * math.pi)
@@ -217,13 +217,17 @@ class HyperplanePrior(Prior):
         return True
 
     @property
-    def shrinkage_settings(self) -> dict[str, float]:
+    def shrinkage_settings(self) -> dict[str, Any]:
         """Arguments by which ``diagnostics.node_shrinkage`` computes the prior's precision."""
         return {}
 
     @abstractmethod
     def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         """Sample the sites ``hyperplane`` and ``intercept`` and return them."""
+
+    def among(self, features: BoolArray) -> "HyperplanePrior":
+        """Return the same prior on the coefficients of some features, a mask (d,)."""
+        return self
 
     def collapsed(self) -> "HyperplanePrior":
         """Return the same prior on the coefficients with as few sites as possible."""
@@ -250,6 +254,13 @@ class HyperplanePrior(Prior):
                 return torch.zeros_like(hyperplane)
             return torch.autograd.grad(density, value)[0]
 
+    def absent_log_prob(self, sites: Sites) -> Tensor:
+        """Return the part of ``log_prob`` of coefficients that are exactly 0, a scalar.
+
+        Without it, ``log_prob`` is the density of experts that do not have these coefficients.
+        """
+        raise NotImplementedError
+
     def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
         """Draw the additional sites given the coefficients, in place."""
         raise NotImplementedError
@@ -269,8 +280,14 @@ class HyperplanePrior(Prior):
         """Return the mean of the log-density under normal coefficients, a scalar."""
         raise NotImplementedError
 
-    def factors(self, intercept: Tensor, width: int) -> "ScaleFactors | None":
-        """Return variational factors of the additional sites, or None if E log p is not known."""
+    def factors(
+        self, intercept: Tensor, width: int, support: Tensor | None = None
+    ) -> "ScaleFactors | None":
+        """Return variational factors of the additional sites, or None if E log p is not known.
+
+        ``support`` marks the coefficients (V, K, ``width``) that experts have, by default all;
+        the moments of others are 0.
+        """
         return ScaleFactors(self, intercept) if self.implements("expected_log_prob") else None
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
 from scipy.special import digamma
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -99,6 +100,8 @@ class InverseGammaScale(HyperplanePrior):
     coefficient_scale: float = 1.0
 
     learnable: ClassVar[tuple[str, ...]] = ("shape", "shrinkage_shape", "shrinkage_rate")
+    #: Whether each coefficient has a scale of its own.
+    own_scales: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive(
@@ -147,6 +150,10 @@ class InverseGammaScale(HyperplanePrior):
     def _coefficient(self, shrinkage: Tensor) -> dist.StudentT:
         return dist.StudentT(2 * self.shape, 0.0, (shrinkage / self.shape).sqrt())
 
+    def _coefficient_law(self, b: Tensor) -> TorchDistribution:
+        """Return the law of the coefficients of experts given b of each, (..., d)."""
+        return self._coefficient(b).to_event(1)
+
     def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:
             shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
@@ -164,10 +171,10 @@ class InverseGammaScale(HyperplanePrior):
                 offset_scale = pyro.sample(
                     "intercept_scale", inverse_gamma_scale(self.shape, shrinkage)
                 )
-                coefficient, offset = dist.Normal(0.0, scale), dist.Normal(0.0, offset_scale)
+                law, offset = dist.Normal(0.0, scale).to_event(1), dist.Normal(0.0, offset_scale)
             else:
-                coefficient, offset = self._coefficient(wide), self._coefficient(shrinkage)
-            hyperplane = pyro.sample("hyperplane", coefficient.to_event(1))
+                law, offset = self._coefficient_law(wide), self._coefficient(shrinkage)
+            hyperplane = pyro.sample("hyperplane", law)
             intercept = pyro.sample("intercept", offset)
         return hyperplane, intercept
 
@@ -176,14 +183,20 @@ class InverseGammaScale(HyperplanePrior):
         total = self.shrinkage_law(shrinkage).log_prob(shrinkage).sum()
         wide = (self._square * shrinkage).unsqueeze(-1)
         for site, b in (("hyperplane", wide), ("intercept", shrinkage)):
-            value = sites[site]
-            if self.form == "explicit":
-                scale = sites[f"{site}_scale"]
-                total = total + inverse_gamma_scale(self.shape, b).log_prob(scale).sum()
-                total = total + dist.Normal(0.0, scale).log_prob(value).sum()
-            else:
-                total = total + self.collapsed_log_prob(value, b).sum()
+            total = total + self._coefficient_log_probs(sites, site, b).sum()
         return total
+
+    def _coefficient_log_probs(self, sites: Sites, site: str, b: Tensor) -> Tensor:
+        if self.form == "collapsed":
+            return self.collapsed_log_prob(sites[site], b)
+        scale = sites[f"{site}_scale"]
+        own = inverse_gamma_scale(self.shape, b).log_prob(scale)
+        return own + dist.Normal(0.0, scale).log_prob(sites[site])
+
+    def absent_log_prob(self, sites: Sites) -> Tensor:
+        b = (self._square * sites["shrinkage"]).unsqueeze(-1)
+        each = self._coefficient_log_probs(sites, "hyperplane", b)
+        return each[sites["hyperplane"] == 0].sum()
 
     @property
     def _constant(self) -> float:
@@ -262,33 +275,45 @@ class InverseGammaScale(HyperplanePrior):
 
     # Under normal coefficients.
 
-    def shrinkage_factor_shape(self, width: int) -> float:
-        """Return the shape of b given ``width`` scales, and of its variational factor."""
-        return self.shrinkage_shape + width * self.shape
+    def n_scales(self, width: int, support: Tensor | None) -> Any:
+        """Return the number of scales of ``width`` coefficients, or of those of a support."""
+        return width if support is None else support.sum(-1)
 
-    def shrinkage_factor(self, rate: Tensor, width: int) -> dist.Gamma:
+    def shrinkage_factor_shape(self, n_scales: Any) -> Any:
+        """Return the shape of b given its scales, and of its variational factor."""
+        return self.shrinkage_shape + n_scales * self.shape
+
+    def shrinkage_factor(self, rate: Tensor, n_scales: int | Tensor) -> dist.Gamma:
         """Return the variational factor of b, of the shape of ``rate``."""
-        shape = rate.new_tensor(self.shrinkage_factor_shape(width))
-        return dist.Gamma(shape, rate, validate_args=False)
+        n_scales = n_scales.to(rate) if isinstance(n_scales, Tensor) else n_scales
+        shape = torch.as_tensor(self.shrinkage_factor_shape(n_scales), dtype=rate.dtype)
+        return dist.Gamma(shape.to(rate), rate, validate_args=False)
 
-    def updated_rate(self, rate: Tensor, square: Tensor) -> Tensor:
-        """Take one coordinate step of the rate of that factor, given E beta^2 (..., d + 1)."""
-        b = self.shrinkage_factor(rate, square.shape[-1]).mean
-        rate = b.unsqueeze(-1) + square / (2 * self.squares(square))
-        return self._rate(rate.reciprocal().sum(-1))
+    def updated_rate(self, rate: Tensor, square: Tensor, support: Tensor | None = None) -> Tensor:
+        """Take one coordinate step of the rate of that factor, given E beta^2 (..., d + 1).
+
+        ``support`` marks the coefficients that count, by default all.
+        """
+        b = self.shrinkage_factor(rate, self.n_scales(square.shape[-1], support)).mean
+        inverse = (b.unsqueeze(-1) + square / (2 * self.squares(square))).reciprocal()
+        return self._rate((inverse if support is None else inverse * support).sum(-1))
 
     def _rate(self, precision: Tensor) -> Tensor:
         return self.shrinkage_rate + (self.shape + 0.5) * precision
 
-    def expected_log_prior(self, square: Tensor, shrinkage: dist.Gamma) -> tuple[Tensor, Tensor]:
+    def expected_log_prior(
+        self, square: Tensor, shrinkage: dist.Gamma, support: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return E log p(beta, sigma, b) plus the entropies of q(sigma) and q(b), per expert.
 
-        ``square`` (..., d + 1) is E beta^2 and ``shrinkage`` is q(b). The second result is
-        :meth:`updated_rate`, without another pass over the coefficients.
+        ``square`` (..., d + 1) is E beta^2, ``support`` marks the coefficients that count, by
+        default all, and ``shrinkage`` is q(b). The second result is :meth:`updated_rate`, without
+        another pass over the coefficients.
         """
         log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
-        scales, precision = _LogScaleRate.apply(square / self.squares(square), shrinkage.mean)
-        width = square.shape[-1]
+        unit = square / self.squares(square)
+        scales, precision = _LogScaleRate.apply(unit, shrinkage.mean, support)
+        width = square.shape[-1] if support is None else support.sum(-1).to(square)
         planes = width * (self.shape * log_b + self._constant)
         planes = planes - (width - 1) * math.log(self.coefficient_scale)
         own = kl_divergence(shrinkage, self.shrinkage_law(log_b))
@@ -304,7 +329,8 @@ class InverseGammaScale(HyperplanePrior):
             moments.variance / factors,
         )
         b, half_square, variance = (u.flatten(0, -2).double().numpy(force=True) for u in units)
-        known = known_share(law[0], b, half_square, variance)
+        present = variance > 0
+        known = known_share(law[0], b, half_square, np.where(present, variance, 1.0)) * present
         n = float(known.sum())
         sums, log_ratio = shrinkage_moments(law, b, half_square, known)
 
@@ -316,8 +342,10 @@ class InverseGammaScale(HyperplanePrior):
         e, f = most_probable_gamma(sums, law[1:], (others[0], others[1]))
         return replace(self, shape=a, shrinkage_shape=e, shrinkage_rate=f)
 
-    def factors(self, intercept: Tensor, width: int) -> "ShrinkageFactors":
-        return ShrinkageFactors(self, intercept, width)
+    def factors(
+        self, intercept: Tensor, width: int, support: Tensor | None = None
+    ) -> "ShrinkageFactors":
+        return ShrinkageFactors(self, intercept, width, support)
 
 
 class ShrinkageFactors(ScaleFactors):
@@ -329,15 +357,18 @@ class ShrinkageFactors(ScaleFactors):
     prior: InverseGammaScale
     rate: Tensor
 
-    def __init__(self, prior: InverseGammaScale, intercept: Tensor, width: int) -> None:
+    def __init__(
+        self, prior: InverseGammaScale, intercept: Tensor, width: int, support: Tensor | None = None
+    ) -> None:
         super().__init__(prior, intercept)
-        self.width = width
+        self.width, self.support = width, support
         self.register_buffer("rate", torch.ones_like(intercept))
 
     @property
     def law(self) -> dist.Gamma:
         """Factor of ``shrinkage``, shape (V, K)."""
-        return self.prior.shrinkage_factor(self.rate, self.width)
+        n_scales = self.prior.n_scales(self.width, self.support)
+        return self.prior.shrinkage_factor(self.rate, n_scales)
 
     def scale_rate(self, moments: Moments) -> Tensor:
         """Return the rates of the inverse-gamma factors of the squared scales, (V, K, d + 1)."""
@@ -345,10 +376,10 @@ class ShrinkageFactors(ScaleFactors):
         return b + moments.square / 2
 
     def refresh(self, moments: Moments) -> None:
-        self.rate.copy_(self.prior.updated_rate(self.rate, moments.square))
+        self.rate.copy_(self.prior.updated_rate(self.rate, moments.square, self.support))
 
     def expected_log_prior(self, moments: Moments) -> Tensor:
-        value, rate = self.prior.expected_log_prior(moments.square, self.law)
+        value, rate = self.prior.expected_log_prior(moments.square, self.law, self.support)
         if self.training:
             self.rate.copy_(rate)
         return value
@@ -356,7 +387,7 @@ class ShrinkageFactors(ScaleFactors):
     def reset(self, experts: Tensor) -> Tensor:
         # the normal nearest to a Student-t has the variance E b / a; then E b = e_0 / f_0 is best
         b = self.prior.shrinkage_shape / self.prior.shrinkage_rate
-        self.rate[experts] = self.prior.shrinkage_factor_shape(self.width) / b
+        self.rate.copy_(torch.where(experts, self.law.concentration / b, self.rate))
         squares = self.prior.squares(self.rate.new_empty(self.width))
         return 0.5 * (squares * b / self.prior.shape).log()
 
@@ -385,10 +416,14 @@ class _LogScaleRate(torch.autograd.Function):
     """Sums over coefficients of log(rate) and of 1 / rate, rate = b + E beta^2 / 2."""
 
     @staticmethod
-    def forward(ctx: Any, square: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, square: Tensor, b: Tensor, support: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         rate = (0.5 * square).add_(b.unsqueeze(-1))
-        total = rate.log().sum(-1)
-        inverse = rate.reciprocal_()
+        logs = rate.log()
+        if support is not None:
+            logs, rate = logs * support, rate.masked_fill_(~support, math.inf)
+        total, inverse = logs.sum(-1), rate.reciprocal_()
         precision = inverse.sum(-1)
         ctx.save_for_backward(inverse, precision)
         ctx.mark_non_differentiable(precision)
@@ -396,10 +431,10 @@ class _LogScaleRate(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None]:
         inverse, precision = ctx.saved_tensors
         of_b = grad * precision if ctx.needs_input_grad[1] else None
-        return inverse * (0.5 * grad).unsqueeze(-1), of_b
+        return inverse * (0.5 * grad).unsqueeze(-1), of_b, None
 
 
 def known_share(

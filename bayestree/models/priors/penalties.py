@@ -114,10 +114,14 @@ class Laplace(IndependentPrior):
         into["hyperplane"][...] = -self.rate * np.sign(free["hyperplane"])
         into["intercept"][...] = -self._intercept_precision * free["intercept"]
 
+    def absent_log_prob(self, sites: Sites) -> Tensor:
+        return (sites["hyperplane"] == 0).sum() * math.log(self.rate / 2)
+
     def expected_log_prob(self, moments: Moments) -> Tensor:
         # |beta| of a normal beta is folded normal
         mean, variance = moments.mean[..., :-1], moments.variance[..., :-1]
-        spread = variance.sqrt()
+        present = variance > 0
+        mean, spread = mean[present], variance[present].sqrt()
         ratio = mean / (math.sqrt(2) * spread)
         size = math.sqrt(2 / math.pi) * spread * (-ratio.square()).exp() + mean * ratio.erf()
         total = mean.numel() * math.log(self.rate / 2) - self.rate * size.sum()

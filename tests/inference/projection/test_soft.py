@@ -1,5 +1,6 @@
 """Fits of soft splits within a support, and the forward search."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -95,3 +96,15 @@ def test_a_coefficient_of_the_wrong_sign_is_left_out():
     *_, last = split.forward(truth, np.ones(1))
     assert last[0, 0] > 0
     assert last[0, 1] == 0
+
+
+def test_a_facet_takes_columns_of_one_set():
+    """The strongest column decides about the set; others are not taken though they would help."""
+    truth = np.array([[2.0, 1.0, 0.3, 0.0, 0.0, 0.5]])
+    free = planted(truth, np.ones(1))
+    together = np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 1], [1, 0, 0, 0, 1]], dtype=bool)
+    split = replace(free, together=together)
+    taken = [set(np.flatnonzero(one[0, :-1])) for one in split.forward(truth, np.ones(1))]
+    assert taken == [{0}, {0, 2}, {0, 2, 3}, {0, 2, 3}, {0, 2, 3}]
+    second = next(islice(free.forward(truth, np.ones(1)), 1, None))
+    assert set(np.flatnonzero(second[0, :-1])) == {0, 1}
