@@ -158,7 +158,13 @@ class Precision:
 class Hardware(Precision):
     """The device and the precision of a fit."""
 
-    device: Annotated[str, Inference("Torch device on which the fit runs.")] = "cpu"
+    device: Annotated[
+        str,
+        Inference(
+            "Torch device on which the fit runs. Predictions run on torch's default device: "
+            "with torch.device('cuda'), on the GPU."
+        ),
+    ] = "cpu"
 
 
 @declare

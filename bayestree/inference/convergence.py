@@ -91,7 +91,7 @@ def polytope_gain(
         guide.eval().refresh(steps=50)
         return objective_estimates(guide, data, steepness, kl_weight)
 
-    def steps() -> Iterator[float]:
+    def steps() -> Iterator[Tensor]:
         guide.train()
         epochs = (data.batches(ascent.batch_size, ones=True) for _ in repeat(None))
         for number, batch in enumerate(islice(chain.from_iterable(epochs), n_steps), 1):
@@ -107,7 +107,7 @@ def further_steps(n_steps: int) -> int:
 
 def elbo_gain(
     parameters: Iterable[Tensor],
-    steps: Iterator[float],
+    steps: Iterator[Any],
     n_steps: int,
     estimates: Callable[[], Iterable[Tensor]],
 ) -> Arrays:

@@ -11,9 +11,15 @@ from torch import Tensor
 from bayestree.inference import memory_mapped
 from bayestree.models.leaves import Leaf
 
-PART = 512  # rows scored at a time, so that temporaries fit in a cache
+PART = 512  # rows scored at a time, so that temporaries fit in the cache of a CPU
+LARGE_PART = 8_192  # on a GPU, which small tensors leave idle
 UNUSED = 1e300  # unit of columns that a fit ignores: scaled by it, their values are nearly 0
 BLOCK = 2**16  # bytes of mapped rows that are read together
+
+
+def part_size(like: Tensor) -> int:
+    """Return how many rows are scored at a time on the device of a tensor."""
+    return PART if like.device.type == "cpu" else LARGE_PART
 
 
 class Data(NamedTuple):
@@ -98,10 +104,10 @@ class Data(NamedTuple):
         return self.take((place * (n / most)).long().clamp_max(n - 1))
 
     def parts(
-        self, size: int = PART, *, ones: bool = False, whole: bool = False
+        self, size: int | None = None, *, ones: bool = False, whole: bool = False
     ) -> Iterator["Data"]:
         """Yield rows in order, ``size`` at a time or as a ``whole``, with a column of ``ones``."""
-        size = len(self.X) if whole else size
+        size = len(self.X) if whole else size or part_size(self.X)
         for start in range(0, len(self.X), size):
             part = Data(*(column[start : start + size] for column in self))
             yield part.with_ones() if ones else part

@@ -15,7 +15,7 @@ from torch.distributions import kl_divergence
 from bayestree import routing
 from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
-from bayestree.inference.data import PART, Data
+from bayestree.inference.data import Data
 from bayestree.inference.pointwise import EXACT, ROWS
 from bayestree.inference.sparse_routing import Evaluation, Experts, memberships
 from bayestree.inference.training import RoutedModule, expert_size
@@ -395,7 +395,7 @@ class PolytopeGuide(RoutedModule):
         """Estimate E log p(y | X) from one draw, leaves drawn too, at the model's steepness."""
         leaves, steepness = self.leaf_law.sample(), self.model.steepness
         total = data.X.new_zeros(())
-        for part in data.parts(ROWS if self.sparse else PART, ones=True):
+        for part in data.parts(ROWS if self.sparse else None, ones=True):
             if self.sparse:
                 evaluation = Evaluation(self.experts(), part.X, steepness, self.noise, keep=False)
                 density = partial(self.model.leaf.log_density, leaves)

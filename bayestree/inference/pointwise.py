@@ -16,7 +16,7 @@ from torch.distributions import Categorical
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.inference.data import PART, Data
+from bayestree.inference.data import PART, Data, part_size
 from bayestree.inference.sparse_routing import (
     DensityTable,
     Evaluation,
@@ -41,7 +41,9 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
     """Yield P(leaf | x), (n, L), of parts of the rows, to within ``EXACT`` of each row."""
     for X, _, found in _explored(model, sites, ((X, None) for X in parts)):
         if found is None:
-            yield torch.cat([model.leaf_log_probs(sites, some).exp() for some in X.split(PART)])
+            yield torch.cat(
+                [model.leaf_log_probs(sites, some).exp() for some in X.split(part_size(X))]
+            )
         else:
             paths, member = found
             every = X.new_zeros(len(X), model.topology.n_leaves)
@@ -72,7 +74,7 @@ def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
         if routed is not None:
             found.append(routed[1].log_likelihood)
         elif y is not None:
-            few = zip(X.split(PART), y.split(PART), strict=True)
+            few = zip(X.split(part_size(X)), y.split(part_size(X)), strict=True)
             found += [model.log_likelihood_rows(sites, *some) for some in few]
     return torch.cat(found)
 
@@ -89,6 +91,7 @@ def _explored(
     possible = possible and math.isfinite(model.steepness)
     share = 0.0  # of the pairs that matter; 0 until it is measured
     for X, y in parts:
+        possible = possible and X.device.type == "cpu"
         if possible and share == 0 and pays(model, len(X), X.shape[1], gradient=False):
             few = X[:PART]
             paths, _ = _explored_part(model, sites, few, None if y is None else y[:PART])

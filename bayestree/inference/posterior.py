@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
-from bayestree.inference.data import PART, Data, Units
+from bayestree.inference.data import PART, Data, Units, part_size
 from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.pointwise import ROWS, draws_at_once, leaf_probs, wide_leaf_log_probs
 from bayestree.models.priors.base import Sites
@@ -31,7 +31,7 @@ class Posterior(Draws):
         rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
         with torch.no_grad():
             parts = list(leaf_probs(self.model, sites, rows.split(ROWS)))
-        return torch.cat(parts).numpy()
+        return torch.cat(parts).numpy(force=True)
 
     def _routed(self, X: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Sites]]:
         """Yield P(leaf | x) of consecutive draws, (n, S, L), and their joined sites.
@@ -49,9 +49,9 @@ class Posterior(Draws):
             with torch.no_grad():
                 each = (
                     wide_leaf_log_probs(self.model, sites, part, several).exp()
-                    for part in rows.split(PART)
+                    for part in rows.split(part_size(rows))
                 )
-                yield torch.cat([*each]).numpy(), sites
+                yield torch.cat([*each]).numpy(force=True), sites
 
     def expectations(self, X: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Yield E(y | x, parameters) of consecutive draws, by groups of S draws.
@@ -128,7 +128,7 @@ class Posterior(Draws):
 
         def below(y: FloatArray) -> FloatArray:
             rows = y if known is None else np.column_stack((y, known))
-            response = leaf.response(features, torch.as_tensor(rows)).numpy()
+            response = leaf.response(features, torch.as_tensor(rows)).numpy(force=True)
             return np.einsum("nl,nl->n", weights, leaf.cdf(every, response))
 
         return below
@@ -137,7 +137,7 @@ class Posterior(Draws):
         """Compute P(y <= v | x, draw), (draws, n, T), of values v (T,). Constant leaves only."""
         leaf, found = self.model.leaf, []
         at = torch.as_tensor(values, dtype=torch.float64)
-        response = leaf.response(at[:, None], at).numpy()
+        response = leaf.response(at[:, None], at).numpy(force=True)
         for probs, sites in self._routed(X):
             below = leaf.cdf(sites, response).reshape(len(values), *probs.shape[1:])
             found.append(np.einsum("nsl,tsl->snt", probs, below))
@@ -296,7 +296,7 @@ def _invert(
 
 def at_medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> Posterior:
     """Take the draw, ``among`` some (chain, draw), of predictions nearest to the mean as point."""
-    rows = data.X[:: max(1, len(data.X) // MEDOID_ROWS)].double().numpy()
+    rows = data.X[:: max(1, len(data.X) // MEDOID_ROWS)].double().numpy(force=True)
     predictions = np.concatenate([*posterior.expectations(rows)])
     gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)
     if among is not None:

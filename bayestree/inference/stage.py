@@ -251,7 +251,8 @@ class Minibatches:
         Share,
         Inference(
             "Maximum share of the likelihood of each row that a step may leave out: nodes that "
-            "contribute less are not evaluated if this saves time. 0 evaluates all nodes."
+            "contribute less are not evaluated if this saves time, which it does on CPUs alone. 0 "
+            "evaluates all nodes."
         ),
     ] = 0.001
 

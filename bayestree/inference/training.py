@@ -183,10 +183,13 @@ class RoutedModule(nn.Module, ABC):
         return torch.randn_like(like)
 
     def choose_routing(self, batch: Data, steepness: float) -> None:
-        """Use sparse routing from now on if it is expected to save time on such batches."""
+        """Use sparse routing from now on if it is expected to save time on such batches.
+
+        Never on a GPU, where a dense step takes less time than to launch the many small products.
+        """
         n_rows, width = batch.X.shape
         possible = self.tolerance > 0 and self.model.likelihood.additive
-        possible = possible and math.isfinite(steepness)
+        possible = possible and math.isfinite(steepness) and batch.X.device.type == "cpu"
         sparse = possible and pays(self.model, n_rows, width)
         if sparse:
             with torch.no_grad():
@@ -257,16 +260,17 @@ class Ascent:
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
         """Take the steps of an epoch; return ``value`` plus its objective, and the last batch."""
-        schedule = self.schedule
+        schedule, each = self.schedule, []
         batches = self.data.batches(self.batch_size, ones=True)
         for step, batch in enumerate(batches, number * self.per_epoch):
             gamma = schedule.gamma(step)
             if step % self.per_epoch == 0 and number % self.choices == 0:
                 self.module.choose_routing(batch, gamma)
-            value += self.step(batch, schedule.rate(step), gamma, schedule.prior(step))
-        return value, batch
+            each.append(self.step(batch, schedule.rate(step), gamma, schedule.prior(step)))
+        # read once, since every number that is read lets a GPU wait
+        return sum(torch.stack(each).tolist(), value), batch
 
-    def step(self, batch: Data, rate: float, gamma: float, prior: float) -> float:
+    def step(self, batch: Data, rate: float, gamma: float, prior: float) -> Tensor:
         """Take a step at relative ``rate``, steepness ``gamma`` and relative weight ``prior``.
 
         Returns the share of the objective that belongs to the rows of the batch.
@@ -278,7 +282,7 @@ class Ascent:
         ((self.weight * prior * penalty - likelihood / share) / self.total).backward()
         self.optimiser.step()
         self.running.update(sums, share)
-        return float(likelihood.detach() - share * penalty.detach())
+        return likelihood.detach() - share * penalty.detach()
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:

@@ -1,12 +1,22 @@
-""""""
+"""Adam, and what the steps of a fit read from the device."""
 
 import subprocess
 import sys
 
+import pytest
 import torch
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from bayestree.inference.training import Adam
+from bayestree import inference
+from bayestree.inference import Data, GrowthLimits
+from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.map import Point
+from bayestree.inference.training import Adam, Ascent, leaf_sums
+from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes
+from bayestree.topology import Topology
 
 CURVATURE = torch.tensor([[1.0, 30.0], [0.1, 5.0]], dtype=torch.float64)
 
@@ -61,3 +71,51 @@ def test_it_does_not_import_the_compiler():
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Reads(TorchDispatchMode):
+    """Counts the numbers that are read from tensors, for each of which a GPU would wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["map", "svi"])
+def test_steps_read_no_numbers(name):
+    X, y = load_iris(return_X_y=True)
+    data = Data.of(scale(X), y)
+    model = SoftTree(Topology.leaf(), Polytope(2), leaf=Categorical(3))
+    start = inference.grow(model, data, limits=GrowthLimits(max_depth=2), steps=20, random_state=0)
+    sites = start.point_sites(data.X)
+    sums = leaf_sums(start.model, sites, data)
+    guide = PolytopeGuide(start.model, sites, sums)
+    module = Point(start.model, start, data) if name == "map" else guide
+    if name == "svi":  # positions on its tape are drawn on the CPU
+        guide.noise = torch.randn_like
+    found = []
+    for batch_size in (75, 15):
+        chosen = {"epochs": 1, "batch_size": batch_size, "learning_rate": 0.01}
+        ascent = Ascent(module, sums.clone(), data, steepness=(6.0, 6.0), **chosen)
+        with Reads() as reads:
+            ascent.epoch(0)
+        found.append(reads.count)
+    assert found[0] == found[1]
+
+
+def test_a_gpu_evaluates_all_nodes(monkeypatch):
+    """Sparse steps take many small products, which pay on a CPU alone; "meta" is another device."""
+    monkeypatch.setattr("bayestree.inference.training.pays", lambda *_, **__: True)
+    X, y = load_iris(return_X_y=True)
+    data = Data.of(scale(X), y)
+    model = SoftTree(Topology.leaf(), Polytope(2), leaf=Categorical(3))
+    start = inference.grow(model, data, limits=GrowthLimits(max_depth=2), steps=5, random_state=0)
+    point = Point(start.model, start, data, tolerance=0.1)
+    point.choose_routing(data.with_ones(), 6.0)
+    assert point.sparse
+    point.choose_routing(Data(*(part.to("meta") for part in data.with_ones())), 6.0)
+    assert not point.sparse

@@ -108,7 +108,7 @@ def project(
         The values of the leaves are those of ``tree``.
     """
     some = np.arange(0, len(rows), -(-len(rows) // MOST_ROWS))
-    few = data.take(torch.as_tensor(some))
+    few = data.take(torch.as_tensor(some)).to(torch.empty(0, dtype=data.X.dtype))
     X, of_rows = rows[some], Reference.of(reference, few)
     n_folds = min(len(X), N_FOLDS if len(X) <= FEW_ROWS else FEW_FOLDS)
     fold = np.random.default_rng(0).permutation(len(X)) % n_folds

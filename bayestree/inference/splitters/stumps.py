@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bayestree.inference.data import PART, Data
+from bayestree.inference.data import Data, part_size
 from bayestree.inference.splitters import FittedSplit, padded
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
@@ -375,7 +375,9 @@ class StumpFitter:
             "log_weight": stumps.values[node, 0, :, -1],
         }
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
-        scores = torch.cat([score(data.X[part], *single)[:, 0] for part in rows.split(PART)])
+        scores = torch.cat(
+            [score(data.X[part], *single)[:, 0] for part in rows.split(part_size(rows))]
+        )
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows])
         if not self.split.weighted:
             del sites["log_weight"]

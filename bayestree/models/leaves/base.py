@@ -233,7 +233,7 @@ class Leaf(ABC):
 
         For leaves that regress on the features X (n, d), the shape is (n, L) or (n, L, C).
         """
-        return self.distribution(sites).mean.numpy()
+        return self.distribution(sites).mean.numpy(force=True)
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         """Return E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x), shape (n, S, L).
@@ -246,11 +246,11 @@ class Leaf(ABC):
 
     def sd_y(self, sites: Sites) -> FloatArray:
         """Return the standard deviation of y in each leaf, shape (L,)."""
-        return self.distribution(sites).stddev.numpy()
+        return self.distribution(sites).stddev.numpy(force=True)
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         """Return P(y' <= y_n | leaf), shape (n, L); quantiles need it. ``y`` is a response."""
-        return self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
+        return self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy(force=True)
 
     def reach(self, sites: Sites, X: AnyArray, known: FloatArray | None = None) -> Interval:
         """Return the ends of an interval with all but 1e-23 of the mass of y, in any leaf."""
@@ -259,7 +259,7 @@ class Leaf(ABC):
 
     def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
         """Return the loss of predictions (n,) by which posterior and tree are compared."""
-        return (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
+        return (self.target(torch.as_tensor(y)).numpy(force=True) - predicted) ** 2
 
     def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """Return ``leaf_mean`` and ``leaf_scale``, mean and standard deviation of y, if not sites.

@@ -164,11 +164,11 @@ class Categorical(Leaf):
         return dist.Categorical(logits=joint.logsumexp(-2))
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        onehot = torch.nn.functional.one_hot(y, self.n_classes).to(weights.dtype)
-        return onehot * weights.unsqueeze(-1)
+        found = weights.new_zeros(*y.shape, self.n_classes)
+        return found.scatter_(-1, y.unsqueeze(-1), weights.unsqueeze(-1))
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        return sites["leaf_probs"].numpy()
+        return sites["leaf_probs"].numpy(force=True)
 
 
 def class_probabilities(cuts: tuple[float, ...], location: FloatArray, noise: float) -> FloatArray:

@@ -159,7 +159,7 @@ class Gaussian(NumericLeaf):
         return SquaredError()
 
     def prior(self, like: Tensor) -> NormalInverseGamma:
-        shape, rate = like.new_tensor(self.shape), like.new_tensor(self.rate)
+        shape, rate = like.new_full((), self.shape), like.new_full((), self.rate)
         return NormalInverseGamma(self.mean, self.strength, shape, rate)
 
     def posterior(self, sums: Tensor) -> NormalInverseGamma:
@@ -202,7 +202,10 @@ class Gaussian(NumericLeaf):
         return replace(self, strength=strength, shape=shape, rate=shape * variance)
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
-        return ndtr((y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy())
+        return ndtr(
+            (y[:, None] - sites["leaf_mean"].numpy(force=True))
+            / sites["leaf_scale"].numpy(force=True)
+        )
 
 
 @dataclass(frozen=True)

@@ -355,14 +355,14 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         return replace(self, **learned, rate=shape * variance)
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        return _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy()
+        return _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy(force=True)
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         values = self.expected_y(sites, X).reshape(probs.shape)
         return np.einsum("nsl,nsl->sn", probs, values)
 
     def sd_y(self, sites: Sites) -> FloatArray:
-        return sites["leaf_scale"].numpy()
+        return sites["leaf_scale"].numpy(force=True)
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
         found = self.posterior(sums).loc.numpy()
@@ -370,7 +370,7 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         mean = self.expected_y(sites, y[:, 1:])
-        return ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy())
+        return ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy(force=True))
 
 
 def _center(sites: Sites, X: Tensor) -> Tensor:

@@ -473,7 +473,7 @@ class Logistic(RegressingLeaf):
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         """Return the class probabilities of each row in each leaf, shape (n, L, C)."""
         rows = torch.as_tensor(X).to(sites["leaf_logit"])
-        return _log_probs(sites, rows).exp().numpy()
+        return _log_probs(sites, rows).exp().numpy(force=True)
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         values = self.expected_y(sites, X).reshape(*probs.shape, -1)

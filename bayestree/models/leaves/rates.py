@@ -128,7 +128,7 @@ class RateLeaf(NumericLeaf):
         return replace(self, shape=1.0, rate=exposure / max(events, 0.5))
 
     def prior(self, like: Tensor) -> GammaRates:
-        return GammaRates(self, like.new_tensor(self.shape), like.new_tensor(self.rate))
+        return GammaRates(self, like.new_full((), self.shape), like.new_full((), self.rate))
 
     def posterior(self, sums: Tensor) -> GammaRates:
         exposure, events = sums[..., 0], sums[..., 1]
@@ -167,7 +167,7 @@ class RateLeaf(NumericLeaf):
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         """Return the rates, shape (L,): of counts, their mean for an exposure of 1."""
-        return sites["leaf_rate"].numpy()
+        return sites["leaf_rate"].numpy(force=True)
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
         return {"value": self.estimate(sums)["leaf_rate"].double().numpy()}

@@ -234,7 +234,7 @@ class Student(NumericLeaf):
         return replace(self, mean=center, rate=rate, center=center, unit=unit)
 
     def prior(self, like: Tensor) -> StudentPosterior:
-        shape, rate = like.new_tensor(self.shape), like.new_tensor(self.rate)
+        shape, rate = like.new_full((), self.shape), like.new_full((), self.rate)
         return StudentPosterior(self.mean, self.strength, shape, rate, df=self.df)
 
     def posterior(self, sums: Tensor) -> StudentPosterior:
@@ -305,16 +305,18 @@ class Student(NumericLeaf):
         return math.sqrt(self.df / (self.df - 2))
 
     def sd_y(self, sites: Sites) -> FloatArray:
-        return self._sd * sites["leaf_scale"].numpy()
+        return self._sd * sites["leaf_scale"].numpy(force=True)
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
-        away = (y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy()
+        away = (y[:, None] - sites["leaf_mean"].numpy(force=True)) / sites["leaf_scale"].numpy(
+            force=True
+        )
         return stdtr(self.df, away)
 
     def reach(self, sites: Sites, X: AnyArray, known: FloatArray | None = None) -> Interval:
         """Return the ends of an interval that has all but 1e-9 of the mass of y in any leaf."""
         # P(|t| > x) <= (x / sqrt(df))^-df sqrt(df) for all df > 2
-        mean, scale = sites["leaf_mean"].numpy(), float(sites["leaf_scale"].max())
+        mean, scale = sites["leaf_mean"].numpy(force=True), float(sites["leaf_scale"].max())
         reach = scale * math.sqrt(self.df) * (1e9 * math.sqrt(self.df)) ** (1 / self.df)
         return float(mean.min() - reach), float(mean.max() + reach)
 

@@ -94,13 +94,13 @@ class GammaProcess(WeightPrior):
 
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
         sites = sites or {}
-        concentration = sites.get("concentration", like.new_tensor(self.concentration))
-        rate = sites.get("rate", like.new_tensor(self.rate))
-        return LogGamma(concentration / n_experts, rate)
+        concentration = sites.get("concentration", like.new_full((), self.concentration))
+        rate = sites.get("rate", like.new_full((), self.rate))
+        return LogGamma(concentration / n_experts, rate, validate_args=False)
 
     def state(self, size: Lengths, like: Tensor, plates: Plates) -> Tensor:
         hyper = {
-            site: pyro.sample(site, dist.Gamma(like.new_tensor(shape), like.new_tensor(rate)))
+            site: pyro.sample(site, dist.Gamma(like.new_full((), shape), like.new_full((), rate)))
             for site, (shape, rate) in self.hyper_priors.items()
         }
         with plates.node, plates.expert:
@@ -111,7 +111,7 @@ class GammaProcess(WeightPrior):
         hyper = {site: sites[site] for site in self.hyper_priors}
         total = self.law(value.shape[-1], value, hyper).log_prob(value).sum()
         for site, (shape, rate) in self.hyper_priors.items():
-            law = dist.Gamma(value.new_tensor(shape), value.new_tensor(rate))
+            law = dist.Gamma(value.new_full((), shape), value.new_full((), rate))
             total = total + law.log_prob(sites[site])
         return total
 

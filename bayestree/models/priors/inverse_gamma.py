@@ -56,7 +56,7 @@ def _shrinkage_law(
 ) -> dist.Gamma:
     # cached: to create a distribution takes longer than to evaluate it in a small tree
     like = torch.empty((), dtype=dtype, device=device)
-    return dist.Gamma(like.new_tensor(shape), like.new_tensor(rate), validate_args=False)
+    return dist.Gamma(like.new_full((), shape), like.new_full((), rate), validate_args=False)
 
 
 def width_scale(n_features: int, reference: float, shape: float) -> float:
@@ -127,7 +127,7 @@ class InverseGammaScale(HyperplanePrior):
 
     def prior_means(self, intercept: Tensor) -> dict[str, Tensor]:
         # the joint mode of shrinkages and hyperplanes is a pole at zero
-        mean = intercept.new_tensor(self.shrinkage_shape / self.shrinkage_rate)
+        mean = intercept.new_full((), self.shrinkage_shape / self.shrinkage_rate)
         return {"shrinkage": mean.expand(intercept.shape)}
 
     # The densities.
@@ -144,7 +144,7 @@ class InverseGammaScale(HyperplanePrior):
     def squares(self, like: Tensor) -> Tensor:
         """Return factors of b for the coefficients and, last, the intercept: (d + 1,)."""
         factors = like.new_full(like.shape[-1:], self._square)
-        factors[-1] = 1.0
+        factors[-1:].fill_(1.0)  # an assignment would copy from the CPU
         return factors
 
     def _coefficient(self, shrinkage: Tensor) -> dist.StudentT:
@@ -285,9 +285,10 @@ class InverseGammaScale(HyperplanePrior):
 
     def shrinkage_factor(self, rate: Tensor, n_scales: int | Tensor) -> dist.Gamma:
         """Return the variational factor of b, of the shape of ``rate``."""
-        n_scales = n_scales.to(rate) if isinstance(n_scales, Tensor) else n_scales
-        shape = torch.as_tensor(self.shrinkage_factor_shape(n_scales), dtype=rate.dtype)
-        return dist.Gamma(shape.to(rate), rate, validate_args=False)
+        if not isinstance(n_scales, Tensor):
+            n_scales = rate.new_full((), n_scales)
+        shape = self.shrinkage_factor_shape(n_scales.to(rate))
+        return dist.Gamma(shape, rate, validate_args=False)
 
     def updated_rate(self, rate: Tensor, square: Tensor, support: Tensor | None = None) -> Tensor:
         """Take one coordinate step of the rate of that factor, given E beta^2 (..., d + 1).

@@ -115,18 +115,18 @@ class PartiallyCentred(ScaleFactors):
         terms = self._stretch(log_scale) - log_scale - LOG_2PI / 2
         terms = terms - 0.5 * moments.square * (-2 * log_scale).exp()
         prior = self.prior
-        law = LogGamma(log_scale.new_tensor(prior.shrinkage_shape), prior.shrinkage_rate)
+        law = LogGamma(log_scale.new_full((), prior.shrinkage_shape), prior.shrinkage_rate)
         of_shrinkage = kl_divergence(self.law, law)
-        own = LogGamma(log_scale.new_tensor(prior.shape), 1.0)
+        own = LogGamma(log_scale.new_full((), prior.shape), 1.0)
         of_precision = kl_divergence(self.precision_law, own)
         return (terms - of_precision).sum(-1) - of_shrinkage
 
     def reset(self, experts: Tensor) -> Tensor:
         prior, like = self.prior, self.loc
         shrinkage = nearest_weibull(
-            LogGamma(like.new_tensor(prior.shrinkage_shape), prior.shrinkage_rate)
+            LogGamma(like.new_full((), prior.shrinkage_shape), prior.shrinkage_rate)
         )
-        precision = nearest_weibull(LogGamma(like.new_tensor(prior.shape), 1.0))
+        precision = nearest_weibull(LogGamma(like.new_full((), prior.shape), 1.0))
         self.loc[experts] = shrinkage.loc
         self.log_concentration[experts] = shrinkage.concentration.log()
         self.precision_loc[experts] = precision.loc
@@ -179,7 +179,7 @@ class PartiallyCentred(ScaleFactors):
         scale = torch.cat((sites["hyperplane_scale"], sites["intercept_scale"].unsqueeze(-1)), -1)
         unit = self.prior.squares(coefficient) * sites["shrinkage"].unsqueeze(-1)
         precision = unit.log() - 2 * scale.log()
-        exact = LogGamma(unit.new_tensor(self.prior.shape + 0.5), 1 + coefficient**2 / (2 * unit))
+        exact = LogGamma(unit.new_full((), self.prior.shape + 0.5), 1 + coefficient**2 / (2 * unit))
         total = self.precision_law.log_prob(precision).sum() - exact.log_prob(precision).sum()
         return total + (self.law.log_prob(log_shrinkage) - log_shrinkage).sum()
 

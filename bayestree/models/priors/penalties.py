@@ -93,10 +93,10 @@ class Laplace(IndependentPrior):
 
     def laws(self, like: Tensor) -> tuple[TorchDistribution, TorchDistribution]:
         zero = like.new_zeros(())
-        coefficient = dist.Laplace(zero, like.new_tensor(1 / self.rate))
+        coefficient = dist.Laplace(zero, like.new_full((), 1 / self.rate))
         if self.intercept_scale is None:
             return coefficient, Constant(like)
-        return coefficient, dist.Normal(zero, like.new_tensor(self.intercept_scale))
+        return coefficient, dist.Normal(zero, like.new_full((), self.intercept_scale))
 
     def log_prob(self, sites: Sites) -> Tensor:
         value, intercept = sites["hyperplane"], sites["intercept"]
