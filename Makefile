@@ -4,7 +4,9 @@
 PYTHON ?= python3
 ARVIZ1_PYTHON ?= python3.12
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Modules are compiled when they are first imported, which most never are.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile \
+    --constraint constraints.txt
 
 # On problems as small as the demo and the tests, more threads only wait for each other.
 export OMP_NUM_THREADS := 1
@@ -13,11 +15,17 @@ export MPLBACKEND := Agg
 # The tests start many processes, of which only the first need compile the modules.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Which tests are fast; .ci/run leaves those out that test-portable runs.
+FAST := not statistical
+
 # Numerical libraries choose their kernels by the CPU, and each kernel rounds in its own way. The
 # first setting is below every x86 CPU; other CPUs ignore it. The second is below this one.
 OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 AVX_KERNELS := OPENBLAS_CORETYPE=Sandybridge ATEN_CPU_CAPABILITY=default MKL_CBWR=AVX
 AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
+
+# Files with tests of numerical results: to import all takes longer than many of these tests.
+PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -50,10 +58,10 @@ test:
 
 # Each process keeps to neighbouring files, which share fitted trees, until it has to help the other.
 test-fast: .venv/test.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not statistical"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(FAST)"
 
 test-portable: .venv/test.stamp
-	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m "portable and not statistical"
+	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m "portable and not statistical" $(PORTABLE)
 
 test-kernels: test-portable
 	@case "$$($(BIN)/python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())')" in \
@@ -61,7 +69,7 @@ test-kernels: test-portable
 	    AVX2) kernels="$(AVX_KERNELS)" ;; \
 	    *) exit 0 ;; \
 	esac; \
-	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m "portable and not statistical"
+	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m "portable and not statistical" $(PORTABLE)
 
 test-statistical: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --timeout 7200 -m statistical
@@ -101,9 +109,10 @@ clean:
 	$(PIP) --editable .
 	@touch $@
 
-.venv/test.stamp: .venv/runtime.stamp
+.venv/test.stamp: .venv/created.stamp pyproject.toml constraints.txt
+	@echo "Installing bayestree and what its tests need into .venv; this takes a few minutes once."
 	$(PIP) --editable ".[test]"
-	@touch $@
+	@touch .venv/runtime.stamp $@
 
 # Without torch: neither the adapter nor the diagnostics need it.
 .venv-arviz1/test.stamp: pyproject.toml

@@ -39,7 +39,7 @@ PRIOR: dict[str, Any] = {
 MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "sparsity": None, "random_state": 0}
 SVI = {"search_facets": True, "n_draws": 400, "epochs": 200}
 NUTS = {"inference": "nuts", "n_warmup": 300, "n_draws": 100, "target_acceptance": 0.98}
-QUICK = {"search_facets": False, "epochs": 5, "n_warmup": 5, "n_draws": 10, "n_chains": 2}
+QUICK = {"search_facets": False, "epochs": 5, "n_warmup": 3, "n_draws": 4, "n_chains": 2}
 
 
 def main() -> None:

@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("results/bayesian_oblique"))
     options = parser.parse_args()
-    epochs, n_draws, n_warmup = (20, 30, 30) if options.quick else (400, 300, 200)
+    epochs, n_draws, n_warmup = (5, 8, 8) if options.quick else (400, 300, 200)
 
     X, y = planted(options.rows // 5 if options.quick else options.rows, seed=2)
     clf = bt.EndToEndTreeClassifier(

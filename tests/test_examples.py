@@ -23,9 +23,10 @@ from bayestree import (
     ConvexPolytopeTreeSurvival,
     cli,
 )
+from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
 from bayestree.inference import Smc
-from tests.short_checks import short_checks
+from tests.short_checks import short_checks, short_transitions
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -68,7 +69,7 @@ OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for
 def run(script, capsys, monkeypatch):
     """Output of a script of the examples, run with --quick."""
     monkeypatch.setattr(sys, "argv", [str(script), "--quick"])
-    with short_checks():
+    with short_checks(), short_transitions():
         runpy.run_path(str(script), run_name="__main__")
     return capsys.readouterr().out
 
@@ -111,6 +112,19 @@ WITHOUT_PICTURES = [
 #: where the number of epochs is open, one tree.
 IN_FULL = ("convergence",)
 TREES = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, ConvexPolytopeTreeSurvival)
+OTHERS_WITH_EPOCHS = [
+    kind
+    for kind in map(registry.estimator_class, registry.ESTIMATORS)
+    if kind not in TREES and "epochs" in parameters_of(kind)
+]
+
+
+def brief(fit):
+    def fitted(self, *rows, **more):
+        self.set_params(epochs=min(self.epochs or 5, 5))
+        return fit(self, *rows, **more)
+
+    return fitted
 
 
 def short(fit):
@@ -120,7 +134,7 @@ def short(fit):
             few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
             return fit(few, *rows, **more)
         modes = {} if self.epochs else {"n_modes": self.n_modes or 1}
-        draws = {"n_draws": min(self.n_draws, 100)} if self.n_draws else {}
+        draws = {"n_draws": min(self.n_draws, 25)} if self.n_draws else {}
         self.set_params(epochs=min(self.epochs or 5, 5), **modes, **draws)
         return fit(self, *rows, **more)
 
@@ -133,9 +147,11 @@ def test_python_of_the_pages_runs(page, capsys, monkeypatch):
     in_full = page.stem in IN_FULL
     for tree in () if in_full else TREES:
         monkeypatch.setattr(tree, "fit", short(tree.fit))
+    for tree in () if in_full else OTHERS_WITH_EPOCHS:
+        monkeypatch.setattr(tree, "fit", brief(tree.fit))
     # One block after the other in one namespace, as a reader would type them.
     code = compile("\n".join(blocks("python", page)), page.name, "exec")
-    with nullcontext() if in_full else short_checks():
+    with nullcontext() if in_full else short_checks(), short_transitions():
         exec(code, {"__name__": "__main__"})
     said = capsys.readouterr().out
     assert ("Converged: yes" if page.stem == "convergence" else "leaf") in said

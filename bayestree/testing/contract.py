@@ -196,7 +196,7 @@ def check_every_stop(
     same : callable
         Whether two results of ``fit`` are equal, bit for bit.
     most : int
-        Number of steps at which the fit is stopped, the first and the last among them.
+        Number of steps at which the fit is stopped: the first, then the last, then others.
 
     Returns
     -------
@@ -210,7 +210,7 @@ def check_every_stop(
     """
     expected, whole = _watched(fit)
     gaps = max(1, min(most, whole.steps) - 1)
-    for at in sorted({1 + i * (whole.steps - 1) // gaps for i in range(gaps + 1)}):
+    for at in sorted({1 + i * (whole.steps - 1) // gaps for i in range(min(most, whole.steps))}):
         stopped = Watcher(at)
         try:
             with watching(stopped):

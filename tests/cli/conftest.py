@@ -4,6 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.estimators.conftest import _short_checks_of_the_bound
+
+__all__ = ["_short_checks_of_the_bound"]
+
 
 @pytest.fixture
 def table():

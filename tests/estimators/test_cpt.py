@@ -401,7 +401,7 @@ def test_the_target_acceptance_sets_the_steps_of_nuts():
     steps = []
     for target in (0.6, 0.95):
         clf = ConvexPolytopeTreeClassifier(
-            **common, n_experts=2, n_warmup=60, n_draws=10, target_acceptance=target
+            **common, n_experts=2, n_warmup=60, n_draws=4, target_acceptance=target
         )
         steps.append(clf.fit(X, y).posterior_.stats["step_size"].mean())
     assert steps[1] < 0.7 * steps[0]

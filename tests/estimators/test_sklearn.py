@@ -83,10 +83,8 @@ def estimators():
     yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
     # min_leaf counts rows, whatever their weights
     yield ObliqueTreeRegressor(splitter="hhcart", max_depth=2, min_leaf=1)
-    yield ConvexPolytopeTreeClassifier(inference="grow", **CHEAP)
-    for kind in CPT:
-        yield kind(inference="svi", n_modes=1, **CHEAP, **REFINED)
-    yield ConvexPolytopeTreeClassifier(inference="map", n_modes=2, **CHEAP, **REFINED)
+    yield ConvexPolytopeTreeClassifier(inference="svi", n_modes=1, **CHEAP, **REFINED)
+    yield ConvexPolytopeTreeRegressor(inference="map", n_modes=2, **CHEAP, **REFINED)
     yield AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0)
     # min_leaf counts rows, whatever their weights.
     yield AlternatingTreeRegressor(
@@ -98,7 +96,7 @@ def estimators():
         random_state=0,
     )  # fmt: skip
     yield EndToEndTreeRegressor(max_depth=2, epochs=10, min_leaf=1, random_state=0)
-    yield EndToEndForestRegressor(2, max_depth=2, epochs=10, random_state=0)
+    yield EndToEndForestRegressor(2, max_depth=2, epochs=5, random_state=0)
     yield EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0)
 
 
@@ -145,8 +143,10 @@ SLOW = [
     EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0),
     WeightedObliqueTreeRegressor(leaf="linear", max_depth=2),
     BivariateTreeRegressor(leaf="linear", n_orientations=4, max_depth=2, min_leaf=1),
-    ConvexPolytopeTreeRegressor(inference="grow", **CHEAP),
+    *(kind(inference="grow", **CHEAP) for kind in CPT),
     *(kind(inference="map", **CHEAP, **REFINED) for kind in CPT),
+    ConvexPolytopeTreeClassifier(inference="map", n_modes=2, **CHEAP, **REFINED),
+    ConvexPolytopeTreeRegressor(inference="svi", n_modes=1, **CHEAP, **REFINED),
     LocallyConstantTreeRegressor(epochs=20, learning_rate=0.05, random_state=0),
     *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
     *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),

@@ -6,6 +6,7 @@ import pytest
 
 import bayestree as bt
 from bayestree._utils import arviz_compat
+from tests.short_checks import short_transitions
 
 pytestmark = [
     pytest.mark.skipif(arviz_compat.major_version() > 0, reason="functions of ArviZ 0.x"),
@@ -61,6 +62,11 @@ def called(name, data):
 
 @pytest.fixture(scope="module")
 def made():
+    with short_transitions():
+        return containers()
+
+
+def containers():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
     y = X[:, 0] + 0.5 * rng.normal(size=40)

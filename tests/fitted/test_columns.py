@@ -23,9 +23,10 @@ from bayestree import (
 )
 from bayestree.baselines import random_oblique
 from bayestree.fitted.rows import columns_in_use
-from bayestree.inference import memory_mapped
+from bayestree.inference import Svi, memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
+from tests.short_checks import short_transitions
 
 SEED = {"random_state": 0}
 CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3, "epochs": 3, "n_draws": 4} | SEED
@@ -48,7 +49,7 @@ TABLES = [
     AlternatingTreeClassifier(init="random", max_depth=2, **SEED),
     AlternatingTreeRegressor(max_depth=2, leaf="linear", **SEED),
     EndToEndTreeClassifier(**STEPS),
-    EndToEndTreeClassifier(inference="svi", n_draws=4, l1=0.1, **STEPS),
+    EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=4), l1=0.1, **STEPS),
     EndToEndForestClassifier(2, **STEPS),
     ConvexPolytopeTreeClassifier(inference="grow", **CHEAP),
     ConvexPolytopeTreeClassifier(inference="map", refine="tao", extend=True, **CHEAP),
@@ -65,6 +66,12 @@ IMAGES = [
     EndToEndForestClassifier(2, image_shape=(2, 3), patch_size=(2, 2), **STEPS),
     ConvexPolytopeTreeClassifier(prior="spatial", image_shape=(2, 3), **CHEAP),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_transitions():
+    with short_transitions():
+        yield
 
 
 def rows(n=120, seed=0):

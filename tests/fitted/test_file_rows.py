@@ -17,7 +17,7 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree.fitted.rows import FileRows, units
-from bayestree.inference import Data, memory_mapped
+from bayestree.inference import Data, Svi, memory_mapped
 
 N, WIDTH = 12_000, 4
 QUICK = {"max_depth": 2, "epochs": 4, "dtype": "float32", "random_state": 0}
@@ -51,7 +51,7 @@ ESTIMATORS = [
     ConvexPolytopeTreeClassifier(inference="map", validation_fraction=0.2, **POLYTOPE),
     ConvexPolytopeTreeClassifier(**POLYTOPE),
     EndToEndTreeClassifier(learning_rate=0.05, **QUICK),
-    EndToEndTreeClassifier(learning_rate=0.05, inference="svi", n_draws=3, l1=1.0, **QUICK),
+    EndToEndTreeClassifier(learning_rate=0.05, inference=Svi(epochs=4, n_draws=3), l1=1.0, **QUICK),
 ]
 
 

@@ -9,6 +9,7 @@ from sklearn.model_selection import train_test_split
 
 import bayestree
 from bayestree import EndToEndForestClassifier, EndToEndTreeClassifier
+from bayestree.inference import Svi
 from bayestree.models import (
     Network,
     SmallConvNet,
@@ -128,11 +129,12 @@ def test_svi_gives_a_bayesian_oblique_tree(iris):
     assert clf.split_uncertainty(X).to_frame().notna().all(axis=None)
 
 
-@pytest.mark.parametrize("inference", ["em", "svi"])
+@pytest.mark.filterwarnings("ignore:The posterior under Spatial")
+@pytest.mark.parametrize("inference", ["em", Svi(epochs=5, n_draws=3)])
 def test_saved_and_loaded(iris, tmp_path, inference):
     X, y = iris
     clf = EndToEndTreeClassifier(
-        max_depth=2, inference=inference, n_draws=3, image_shape=(2, 2), spatial=0.1, **RATES
+        max_depth=2, inference=inference, image_shape=(2, 2), spatial=0.1, **RATES
     ).fit(X, y)
     clf.save(tmp_path / "tree.safetensors")
     again = bayestree.load(tmp_path / "tree.safetensors")
