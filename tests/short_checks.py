@@ -1,10 +1,11 @@
-"""A shorter check of the bound, and shorter transitions, for tests of what follows a fit."""
+"""A shorter check of the bound, and shorter stages of a fit, for tests of what follows."""
 
 from contextlib import contextmanager
 
 import pytest
 
 from bayestree.inference import Nuts, convergence
+from bayestree.inference.projection import path
 
 
 @contextmanager
@@ -21,12 +22,14 @@ def short_checks():
 
 
 @contextmanager
-def short_transitions():
-    """Two slides instead of forty, which take most of the time of a transition of NUTS.
+def short_stages():
+    """Two slides instead of forty in a transition of NUTS, and two folds for sparse facets.
 
-    For tests that any draws will do. tests/inference/nuts has the tests of the draws.
+    They take most of the time of short fits. For tests that any draws and any tree will do:
+    tests/inference/nuts and tests/inference/projection have those of the draws and the tree.
     """
     assert "n_slides" in Nuts.__init__.__kwdefaults__
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(path, "N_FOLDS", 2)
         patch.setitem(Nuts.__init__.__kwdefaults__, "n_slides", 2)
         yield

@@ -26,7 +26,7 @@ from bayestree import (
 from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
 from bayestree.inference import Smc
-from tests.short_checks import short_checks, short_transitions
+from tests.short_checks import short_checks, short_stages
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -69,7 +69,7 @@ OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for
 def run(script, capsys, monkeypatch):
     """Output of a script of the examples, run with --quick."""
     monkeypatch.setattr(sys, "argv", [str(script), "--quick"])
-    with short_checks(), short_transitions():
+    with short_checks(), short_stages():
         runpy.run_path(str(script), run_name="__main__")
     return capsys.readouterr().out
 
@@ -151,7 +151,7 @@ def test_python_of_the_pages_runs(page, capsys, monkeypatch):
         monkeypatch.setattr(tree, "fit", brief(tree.fit))
     # One block after the other in one namespace, as a reader would type them.
     code = compile("\n".join(blocks("python", page)), page.name, "exec")
-    with nullcontext() if in_full else short_checks(), short_transitions():
+    with nullcontext() if in_full else short_checks(), short_stages():
         exec(code, {"__name__": "__main__"})
     said = capsys.readouterr().out
     assert ("Converged: yes" if page.stem == "convergence" else "leaf") in said

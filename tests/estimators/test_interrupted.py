@@ -7,7 +7,7 @@ import bayestree
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS
 from bayestree.testing import check_every_stop
-from tests.short_checks import short_transitions
+from tests.short_checks import short_stages
 
 CPT = {"n_modes": 1, "max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
 NUTS = CPT | {"inference": "nuts", "n_warmup": 10, "n_chains": 2}
@@ -84,8 +84,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _short_transitions():
-    with short_transitions():
+def _short_stages():
+    with short_stages():
         yield
 
 

@@ -34,6 +34,7 @@ from bayestree import (
 from bayestree.inference import Growth
 from bayestree.inference.splitters.searches import OC1, SEARCHES
 from bayestree.models import Network
+from tests.short_checks import short_stages
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
 REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
@@ -96,7 +97,7 @@ def estimators():
         random_state=0,
     )  # fmt: skip
     yield EndToEndTreeRegressor(max_depth=2, epochs=10, min_leaf=1, random_state=0)
-    yield EndToEndForestRegressor(2, max_depth=2, epochs=5, random_state=0)
+    yield EndToEndForestRegressor(2, max_depth=2, epochs=10, random_state=0)
     yield EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0)
 
 
@@ -158,6 +159,8 @@ def fast_growth(monkeypatch):
     """A third of the steps for each level: these checks fit each estimator some hundred times."""
     assert "steps" in Growth.__init__.__kwdefaults__
     monkeypatch.setitem(Growth.__init__.__kwdefaults__, "steps", 40)
+    with short_stages():
+        yield
 
 
 @pytest.mark.usefixtures("fast_growth")

@@ -6,7 +6,7 @@ import pytest
 
 import bayestree as bt
 from bayestree._utils import arviz_compat
-from tests.short_checks import short_transitions
+from tests.short_checks import short_stages
 
 pytestmark = [
     pytest.mark.skipif(arviz_compat.major_version() > 0, reason="functions of ArviZ 0.x"),
@@ -62,7 +62,7 @@ def called(name, data):
 
 @pytest.fixture(scope="module")
 def made():
-    with short_transitions():
+    with short_stages():
         return containers()
 
 

@@ -26,7 +26,7 @@ from bayestree.fitted.rows import columns_in_use
 from bayestree.inference import Svi, memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
-from tests.short_checks import short_transitions
+from tests.short_checks import short_stages
 
 SEED = {"random_state": 0}
 CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3, "epochs": 3, "n_draws": 4} | SEED
@@ -69,8 +69,8 @@ IMAGES = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _short_transitions():
-    with short_transitions():
+def _short_stages():
+    with short_stages():
         yield
 
 

@@ -24,7 +24,7 @@ from bayestree.runs.configuration import abbreviated, relative_path, resolve_pat
 from bayestree.runs.schema import run_from_options
 from bayestree.runs.settings import inference_cards, tree_parameters
 from bayestree.tables import InputError
-from tests.short_checks import short_transitions
+from tests.short_checks import short_stages
 
 ROOT = Path(__file__).parents[2]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
@@ -194,7 +194,7 @@ def fits(estimator):
     if parameters.get("n_experts", 1) > 4:
         estimator.set_params(n_experts=4)
     estimator.set_params(**({"verbose": False} if "verbose" in parameters else {}))
-    with short_transitions():
+    with short_stages():
         assert estimator.fit(X, y).score(X, y) > 0.6
 
 
