@@ -134,7 +134,7 @@ def short(fit):
             few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
             return fit(few, *rows, **more)
         modes = {} if self.epochs else {"n_modes": self.n_modes or 1}
-        draws = {"n_draws": min(self.n_draws, 25)} if self.n_draws else {}
+        draws = {"n_draws": min(self.n_draws, 50)} if self.n_draws else {}
         self.set_params(epochs=min(self.epochs or 5, 5), **modes, **draws)
         return fit(self, *rows, **more)
 
