@@ -187,7 +187,8 @@ class Node:
     ) -> Facets:
         old = facets.coefficient[[k]]
         if select and facets.size < self.columns.most:
-            *_, old = islice(split.forward(old, ALONE), facets.size)
+            # By the sides alone: the columns so far may be wrong.
+            *_, old = islice(split.forward(np.zeros_like(old), ALONE), facets.size)
         support = old != 0
         support[:, -1] = True
         new = split.fit(old, ALONE, support)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, gammaincc, gammaln
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
 
@@ -21,6 +21,7 @@ DAMPING, LEAST_DAMPING, FACTOR, TRIALS = 1e-3, 1e-6, 8.0, 16  # of Levenberg and
 TINY = 1e-300  # keeps the log-odds of an underflowed score finite
 FLOOR = 1e-12  # importance of rows, so that a facet without votes can be regressed as well
 SINGULAR = 1e-9  # share of the variance of a column, below which others determine it
+RANK = 1e-6  # the same, of the combinations of features that count as degrees of freedom
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,37 +98,47 @@ class SoftSplit:
     def forward(self, start: FloatArray, weight: FloatArray) -> Iterator[FloatArray]:
         """Yield the fits with 1, 2, ... columns a facet, up to all of them.
 
-        Each facet gets the column of the largest score test. The first is the one that follows the
-        values of the facet in ``start`` (K, d + 1) best, so that the facets keep their places.
+        Each facet gets the column of the most significant score test. The first is the one that
+        follows the values of the facet in ``start`` (K, d + 1) best, so that the facets keep their
+        places, or the sides of the rows if no facet in ``start`` has a coefficient.
         """
-        state = _State.at(self, start, weight)
-        importance = state.curvature * state.slope**2 + FLOOR
-        values = start @ self.rows.T
-        middle = (importance * values).sum(1, keepdims=True) / importance.sum(1, keepdims=True)
-        target = importance * (values - middle)
         support = np.zeros(start.shape, dtype=bool)
         support[:, -1] = True
+        if start[:, :-1].any():
+            _, importance = self._tested(start, weight)
+            values = start @ self.rows.T
+            middle = (importance * values).sum(1, keepdims=True) / importance.sum(1, keepdims=True)
+            target = importance * (values - middle)
+            found = np.column_stack((np.zeros_like(start[:, :-1]), middle))
+        else:
+            found = self.fit(start, weight, support)
+            target, importance = self._tested(found, weight)
         taken = np.zeros((len(start), len(self.groups)), dtype=bool)
-        found = np.column_stack((np.zeros_like(start[:, :-1]), middle))
         for _ in self.groups:
             for k, own in enumerate(support):
                 best = self._best(own, taken[k], target[k], importance[k])
                 if best is not None:
                     own[self.groups[best]] = taken[k, best] = True
             found = self.fit(found, weight, support, FEW_STEPS)
-            state = _State.at(self, found, weight)
-            target = -state.residual * state.slope
-            importance = state.curvature * state.slope**2 + FLOOR
+            target, importance = self._tested(found, weight)
             yield found
+
+    def _tested(self, found: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the derivatives of the loss in the values of the facets, negative, and second."""
+        state = _State.at(self, found, weight)
+        return -state.residual * state.slope, state.curvature * state.slope**2 + FLOOR
 
     def _best(
         self, support: BoolArray, taken: BoolArray, target: FloatArray, importance: FloatArray
     ) -> int | None:
-        """Return the column of the largest score test, given those in the support.
+        """Return the column of the most significant score test, given those in the support.
 
-        The test is that of weighted least squares: with z the features after regression on the
-        support, (z' target)^2 / z' importance z, and its matrix form for columns of several
-        features. None if no column reduces the loss.
+        The statistic is that of weighted least squares: with z the features after regression on
+        the support, (z' target)^2 / z' importance z, and its matrix form for columns of several
+        features. Times the number of rows, it is chi-square with as many degrees of freedom as
+        features that vary, if the column says nothing. Columns are compared by this probability,
+        as otherwise those of many levels would be favoured (Hothorn, Hornik and Zeileis, "Unbiased
+        recursive partitioning", JCGS 15, 2006). None if no column reduces the loss.
         """
         held = self.rows[:, support]
         weighted = held * importance[:, None]
@@ -136,22 +147,29 @@ class SoftSplit:
         free = self.rows[:, :-1] - held @ np.linalg.solve(gram, weighted.T @ self.rows[:, :-1])
         score = target @ free
         score[self.signs * score < 0] = 0.0
-        size = importance @ free**2
         least = SINGULAR * importance.sum()
-        gain = np.zeros(len(self.groups))
         usable = ~taken
         if self.together is not None:
             usable &= self.together[(self.together >= taken).all(axis=1)].any(axis=0)
+        gain, freedom = np.zeros(len(self.groups)), np.ones(len(self.groups))
         for number in np.flatnonzero(usable).tolist():
             own = self.groups[number]
-            if len(own) == 1:
-                gain[number] = score[own[0]] ** 2 / (size[own[0]] + least)
-                continue
-            block = (free[:, own] * importance[:, None]).T @ free[:, own]
-            block[np.diag_indices(len(own))] += least
-            gain[number] = score[own] @ np.linalg.solve(block, score[own])
-        best = int(gain.argmax())
+            size, axes = np.linalg.eigh((free[:, own] * importance[:, None]).T @ free[:, own])
+            gain[number] = ((score[own] @ axes) ** 2 / (size + least)).sum()
+            freedom[number] = max(1, (size > RANK * importance.sum()).sum())
+        n_rows = self.weights.sum() ** 2 / (self.weights**2).sum()
+        # Probabilities of 1 are equal up to rounding; the larger gain comes first, too.
+        best = int(np.lexsort((-gain, _log_chi_square(n_rows * gain, freedom)))[0])
         return best if gain[best] > 0 else None
+
+
+def _log_chi_square(value: FloatArray, freedom: FloatArray) -> FloatArray:
+    """Return the log probability that chi-square exceeds a value; its tail if that underflows."""
+    a, x = freedom / 2, value / 2
+    with np.errstate(divide="ignore"):
+        found = np.log(gammaincc(a, x))
+        tail = (a - 1) * np.log(x) - x - gammaln(a)
+    return np.where(np.isfinite(found), found, tail)
 
 
 def log_odds(score: FloatArray) -> FloatArray:

@@ -108,3 +108,36 @@ def test_a_facet_takes_columns_of_one_set():
     assert taken == [{0}, {0, 2}, {0, 2, 3}, {0, 2, 3}, {0, 2, 3}]
     second = next(islice(free.forward(truth, np.ones(1)), 1, None))
     assert set(np.flatnonzero(second[0, :-1])) == {0, 1}
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["a facet", "sides"])
+def test_columns_of_many_levels_have_no_advantage_on_noise(follows):
+    """Each of six columns of noise comes first equally often, one of 20 levels as well."""
+    rng, n, n_sets, first = np.random.default_rng(0), 400, 300, 0
+    groups = [*(np.array([j]) for j in range(5)), np.arange(5, 25)]
+    for _ in range(n_sets):
+        levels = np.eye(20)[rng.integers(20, size=n)]
+        features = np.column_stack((rng.normal(size=(n, 5)), levels))
+        features = (features - features.mean(axis=0)) / features.std(axis=0)
+        rows, right = np.column_stack((features, np.ones(n))), rng.integers(2, size=n) * 1.0
+        split = SoftSplit(rows, right, np.full(n, 1 / n), groups, np.zeros(25))
+        start = np.zeros((1, 26))
+        if follows:
+            start = split.fit(start, np.ones(1), np.ones((1, 26), dtype=bool))
+        first += next(split.forward(start, np.ones(1)))[0, 5:25].any()
+    # Four standard errors; without degrees of freedom the category would nearly always win.
+    assert abs(first / n_sets - 1 / 6) < 4 * np.sqrt(5 / 36 / n_sets)
+
+
+def test_a_column_of_many_levels_that_decides_comes_first():
+    levels = np.random.default_rng(1).integers(20, size=N)
+    rows = np.column_stack((np.random.default_rng(0).normal(size=(N, 2)), np.eye(20)[levels]))
+    split = SoftSplit(
+        np.column_stack((rows, np.ones(N))),
+        1.0 * (levels < 10),
+        np.full(N, 1 / N),
+        [np.array([0]), np.array([1]), np.arange(2, 22)],
+        np.zeros(22),
+    )
+    found = next(split.forward(np.zeros((1, 23)), np.ones(1)))
+    assert np.flatnonzero(found[0, :2]).tolist() == []
