@@ -12,7 +12,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree._utils.wording import counted, inequality, limit, one_line, plain, signed
+from bayestree._utils.wording import (
+    MissingMark,
+    counted,
+    in_sum,
+    inequality,
+    limit,
+    one_line,
+    plain,
+    score,
+    signed,
+)
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import INSIDE, Tree
@@ -60,8 +70,10 @@ def visits(
 class HalfSpace(NamedTuple):
     """A facet as the inequality ``left limit``, such as ``age - 4 height <= -2``.
 
-    It is divided by the coefficient of its first term, which belongs to the feature ``first``.
-    ``bound`` is the unrounded limit. Both texts are empty if the facet has no coefficient.
+    It is divided by the coefficient of its first term, which belongs to the feature ``first``, or
+    by the weight of a point, with the sign of this coefficient (``divisor``). ``bound`` is the
+    unrounded limit. Both texts are empty if the facet has no coefficient. ``age is missing`` has
+    no limit.
     """
 
     expert: int
@@ -69,16 +81,17 @@ class HalfSpace(NamedTuple):
     limit: str
     bound: float
     first: int
+    divisor: float = 1.0
 
     @property
     def terms(self) -> str:
         """The left side without its relation."""
-        return self.left.rpartition(" ")[0]
+        return self.left.rpartition(" ")[0] if self.limit else self.left
 
     def __str__(self) -> str:
         if not self.left:
             return "always" if self.bound >= 0 else "never"
-        return f"{self.left} {self.limit}"
+        return f"{self.left} {self.limit}".rstrip()
 
 
 class TreeDescription:
@@ -214,14 +227,29 @@ class TreeDescription:
         if not strength.any():
             return HalfSpace(expert, "", "", threshold, 0)
         plane, border = self.linear.hyperplane[expert], self._is_border[expert]
-        most = max_terms or self.max_terms
+        n_terms, most = np.count_nonzero(plane), max_terms or self.max_terms
+        if border:
+            threshold -= self._lowered[expert]
+            most = most if most is None else max(most, self.sparse_terms)
+        if self.linear.unit is not None and n_terms > 1:
+            points, weight = self.linear.points(expert)
+            left, first = score(
+                points,
+                self.linear.unit,
+                strength,
+                self.features,
+                max_features=most,
+                separator=self.separator,
+            )
+            divisor = float(np.copysign(weight, plane[first]))
+            # Of a decimal limit, the product with the weight was rounded, behind the 15th digit.
+            bound = float(f"{threshold / divisor:.15g}") + 0.0
+            return HalfSpace(expert, left, plain(bound, None), bound, first, divisor)
         if border:
             # The coefficient 1 has become a power of two, by which the others are divided without
             # rounding errors (see inference.projection.facets).
             exact = np.where(np.frexp(np.abs(plane))[0] == HALF, strength, 0.0)
             strength = np.where(np.arange(len(plane)) == exact.argmax(), np.inf, strength)
-            threshold -= self._lowered[expert]
-            most = most if most is None else max(most, self.sparse_terms)
         left, first = inequality(
             plane,
             strength,
@@ -230,11 +258,15 @@ class TreeDescription:
             decimals=None if border else self.digits,  # rounded numbers are written as they are
             separator=self.separator,
         )
-        bound = threshold / float(plane[first]) + 0.0  # no negative zero
+        divisor, name = float(plane[first]), self.features[first]
+        bound = threshold / divisor + 0.0  # no negative zero
         text = plain(bound, None)
         if not border:
             text = limit(bound, float(self.linear.scale[first]), self.digits)
-        return HalfSpace(expert, left, text, bound, first)
+        between = 0 <= bound < 1 if divisor > 0 else 0 < bound <= 1
+        if isinstance(name, MissingMark) and n_terms == 1 and between:
+            left, text = name.stated(holds=divisor < 0), ""
+        return HalfSpace(expert, left, text, bound, first, divisor)
 
     def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:
         """Return the facets of a node, the nearest to the mean first; none for other splits."""
@@ -309,7 +341,7 @@ class TreeDescription:
 
     def _centred(self, feature: int) -> str:
         """Return a feature minus its center, unless this is 0 up to rounding."""
-        name, center = self.features[feature], float(self.tree.center[feature])
+        name, center = in_sum(self.features[feature]), float(self.tree.center[feature])
         if abs(center) < ROUNDING * self.tree.scale[feature]:
             return name
         return f"({name} {signed(-center, self.digits)})"
@@ -436,28 +468,6 @@ def shown_mode(estimator: object) -> Mode | None:
     """Return the mode whose tree is the ``tree_`` of an estimator with several modes."""
     tree = getattr(estimator, "tree_", None)
     return next((mode for mode in modes_of(estimator) if mode.estimator.tree_ is tree), None)
-
-
-def point_estimate_note(tree: object) -> list[str]:
-    """Say in lines that the numbers are the point estimate, if there is a posterior as well."""
-    words = words_of_mode(tree)
-    lines = [f"This is {words}."] if words else []
-    if not has_draws(tree):
-        return lines
-    posterior = (
-        "; polytope_size() and facets(node) give the posterior"
-        if isinstance(trees_of(tree, several_outputs=True)[0], Tree)
-        else ""
-    )
-    path = sparsity_of(tree)
-    kind = "the point estimate (the deterministic tree)"
-    if path is not None:
-        left = counted(int(path.coefficients[-1]), "coefficient")
-        kind = (
-            f"those of a sparse tree, the projection of the posterior onto {left} instead of "
-            f"{path.coefficients[0]}"
-        )
-    return [*lines, f"All numbers are {kind}{posterior}."]
 
 
 def sparsity_of(estimator: object) -> Any:

@@ -1,7 +1,9 @@
 """The deterministic polytope tree, for interpretation and deployment. NumPy only."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -51,6 +53,9 @@ class Tree(RoutedTree):
         ``value`` exp(slope . (x - center)).
     quantity : str
         What numeric leaves predict: ``"mean"``, ``"means"`` of several outputs, or ``"rate"``.
+    unit : array, shape (d,), optional
+        Round units of the features if facets are scores: the coefficients of a facet per unit are
+        whole numbers of points, up to a common factor (see :meth:`points`).
     """
 
     topology: Topology
@@ -66,6 +71,7 @@ class Tree(RoutedTree):
     class_names: tuple[str, ...] = ()
     slope: FloatArray | None = None
     quantity: str = "mean"
+    unit: FloatArray | None = None
     split_name: ClassVar[str] = "polytope"
     side_names: ClassVar[tuple[str, str]] = ("inside", "outside")
 
@@ -129,6 +135,23 @@ class Tree(RoutedTree):
         steep = np.abs(self.standardised_hyperplane).max(axis=1, initial=0.0) >= SHARP
         border = steep & (self.weight == 1.0)
         return np.array([bool(border[self.experts(v)].all()) for v in range(self.n_nodes)], bool)
+
+    def points(self, expert: int) -> tuple[IntArray, float]:
+        """Return the points of a facet per unit of each feature, (d,), and the weight of a point.
+
+        The points have no common divisor, and ``hyperplane`` is points * weight / unit. Fractions
+        find them without rounding errors.
+        """
+        assert self.unit is not None
+        each = [
+            Fraction(coefficient) * Fraction(repr(unit))
+            for coefficient, unit in zip(
+                self.hyperplane[expert].tolist(), self.unit.tolist(), strict=True
+            )
+        ]
+        common = math.lcm(*(one.denominator for one in each))
+        weight = Fraction(math.gcd(*(int(one * common) for one in each)), common)
+        return np.array([int(one / weight) for one in each]), float(weight)
 
     def __repr__(self) -> str:
         facets = np.array2string(self.n_facets, separator=", ", threshold=20, edgeitems=5)
@@ -239,6 +262,7 @@ class Tree(RoutedTree):
             intercept=self.intercept + self.hyperplane @ center,
             center=np.zeros_like(center),
             scale=np.ones_like(scale),
+            unit=None,
         )
 
     def with_columns(self, source: IntArray) -> "Tree":
@@ -262,6 +286,7 @@ class Tree(RoutedTree):
             slope=None if self.slope is None else merged(self.slope),
             center=self.center[kept],
             scale=self.scale[kept],
+            unit=None if self.unit is None else self.unit[kept],
             feature_names=names,
         )
 

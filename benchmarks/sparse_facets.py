@@ -1,6 +1,6 @@
 """Sparse facets against full ones, and against other trees that print as many numbers.
 
-Run: python benchmarks/sparse_facets.py [--tables wine fair ...] [--folds 5]
+Run: python benchmarks/sparse_facets.py [--tables wine fair ...] [--folds 5] [--points 5 10]
 
 The tables of ``benchmarks/tables.py`` and their packages, at most 1,500 rows of each. A facet of m
 coefficients prints m numbers, m - 1 ratios and a limit; a split of CART prints one. ``sparse`` is
@@ -12,7 +12,9 @@ settings (depth, penalty or number of leaves, criterion) chosen on the training 
 tree prints at least as many numbers as the sparse one and at most a quarter more (if there are
 none, of the shortest that are longer, or else of the longest) the one of the lowest log loss there.
 Differences are means over the test rows of all folds with their standard error; seconds are CPU
-time on one thread.
+time on one thread. With ``--points``, the sparse tree is compared with its scores of so many points
+instead, also on the sets of ``data.py``; *stated* is the cost of points that the fit reports, the
+mean over the folds.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from data import load_all
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -239,19 +242,55 @@ def report(name: str, rows: Table, folds: list[Fold]) -> None:
     print(flush=True)
 
 
+def in_points(
+    name: str, rows: Table, parts: list[tuple[np.ndarray, np.ndarray]], points: list[int]
+) -> None:
+    """Print what scores of whole points cost on test rows, and what the fits say about it."""
+    made = bt.ConvexPolytopeTreeClassifier if rows.classifies else bt.ConvexPolytopeTreeRegressor
+    scores: dict[int | None, list[Scores]] = {most: [] for most in (None, *points)}
+    stated: dict[int, list[float]] = {most: [] for most in points}
+    length = []
+    project = cpt.with_sparse_tree
+
+    def compared(kept: Any, held: Any, estimator: Any, found: Any, given: Any) -> Any:
+        for most, done in scores.items():
+            estimator.points = most
+            shown = project(estimator, found, given).shown
+            done.append(scored(shown.tree, rows, kept, held))
+            if most is None:
+                length.append(linear(shown.tree).length)
+            elif shown.sparsity is not None:
+                stated[most].append(float(shown.sparsity.rounding[0]))
+        return found
+
+    for kept, held in parts:
+        with mock.patch.object(cpt, "with_sparse_tree", partial(compared, kept, held)):
+            made(random_state=SEED).fit(rows.X[kept], rows.y[kept])
+    plain, *others = (np.concatenate([one.loss for one in each]) for each in scores.values())
+    print(f"| {name} ({len(rows.X)} x {rows.X.shape[1]}) | {np.mean(length):.1f} ", end="")
+    print(f"| {plain.mean():.3f} | ", end="")
+    for most, loss in zip(points, others, strict=True):
+        print(f"{difference(loss, plain)} | {np.mean(stated[most]):+.3f} | ", end="")
+    print(flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tables", nargs="*", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--tables", nargs="*", default=list(TABLES))
     parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--points", type=int, nargs="*", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of constant columns, and of trees of a single leaf
     for name in options.tables:
-        rows = TABLES[name]()
+        rows = TABLES[name]() if name in TABLES else Table(*load_all(name))
         order = np.random.default_rng(SEED).permutation(len(rows.X))[:MOST_ROWS]
         rows = Table(rows.X[order], rows.y[order])
         kind = StratifiedKFold if rows.classifies else KFold
         parts = kind(options.folds, shuffle=True, random_state=SEED).split(rows.X, rows.y)
+        if options.points:
+            in_points(name, rows, list(parts), options.points)
+            continue
         report(name, rows, [one_fold(rows, *part) for part in parts])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayestree._utils.arrays import BoolArray, FloatArray
+    from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 
 MAX_INTEGER = 2**31 - 1  # larger integers are refused: libraries count in 32 bits
 
@@ -60,9 +60,33 @@ RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
 INTERNAL = {"bayestree", "sklearn", "joblib"}
 
 
+class Indicator(str):
+    """Name of a feature that is 1 where it holds and otherwise 0; it has brackets in a sum."""
+
+    __slots__ = ()
+
+
+class MissingMark(Indicator):
+    """Name of the feature that is 1 where the value of a column is missing: "age missing"."""
+
+    __slots__ = ()
+
+    def stated(self, *, holds: bool) -> str:
+        """Return the condition that the value is missing, or not."""
+        column, found, end = self.rpartition(" missing")
+        return (
+            f"{column} is{'' if holds else ' not'} missing{end}" if found else f"{self} = {holds}"
+        )
+
+
+def in_sum(name: str) -> str:
+    """Return a name as a sum has it: that of an indicator in brackets, as Iverson wrote them."""
+    return f"[{name}]" if isinstance(name, Indicator) else name
+
+
 def one_line(name: str) -> str:
     """Return a name on one line: line breaks, tabs and control characters become spaces."""
-    return " ".join("".join(c if c.isprintable() else " " for c in name).split())
+    return type(name)(" ".join("".join(c if c.isprintable() else " " for c in name).split()))
 
 
 def isolated(name: str) -> str:
@@ -72,7 +96,7 @@ def isolated(name: str) -> str:
     """
     text = one_line(name)
     if any(unicodedata.bidirectional(letter) in RIGHT_TO_LEFT for letter in text):
-        return f"{FIRST_STRONG}{text}{POP}"
+        return type(name)(f"{FIRST_STRONG}{text}{POP}")
     return text
 
 
@@ -131,10 +155,35 @@ def inequality(
     order = _by_strength(strength)
     first = order[0]
     lead = normal[first]
-    terms = [names[first]]
+    terms = [in_sum(names[first])]
     terms += [signed(normal[j] / lead, decimals, names[j]) for j in order[1:max_features]]
     text = separator.join([*terms, *_hidden(order, max_features)])
     return f"{text} {'<=' if lead > 0 else '>='}", first
+
+
+def score(
+    points: "IntArray",
+    unit: "FloatArray",
+    strength: "FloatArray",
+    names: Sequence[str],
+    *,
+    max_features: int | None = None,
+    separator: str = " ",
+) -> tuple[str, int]:
+    """Return the left side and relation of a score, and the first feature, as :func:`inequality`.
+
+    For example ``"2 per 10 age + 4 [sex=male] <="``, where the unit of the second feature is 1.
+    The points of the first are positive.
+    """
+    order = _by_strength(strength)
+    lead = points[order[0]]
+    terms = []
+    for j in order[:max_features]:
+        per = "" if unit[j] == 1 else f"per {plain(unit[j], None)} "
+        sign = "-" if points[j] * lead < 0 else "+"
+        terms.append(f"{sign} {abs(points[j])} {per}{in_sum(names[j])}")
+    text = separator.join([leading(terms[0]), *terms[1:], *_hidden(order, max_features)])
+    return f"{text} {'<=' if lead > 0 else '>='}", order[0]
 
 
 def weighted_sum(
@@ -153,7 +202,7 @@ def weighted_sum(
 
 def signed(value: float, decimals: int | None, name: str = "") -> str:
     """Return a signed term of a sum, such as ``"- 4 height"``."""
-    size = plain(abs(value), decimals)
+    size, name = plain(abs(value), decimals), in_sum(name)
     return (
         f"{'-' if value < 0 else '+'} {name if name and size == '1' else f'{size} {name}'}".rstrip()
     )

@@ -2,6 +2,7 @@
 
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -32,6 +33,10 @@ class SparsityPath:
     agreement : array, shape (P,)
         Share of the training rows that are in the same leaf as in the tree of the posterior mean,
         before any projection.
+    rounding : array, shape (2,), optional
+        With ``points``: how much less the log density of y is in the chosen tree than in the same
+        tree before its facets became scores, in nats a row by the same cross-validation, and the
+        standard error of this.
     """
 
     columns: IntArray
@@ -39,17 +44,22 @@ class SparsityPath:
     loss: FloatArray
     se: FloatArray
     agreement: FloatArray
+    rounding: FloatArray | None = None
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the fields that are not None, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each tree, named by what it is."""
         names = ["full", *(["path"] * (len(self.columns) - 2)), "chosen"]
-        table = pd.DataFrame(vars(self))
+        table = pd.DataFrame({k: v for k, v in vars(self).items() if k != "rounding"})
         table.index = pd.Index(names, name="tree")
         return table
 
     @property
     def summary(self) -> str:
-        """What the chosen tree has left out, and what it loses, in two sentences."""
+        """What the chosen tree has left out, and what it loses, in some sentences."""
         columns = counted(int(self.columns[-1]), "column")
         coefficients = counted(int(self.coefficients[-1]), "coefficient")
         lost = float(self.loss[-1])
@@ -57,8 +67,18 @@ class SparsityPath:
             f"The tree is sparse: {coefficients} of at most {columns} a facet, instead of "
             f"{self.coefficients[0]} with all columns. It {'loses' if lost >= 0 else 'gains'} "
             f"{abs(lost):.3f} nats a row by this (standard error {self.se[-1]:.3f}), and "
-            f"{self.agreement[-1]:.0%} of the training rows stay in their leaves."
-        )
+            f"{self.agreement[-1]:.0%} of the training rows stay in their leaves. "
+            f"{self.cost_of_points}"
+        ).rstrip()
+
+    @property
+    def cost_of_points(self) -> str:
+        """What whole points cost, in a sentence; empty if facets are no scores."""
+        if self.rounding is None:
+            return ""
+        cost, se = self.rounding.tolist()
+        verb = "cost" if cost >= 0 else "gain"
+        return f"Points {verb} {abs(cost):.3f} \N{PLUS-MINUS SIGN} {se:.3f} nats a row."
 
     def __str__(self) -> str:
         lines = [*textwrap.wrap(self.summary, WIDTH), ""]

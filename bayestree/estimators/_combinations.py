@@ -218,9 +218,10 @@ FACET_COLUMNS: Rules = (
 )
 
 
-def asks_for_sparsity(tree: Any) -> bool:
-    """Return whether a parameter asks for sparse facets."""
-    return differs(tree, "max_columns") or tree.sparsity not in ("auto", None)
+def asks_for_sparsity(tree: Any) -> str:
+    """Return the parameters that ask for sparse facets; empty if none does."""
+    asked = ((name, getattr(tree, name)) for name in ("sparsity", "max_columns", "points"))
+    return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
 
 
 def other_facets(tree: Any) -> str:
@@ -279,8 +280,11 @@ POLYTOPE: Rules = (
     *FACET_COLUMNS,
     Rule(
         "sparsity and another tree",
-        lambda tree, _: asks_for_sparsity(tree) and other_facets(tree),
-        "sparsity={tree.sparsity!r} and max_columns={tree.max_columns!r} cannot be combined with "
+        lambda tree, _: (
+            (asked := asks_for_sparsity(tree))
+            and (other := other_facets(tree))
+            and f"{asked} cannot be combined with {other}"
+        ),
         "{found}, which gives the deterministic tree facets of its own; leave one of them at its "
         "default.",
     ),
@@ -387,8 +391,7 @@ STREAMING: Rules = (
     Rule(
         "sparsity in batches",
         lambda tree, _: asks_for_sparsity(tree),
-        "cannot project onto sparse facets, which needs all rows at once: set sparsity='auto' and "
-        "max_columns=None",
+        "cannot use {found}, because sparse facets need all rows at once: leave it at its default",
     ),
     Rule(
         "monotonic_cst in batches",

@@ -255,7 +255,7 @@ def _tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
         else {k: a for k, a in reach._asdict().items() if a is not None},
         "standard": standard,
         "stream": fitted.stream,
-        "sparsity": {} if fitted.sparsity is None else vars(fitted.sparsity),
+        "sparsity": {} if fitted.sparsity is None else fitted.sparsity.arrays(),
     }
     return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}
 

@@ -57,6 +57,16 @@ class Sparse:
             "features of a category count as one column."
         ),
     ] = None
+    points: Annotated[
+        Count | None,
+        Inference(
+            "Maximum number of points of a column: the facets of the deterministic tree become "
+            "scores of whole points, such as 2 per 10 years of age + 3 per 20 mg/dl of "
+            "cholesterol <= 31. The unit of a number is 1, 2 or 5 times a power of ten near its "
+            "standard deviation. With None, facets have coefficients of two or three digits; "
+            "sparse facets are taken also where sparsity would otherwise be off."
+        ),
+    ] = None
 
 
 def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixture:
@@ -64,10 +74,10 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
     shown = found.shown
     tree = shown.tree
     if isinstance(rows.X, FileRows):
-        if asks_for_sparsity(estimator):
+        if asked := asks_for_sparsity(estimator):
             raise ParameterError(
-                f"sparsity={estimator.sparsity!r} and max_columns={estimator.max_columns!r} need "
-                "the rows in memory, but these stay in a file: leave both at their defaults."
+                f"{asked} cannot be used, because sparse facets need the rows in memory, but these "
+                "stay in a file: leave it at its default."
             )
         return found
     if not isinstance(tree, Tree) or tree.n_nodes == 0:
@@ -88,12 +98,12 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
     measured = measure_nodes(
         posterior, new.tree, rows.X, standardised, reach.nodes[new.nodes], level
     )
-    of_y = scaling.units
+    of_y, path = scaling.units, zip(*new.projected.path, strict=True)
     sparse = replace(
         shown,
         tree=new.tree.rescaled(of_y.y_scale, of_y.y_center),
         reach=measured,
-        sparsity=SparsityPath(*map(np.array, zip(*new.projected.path, strict=True))),
+        sparsity=replace(SparsityPath(*map(np.array, path)), rounding=new.projected.rounding),
     )
     return replace(found, trees=[sparse if one is shown else one for one in found.trees])
 
@@ -144,7 +154,7 @@ def _sparse(
             np.array(model.monotone or [0] * tree.n_features, dtype=float),
             np.array(together) if together else None,
         ),
-        sparsity=Sparsity(loss, estimator.max_columns),
+        sparsity=Sparsity(loss, estimator.max_columns, estimator.points),
     )
     kept, nodes = projected.tree.pruned(rows.X, estimator.min_leaf)
     if kept.n_nodes:

@@ -256,7 +256,8 @@ def _check_tree(fitted: FittedTree, d: int) -> None:
         _check_reach(fitted.reach, fitted, d)
     if fitted.sparsity is not None:
         n_trees = fitted.sparsity.columns.shape
-        _check_shapes("sparsity", fitted.sparsity, dict.fromkeys(vars(fitted.sparsity), n_trees))
+        sizes = dict.fromkeys(vars(fitted.sparsity), n_trees) | {"rounding": (2,)}
+        _check_shapes("sparsity", fitted.sparsity, sizes)
 
 
 def _check_routes(tree: RoutedTree, d: int) -> None:
@@ -282,6 +283,7 @@ def _check_routes(tree: RoutedTree, d: int) -> None:
             "intercept": (n_experts,),
             "hyperplane": (n_experts, d),
             "slope": (*values, d),
+            "unit": (d,),
         }
     _check_shapes("tree", tree, shapes)
 

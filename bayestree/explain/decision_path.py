@@ -55,6 +55,8 @@ class PathNode:
     distance : array, shape (K,)
         Distance of the row from the facet in units of ``tree_.scale``: positive inside, where the
         expert alone does not send the row right. Infinite if it never does.
+    points : array, shape (K,)
+        Sum of the points of the row; NaN unless the facet is a score.
     effects : array, shape (K, c)
         How far each column moves the row from the mean of the data across the facet: the distance
         of the mean minus the sum of the effects is ``distance``.
@@ -70,6 +72,7 @@ class PathNode:
     votes: FloatArray
     share: FloatArray
     distance: FloatArray
+    points: FloatArray
     effects: FloatArray
 
     @property
@@ -111,7 +114,9 @@ class PathNode:
         away = float(self.distance[k])
         if not np.isfinite(away):
             return "no border"
-        return f"{abs(away):.2g} {'inside' if away >= 0 else 'outside'}"
+        points = float(self.points[k])
+        score = f"{plain(points, DIGITS + 1)} points, " if np.isfinite(points) else ""
+        return f"{score}{abs(away):.2g} {'inside' if away >= 0 else 'outside'}"
 
     def _terms(self, k: int, names: tuple[str, ...], values: tuple[Any, ...]) -> str:
         order = np.argsort(-np.abs(self.effects[k]), kind="stable")[:TERMS]
@@ -178,8 +183,9 @@ def _facets(
     """Describe a node: experts by decreasing vote, their facets in words, and their arrays."""
     tree = described.linear
     if tree is None:
-        empty, none = np.empty(0), np.empty((0, described.tree.n_features))
-        numbers = {"votes": empty, "share": empty, "distance": empty, "effects": none}
+        names = ("votes", "share", "distance", "points")
+        numbers: dict[str, FloatArray] = dict.fromkeys(names, np.empty(0))
+        numbers["effects"] = np.empty((0, described.tree.n_features))
         return np.empty(0, dtype=np.int64), (), numbers
     experts = np.arange(tree.expert_start[node], tree.expert_start[node + 1])
     activation = tree.hyperplane[experts] @ row + tree.intercept[experts]
@@ -193,13 +199,16 @@ def _facets(
     norm = np.linalg.norm(plane * tree.scale, axis=1)
     norm[norm == 0] = np.nan  # without a coefficient there is no border
     away = (tree.facet_limit[experts] - plane @ row) / norm
+    spaces = [described.half_space(k) for k in experts.tolist()]
+    is_score = (tree.unit is not None) & (np.count_nonzero(plane, axis=1) > 1)
     numbers = {
         "votes": votes,
         "share": softmax(size[order]),
         "distance": np.where(np.isnan(norm), np.inf, away),
+        "points": np.where(is_score, plane @ row / [one.divisor for one in spaces], np.nan),
         "effects": np.nan_to_num(plane * (row - tree.center) / norm[:, None]),
     }
-    return experts, tuple(str(described.half_space(k)) for k in experts.tolist()), numbers
+    return experts, tuple(map(str, spaces)), numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,28 +5,42 @@ An export in words is a subclass of :class:`Visitor`: a method for a node, and o
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
-from bayestree.description import HalfSpace, TreeDescription, Visit, check_limits, visits
+from bayestree.description import (
+    SPARSE_TERMS,
+    HalfSpace,
+    TreeDescription,
+    Visit,
+    check_limits,
+    visits,
+)
 from bayestree.routed_tree import RoutedTree
 
 Part = TypeVar("Part")
 
 
 class Visitor(ABC, Generic[Part]):
-    """Writes the parts of a tree, within the limits of ``export_text``."""
+    """Writes the parts of a tree, within the limits of ``export_text``.
+
+    ``terms`` are those of a full facet if ``max_features`` is "auto".
+    """
+
+    terms: ClassVar[int | None] = None
 
     def __init__(
         self,
         tree: RoutedTree,
         *,
-        max_features: int | None = None,
+        max_features: int | Literal["auto"] | None = "auto",
         max_facets: int | None = None,
         decimals: int | None = None,
     ) -> None:
-        check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
-        self.max_features, self.max_facets, self.decimals = max_features, max_facets, decimals
-        self.described = TreeDescription(tree, max_features, decimals)
+        most = self.terms if max_features == "auto" else max_features
+        check_limits(max_features=most, max_facets=max_facets, decimals=decimals)
+        self.max_features, self.max_facets, self.decimals = most, max_facets, decimals
+        at_least = SPARSE_TERMS if max_features == "auto" else 0
+        self.described = TreeDescription(tree, most, decimals, sparse_terms=at_least)
 
     def node(self, at: Visit) -> Iterator[Part]:
         """Write a node: by default nothing."""

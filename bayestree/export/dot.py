@@ -1,10 +1,12 @@
 """The deterministic tree as a drawing in Graphviz's language DOT."""
 
 from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from bayestree._utils.wording import counted
-from bayestree.description import PALETTE, Visit, point_estimate_note, trees_of
+from bayestree.description import PALETTE, Visit, trees_of
 from bayestree.export import Visitor
+from bayestree.export.notes import notes_on_numbers
 from bayestree.routed_tree import RoutedTree
 
 HUES = (*PALETTE, "#999999")
@@ -16,7 +18,7 @@ BACKSLASH, QUOTE = "\\", '"'
 def export_dot(
     tree: object,
     *,
-    max_features: int | None = 3,
+    max_features: int | Literal["auto"] | None = "auto",
     max_facets: int | None = 4,
     decimals: int | None = 3,
 ) -> str:
@@ -36,7 +38,7 @@ def export_dot(
         deterministic tree; if the estimator also has posterior draws, a caption notes it.
     max_features, max_facets, decimals : int, optional
         Maximum numbers of terms and of facets, and significant digits, as for
-        :func:`bayestree.export_text`. None shows all.
+        :func:`bayestree.export_text`. None shows all; "auto" are 3 terms, and 12 of a sparse facet.
 
     Returns
     -------
@@ -59,9 +61,13 @@ def export_dot(
     >>> export_dot(clf).splitlines()[0]
     'digraph tree {'
     """
-    limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
+    limits: dict[str, Any] = {
+        "max_features": max_features,
+        "max_facets": max_facets,
+        "decimals": decimals,
+    }
     trees = trees_of(tree)
-    caption = point_estimate_note(getattr(tree, "estimators_", [tree])[0])
+    caption = notes_on_numbers(getattr(tree, "estimators_", [tree])[0], decimals)
     label = f", label={quoted(caption)}" if caption else ""
     lines = [
         "digraph tree {",
@@ -79,7 +85,9 @@ def export_dot(
 
 
 class _Dot(Visitor[str]):
-    def __init__(self, tree: RoutedTree, prefix: str, **limits: int | None) -> None:
+    terms: ClassVar[int | None] = 3
+
+    def __init__(self, tree: RoutedTree, prefix: str, **limits: Any) -> None:
         super().__init__(tree, **limits)
         self.prefix = prefix  # of the identifiers
 

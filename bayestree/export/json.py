@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,12 +72,14 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
         "task": "classification" if classifies else "regression",
         "classes": list(names) if classifies else None,
         "features": [{"name": name, "center": mean, "scale": unit} for name, mean, unit in units],
-        "trees": [_Json(one, max_features=4, decimals=3).tree() for one in trees],
+        "trees": [_Json(one, decimals=3).tree() for one in trees],
     }
     return json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 class _Json(Visitor[dict[str, Any]]):
+    terms: ClassVar[int | None] = 4
+
     def tree(self) -> dict[str, Any]:
         tree = self.described.tree
         nodes, leaves = self.numbered()

@@ -5,9 +5,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
-from bayestree.description import SPARSE_TERMS, Visit, point_estimate_note, tree_of
+from bayestree._utils.wording import (
+    MissingMark,
+    leading,
+    limit,
+    plain,
+    quantity,
+    signed,
+    weighted_sum,
+)
+from bayestree.description import Visit, tree_of
 from bayestree.export import Visitor
+from bayestree.export.notes import notes_on_numbers
 from bayestree.tree import LOG2, Tree
 
 SAME = 15  # significant digits to which two conditions on the same quantity agree
@@ -93,7 +102,7 @@ def export_rules(
         raise ValueError("group needs classes, but this is a regression tree; use group=False.")
     rules = _Rules(found, max_features=max_features, max_facets=max_facets, decimals=decimals)
     lines = [
-        *(f"# {note}" for note in (*rules.missing(), *point_estimate_note(tree))),
+        *(f"# {note}" for note in (*rules.missing(), *notes_on_numbers(tree, decimals))),
         *rules.polytopes(),
         *(rules.by_class() if group else rules.by_leaf()),
     ]
@@ -124,12 +133,13 @@ class Bound(NamedTuple):
 class Quantity(NamedTuple):
     """The weighted sum of features in a condition, divided by its first coefficient.
 
-    ``spread`` is the standard deviation of the first feature; the ``ratios`` of the coefficients,
-    by feature, distinguish sums whose texts are equal.
+    ``spread`` is the standard deviation of the first feature, of whose digits ``decimals`` are
+    shown; the ``ratios`` of the coefficients, by feature, distinguish sums whose texts are equal.
     """
 
     text: str
     spread: float
+    decimals: int | None
     ratios: tuple[tuple[int, float], ...]
 
 
@@ -145,7 +155,7 @@ class _Rules(Visitor[Visit]):
         terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
         rounded = self.decimals is not None
         if tree.n_nodes and tree.is_conjunction.all() and tree.slope is None:
-            terms, rounded = np.where(terms > SPARSE_TERMS, terms, 0), False  # shown as they are
+            rounded = False  # facets are shown as they are
         if self.max_features is not None and (terms > self.max_features).any():
             found.append(f"sums have only their {self.max_features} largest terms (max_features)")
         if self.max_facets is not None and (tree.n_facets > self.max_facets).any():
@@ -258,8 +268,8 @@ class _Rules(Visitor[Visit]):
         """Write a condition, such as ``(2 < x3 <= 5)``."""
         if isinstance(what, str):
             return what
-        low = limit(bound.low, what.spread, self.decimals)
-        high = limit(bound.high, what.spread, self.decimals)
+        low = limit(bound.low, what.spread, what.decimals)
+        high = limit(bound.high, what.spread, what.decimals)
         below, above = ("<" if is_open else "<=" for is_open in bound[2:])
         if bound.high == np.inf:
             return f"({what.text} {'>' if bound.low_open else '>='} {low})"
@@ -272,10 +282,13 @@ class _Rules(Visitor[Visit]):
         facet, plane = self.described.half_space(expert), self.tree.hyperplane[expert]
         if not facet.left:
             return ("(always)" if (facet.bound < 0) == right else "(never)"), Bound()
-        lead = float(plane[facet.first])
+        name, rises = self.described.features[facet.first], facet.divisor > 0
+        if isinstance(name, MissingMark) and not facet.limit:
+            return f"({name.stated(holds=rises == right)})", Bound()
         ratios = tuple(
-            (int(j), float(f"{plane[j] / lead:.{SAME}g}")) for j in np.flatnonzero(plane)
+            (int(j), float(f"{plane[j] / facet.divisor:.{SAME}g}")) for j in np.flatnonzero(plane)
         )
-        what = Quantity(facet.terms, float(self.tree.scale[facet.first]), ratios)
+        shown = None if self.tree.is_conjunction.all() else self.decimals  # sparse limits are round
+        what = Quantity(facet.terms, float(self.tree.scale[facet.first]), shown, ratios)
         # right is plane . x > limit, whose relation flips when divided by a negative number
-        return what, Bound.of(facet.bound, above=(lead > 0) == right, is_open=right)
+        return what, Bound.of(facet.bound, above=rises == right, is_open=right)

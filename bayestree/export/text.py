@@ -2,10 +2,12 @@
 
 import textwrap
 from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from bayestree._utils.wording import counted
-from bayestree.description import Visit, point_estimate_note, trees_of
+from bayestree.description import Visit, trees_of
 from bayestree.export import Visitor
+from bayestree.export.notes import notes_on_numbers
 
 WIDTH = 100  # characters of a line of notes
 
@@ -13,7 +15,7 @@ WIDTH = 100  # characters of a line of notes
 def export_text(
     tree: object,
     *,
-    max_features: int | None = 6,
+    max_features: int | Literal["auto"] | None = "auto",
     max_facets: int | None = 6,
     decimals: int | None = 3,
 ) -> str:
@@ -35,9 +37,10 @@ def export_text(
     tree : a deterministic tree, or a fitted estimator
         The trees of a forest are written one after the other. All numbers are those of the
         deterministic tree; if the estimator also has posterior draws, a line at the top notes it.
-    max_features : int, optional
+    max_features : int or "auto", optional
         Maximum number of terms of a facet, those of the largest weight per standard deviation,
-        and of classes of a leaf, the most frequent. None shows all.
+        and of classes of a leaf, the most frequent. "auto": 6, and 12 of a sparse facet; None shows
+        all.
     max_facets : int, optional
         Maximum number of facets of a node: those nearest to the mean of the data, which cut off
         most. None shows all.
@@ -69,7 +72,7 @@ def export_text(
     texts = []
     for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
         writer = _Text(one, max_features=max_features, max_facets=max_facets, decimals=decimals)
-        lines = [writer.heading(), *point_estimate_note(member), *writer.key(), ""]
+        lines = [writer.heading(), *notes_on_numbers(member, decimals), *writer.key(), ""]
         texts.append("\n".join([*lines, *writer.written()]) + "\n")
     if not hasattr(tree, "estimators_"):
         return texts[0]
@@ -77,6 +80,8 @@ def export_text(
 
 
 class _Text(Visitor[str]):
+    terms: ClassVar[int | None] = 6
+
     def heading(self) -> str:
         """Return the size of the tree."""
         tree = self.described.tree

@@ -178,8 +178,7 @@ def _strip(
     facets = [short.half_space(expert) for expert in range(experts.start, experts.stop)]
     facet, cut = facets[0], np.array([one.bound for one in facets])
     planes = tree.hyperplane[experts]
-    lead = planes[:, facet.first]
-    lead = np.where(lead == 0, 1.0, lead)
+    lead = np.array([one.divisor for one in facets])
     along = planes[0] / lead[0]
     value = rows.X[shown] @ along
     ends = cut[np.isfinite(cut)] if facet.left else cut[:0]

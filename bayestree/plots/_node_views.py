@@ -177,7 +177,7 @@ def _terms(described: TreeDescription, tree: Tree, expert: int) -> tuple[tuple[s
     strength = tree.standardised_hyperplane[expert]
     n_terms = int(np.count_nonzero(strength))
     facet = described.half_space(expert, MOST_TERMS if n_terms <= MOST_TERMS else FEWER_TERMS)
-    if not facet.left:
+    if not facet.limit:
         return ((str(facet), 0.0),)
     by_size = np.argsort(-np.abs(strength), kind="stable").tolist()
     order = [facet.first, *(j for j in by_size if j != facet.first)]

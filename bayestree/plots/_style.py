@@ -170,7 +170,7 @@ def cut(text: str, size: float, room: float) -> str:
         end = POP * (kept.count(FIRST_STRONG) - kept.count(POP))
         shorter = f"{kept.rstrip()}{end}\N{HORIZONTAL ELLIPSIS}"
         if inches(shorter, size) <= room:
-            return shorter
+            return type(text)(shorter)
     return ""
 
 

@@ -16,6 +16,7 @@ from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
+from bayestree.export.notes import filled_values
 from bayestree.export.text import export_text
 from bayestree.report import figures
 from bayestree.report.cards import leaf_cards, node_cards
@@ -104,6 +105,8 @@ def tree(study: Study) -> Shown:
     summary = "" if path is None else path.summary
     if path is not None and study.bayesian.fitted_.averages(study.bayesian.prediction):
         summary += " Predictions are those of the posterior, which keeps all columns."
+    if path is not None:
+        summary = f"{summary} {filled_values(study.estimator)}".rstrip()
     return title, {"trees": drawn, "more": len(study.trees) - len(drawn), "sparsity": summary}
 
 

@@ -40,7 +40,7 @@ TERMS, DIGITS = 2, 3  # of the condition of a node
 MOST_FACETS = 3  # of a node that are written in a line
 ROWS = 200  # drawn in the nodes of a tree
 DOT = " \N{MIDDLE DOT} "
-SUBTRACTION = re.compile(r" - (?=[0-9.])")  # between two terms
+SUBTRACTION = re.compile(r" - (?=[0-9.\[])")  # between two terms
 SIGNS = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
 
 MODES_SHOWN = 3  # trees of a mixture that are drawn and written out
@@ -316,7 +316,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
             "number": mode.number,
             "weight": mode.weight,
             "drawing": _drawing(study, mode, own_use),
-            "text": export_text(mode.estimator.tree_, max_features=2, max_facets=2),
+            "text": export_text(mode.estimator.tree_, max_facets=2),
         }
         for mode, own_use in zip(first, used, strict=True)
     ]

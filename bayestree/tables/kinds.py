@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.wording import refuse_cells
+from bayestree._utils.wording import Indicator, MissingMark, refuse_cells
 from bayestree.tables.columns import (
     PLAIN,
     Codes,
@@ -88,7 +88,7 @@ class Column:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of all features."""
-        return self.labels + (f"{self.name} missing",) * self.gaps
+        return self.labels + (MissingMark(f"{self.name} missing"),) * self.gaps
 
     def encode(self, values: pd.Series) -> FloatArray:
         """Return the features of some rows, shape (n, features)."""
@@ -193,7 +193,7 @@ class Categories(Column):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}={category}" for category in self.categories)
+        return tuple(Indicator(f"{self.name}={category}") for category in self.categories)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ class Binary(Categories):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return (f"{self.name}={self.categories[1]}",)
+        return (Indicator(f"{self.name}={self.categories[1]}"),)
 
     def raw(self, values: pd.Series) -> FloatArray:
         codes = self.places(values)
@@ -244,7 +244,7 @@ class Ordered(Categories):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}>={category}" for category in self.categories[1:])
+        return tuple(Indicator(f"{self.name}>={category}") for category in self.categories[1:])
 
     def raw(self, values: pd.Series) -> FloatArray:
         codes = self.places(values)

@@ -215,7 +215,7 @@ NOT_IN_BATCHES = {
     "another tree in batches": ({"extend": True}, "set refine=None and extend=False"),
     "guide in batches": ({"kl_weight": 0.5}, "own guides and kl_weight=1"),
     "search in batches": ({"search_facets": True}, "which need all rows at once"),
-    "sparsity in batches": ({"max_columns": 2}, "set sparsity='auto' and max_columns=None"),
+    "sparsity in batches": ({"max_columns": 2}, "cannot use max_columns=2, because sparse facets"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
     "interaction_constraints in batches": (
         {"interaction_constraints": "pairwise"},

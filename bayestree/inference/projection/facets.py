@@ -29,7 +29,7 @@ class Conjunction:
     Attributes
     ----------
     normal : array, shape (K, d)
-        The coefficient of the strongest feature is 1 or -1.
+        The coefficient of the strongest feature is 1 or -1, or all are whole multiples of points.
     limit : array, shape (K,)
     """
 
@@ -105,7 +105,7 @@ class Conjunction:
         limit = self.limit + (normal - self.normal) @ X.mean(axis=0)
         values = np.sort(X @ normal.T, axis=0)
         return Conjunction(
-            normal, np.array([_roundest(values[:, k], one) for k, one in enumerate(limit)])
+            normal, np.array([roundest(values[:, k], one) for k, one in enumerate(limit)])
         )
 
     def relative(self, X: FloatArray, groups: Sequence[IntArray]) -> "Conjunction":
@@ -154,7 +154,7 @@ def best_limit(values: FloatArray, gain: FloatArray, present: float) -> float:
     return float(cuts[best[np.abs(cuts[best] - present).argmin()]])
 
 
-def _roundest(values: FloatArray, limit: float) -> float:
+def roundest(values: FloatArray, limit: float) -> float:
     """Return the number of fewest digits between the two sorted values around a limit."""
     place = int(np.searchsorted(values, limit, side="right"))
     low = values[place - 1] if place else -math.inf

@@ -11,6 +11,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.projection.nodes import Columns, Facets, Node, nodes_of
+from bayestree.inference.projection.points import in_points, round_units
 from bayestree.inference.projection.reference import Reference
 from bayestree.tree import Tree
 
@@ -19,6 +20,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 20)  # columns a facet, as far as there are so ma
 SWEEPS = 2  # over the nodes
 DIGITS = 3  # of coefficients
 LOST = 0.5  # standard errors that may be lost by default
+SPARE = 0.25  # share of the allowed loss, up to which limits of scores become whole
 N_FOLDS, FEW_FOLDS, FEW_ROWS = 5, 3, 1_000  # folds for the choice of columns: more of few rows
 
 
@@ -42,10 +44,13 @@ class Sparsity:
         Nats a row; by default, half a standard error of the difference.
     most : int, optional
         Maximum number of columns of a facet, whatever the loss.
+    points : int, optional
+        Maximum number of points of a column, if facets shall be scores.
     """
 
     loss: float | None = None
     most: int | None = None
+    points: int | None = None
 
     def limit(self, se: float) -> float:
         """Return the largest loss that is allowed, in nats a row, given its standard error."""
@@ -59,6 +64,7 @@ class Projected(NamedTuple):
     path: tuple[Point, ...]  # the first is the tree of all columns, and the last the chosen one
     log_density: FloatArray  # of y at the rows that were compared, in trees of other folds
     share: FloatArray  # of these rows in the comparison, with sum 1
+    rounding: FloatArray | None  # nats a row lost by points, and their standard error
 
 
 def project(
@@ -83,7 +89,7 @@ def project(
     that still does. They are compared by cross-validation over rows: by the log densities of y at
     the rows of each fold in trees that were projected without them. Only the predictions that are
     projected rest on all rows. If all columns are needed, the facets of ``tree`` remain, with
-    rounded coefficients.
+    rounded coefficients. At the end, facets become scores if points are asked for.
 
     Parameters
     ----------
@@ -144,10 +150,10 @@ class _Search:
     def chosen(self, folds: Sequence["_Fold"], columns: Columns, sparsity: Sparsity) -> Projected:
         """Find the sparsest tree that loses little enough at the rows of other folds."""
 
-        def held_out(size: int, facets: int) -> FloatArray:
+        def held_out(size: int, facets: int, unit: FloatArray | None = None) -> FloatArray:
             found = np.empty(len(self.X))
             for fold in folds:
-                found[fold.own] = fold.log_density(size, facets)
+                found[fold.own] = fold.log_density(size, facets, sparsity, unit)
             return found
 
         n_columns, n_facets = columns.most, max(len(node.full) for node in self.nodes)
@@ -162,16 +168,26 @@ class _Search:
             path.append(self._point(found, full - score, size))
             if path[-1].loss <= sparsity.limit(path[-1].se):
                 break
-        chosen = path[-1]
-        for most in range(1, n_facets):
-            trial, there = self.of_size(size, most), held_out(size, most)
+        chosen, most = path[-1], n_facets
+        for fewer in range(1, n_facets):
+            trial, there = self.of_size(size, fewer), held_out(size, fewer)
             point = self._point(trial, full - there, size)
             if point.loss <= max(sparsity.limit(point.se), chosen.loss):
-                found, score, chosen = trial, there, point
+                found, score, chosen, most = trial, there, point, fewer
                 break
+        rounding, unit = None, None
+        if sparsity.points is not None:
+            unit = round_units(self.X)
+            found, before, score = (
+                self.scores(found, sparsity, unit),
+                score,
+                held_out(size, most, unit),
+            )
+            rounding = np.array(self._mean(before - score))
+            chosen = self._point(found, full - score, size)
         chosen = chosen._replace(columns=max(one.n_columns(columns.groups) for one in found))
-        share = self.weights / self.weights.sum()
-        return Projected(self.with_facets(found), (*path, chosen), score, share)
+        tree, share = self.with_facets(found, unit), self.weights / self.weights.sum()
+        return Projected(tree, (*path, chosen), score, share, rounding)
 
     def _of_all_columns(self, columns: Columns) -> list[Facets]:
         """Return the facets of the tree itself, or new ones if it has columns in no group."""
@@ -258,13 +274,45 @@ class _Search:
         mean = float(share @ each)
         return mean, float(np.sqrt(share**2 @ (each - mean) ** 2))
 
-    def with_facets(self, facets: Sequence[Facets]) -> Tree:
-        """Return the tree with these facets."""
+    def scores(self, facets: list[Facets], sparsity: Sparsity, unit: FloatArray) -> list[Facets]:
+        """Make scores of facets; their limits are whole if this costs little at these rows."""
+        assert sparsity.points is not None
+        aims, full, least = [one.rule for one in facets], self._score(facets), np.inf
+        for _ in range(SWEEPS):
+            before = self._sides(facets)
+            for v in reversed(range(len(facets))):
+                right = self._sides(facets)
+                expected = self.reference.expected_log_density(
+                    self._leaves(right), self.tree.n_leaves
+                )
+                own, gain = self._gains(right, v, expected)
+                if not len(own):
+                    own, gain = np.arange(len(self.X)), np.zeros(len(self.X))
+                found = []
+                for whole in (False, True):
+                    rule = in_points(aims[v], self.X[own], gain, unit, sparsity.points, whole=whole)
+                    trial = [*facets[:v], replace(facets[v], rule=rule), *facets[v + 1 :]]
+                    found.append((trial, *self._mean(full - self._score(trial))))
+                (_, finer, _), (_, coarser, se) = found
+                trial, lost, _ = found[coarser <= max(finer, SPARE * sparsity.limit(se))]
+                if facets[v].rule is aims[v] or lost < least:
+                    facets, least = trial, lost
+            if (self._sides(facets) == before).all():
+                break
+        return facets
+
+    def with_facets(self, facets: Sequence[Facets], unit: FloatArray | None = None) -> Tree:
+        """Return the tree with these facets, which are scores if features have a ``unit``."""
         parts = [one.rule.experts(self.tree.scale) for one in facets]
         weight, plane, intercept = (np.concatenate(part) for part in zip(*parts, strict=True))
         start = np.cumsum([0, *(len(one.rule.limit) for one in facets)])
         return replace(
-            self.tree, expert_start=start, weight=weight, hyperplane=plane, intercept=intercept
+            self.tree,
+            expert_start=start,
+            weight=weight,
+            hyperplane=plane,
+            intercept=intercept,
+            unit=unit,
         )
 
 
@@ -277,9 +325,16 @@ class _Fold:
     X: FloatArray
     reference: Reference
 
-    def log_density(self, size: int, most: int) -> FloatArray:
-        """Compute log p(y) of the rows that are left out, in leaves of the other rows."""
+    def log_density(
+        self, size: int, most: int, sparsity: Sparsity, unit: FloatArray | None
+    ) -> FloatArray:
+        """Compute log p(y) of the rows that are left out, in leaves of the other rows.
+
+        Facets are scores if features have a ``unit``.
+        """
         facets, n_leaves = self.search.of_size(size, most), self.search.tree.n_leaves
+        if unit is not None:
+            facets = self.search.scores(facets, sparsity, unit)
         rest = self.search.places(facets, self.search.X)
         sites = self.search.reference.estimate(rest, n_leaves)
         return self.reference.log_density_given(sites, self.search.places(facets, self.X))
