@@ -82,7 +82,7 @@ class _Scores:
         found = multiples(aim, self.most)
         cuts, gains = np.zeros(len(found)), np.zeros(len(found))
         for number, one in enumerate(found):
-            values = self._values(one)
+            values, _ = self._values(one)
             cuts[number] = best_limit(values, self.gain, limit * float(one @ aim / (aim @ aim)))
             gains[number] = self.gain[values > cuts[number]].sum()
         size = np.maximum(np.linalg.norm(found * spread, axis=1), TINY)
@@ -90,17 +90,22 @@ class _Scores:
         best = int(np.lexsort((near, gains >= gains.max() - SAME))[-1])
         return self._exact(found[best], float(cuts[best]))
 
-    def _values(self, points: IntArray) -> FloatArray:
-        """Return the sums of points, rounded up and lowered by 1/2 if their limit is whole."""
+    def _values(self, points: IntArray) -> tuple[FloatArray, bool]:
+        """Return the sums of points, and whether their limit is whole.
+
+        They are then rounded up and lowered by 1/2: a sum is at most a whole limit if and only if
+        the next whole number is.
+        """
         values = self.Z @ points
-        if self.whole and np.count_nonzero(points) > 1:
-            # A sum is at most a whole limit if and only if the next whole number is.
-            return np.ceil(values) - 0.5
-        return values
+        whole = self.whole or bool((values == np.rint(values)).all())
+        if whole and np.count_nonzero(points) > 1:
+            return np.ceil(values) - 0.5, True
+        return values, False
 
     def _exact(self, points: IntArray, cut: float) -> tuple[FloatArray, float]:
         """Return exact multiples of the points per unit, and of a round limit of points."""
-        values = np.sort(self._values(points))
+        values, whole = self._values(points)
+        values.sort()
         if np.count_nonzero(points) == 1:  # a limit of the feature itself
             (j,) = np.flatnonzero(points)
             size = self.unit[j] / abs(points[j])
@@ -108,7 +113,7 @@ class _Scores:
         unit = [Fraction(repr(float(one))) for one in self.unit]
         common = math.lcm(*(one.numerator for one, p in zip(unit, points, strict=True) if p))
         normal = [float(int(p) * common / one) for one, p in zip(unit, points, strict=True)]
-        rounded = roundest(values, math.floor(cut) if self.whole else cut)
+        rounded = roundest(values, math.floor(cut) if whole else cut)
         return np.array(normal), rounded * common
 
 
