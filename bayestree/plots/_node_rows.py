@@ -201,7 +201,9 @@ def _strip(
         ax.set_ylim(-0.6, max(len(here), 1) - 0.4)
     ax.set_xlim(low, high)
     ax.xaxis.set_major_locator(MaxNLocator(5))
-    name = _cut(facet.terms or "no feature", room[0])
+    # "age is not missing" has no limit, and its rows lie along "age missing".
+    terms = facet.terms if facet.limit else described.features[facet.first]
+    name = _cut(terms if facet.left else "no feature", room[0])
     ax.set_xlabel(name, fontsize=_style.SMALL, labelpad=1)
 
 
