@@ -29,7 +29,7 @@ class SparsityPath:
         rows (at most 2,000 of them), in nats, by cross-validation: each row is predicted by trees
         that were projected without it. The posterior that is projected has seen all rows.
     se : array, shape (P,)
-        Its standard error.
+        Its standard error, as if one more row differed as much as the worst.
     agreement : array, shape (P,)
         Share of the training rows that are in the same leaf as in the tree of the posterior mean,
         before any projection.

@@ -44,7 +44,7 @@ class Sparse:
         Inference(
             "How many nats a row the deterministic tree may lose by facets of fewer columns, "
             "compared with its projection onto all columns. "
-            "'auto' is half a standard error of the difference, for a posterior with several draws "
+            "'auto' is one standard error of the difference, for a posterior with several draws "
             "and a tree of up to 500 features and 32 leaves, and otherwise None: full facets. The "
             "posterior itself stays whole; see sparsity_path."
         ),
