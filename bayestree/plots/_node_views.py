@@ -27,7 +27,7 @@ BAR, BAR_LINE = 0.95, 0.55  # inches of bars, and height of a bar in lines
 POINT = 5.0  # area of the marker of a row
 MOST_POINTS = 400  # rows drawn in a node
 MOST_TERMS, FEWER_TERMS = 6, 5  # of a facet as bars: all of them, or the largest
-MOST_LINES, MOST_FACETS = 9, 3  # of a node
+MOST_LINES, MOST_FACETS = 12, 3  # of a node
 APART = 0.35  # lines between two facets
 
 

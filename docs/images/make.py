@@ -48,7 +48,7 @@ def wine():
 def readable_wine():
     """The first tree of docs/readable.md."""
     data = load_wine(as_frame=True)
-    clf = bt.ConvexPolytopeTreeClassifier(random_state=0).fit(data.data, data.target)
+    clf = bt.ConvexPolytopeTreeClassifier(max_columns=2, random_state=0).fit(data.data, data.target)
     return plots.tree(clf, X=data.data, y=data.target)
 
 

@@ -156,9 +156,9 @@ def test_the_five_largest_of_more_than_six_terms_are_shown():
 def test_further_facets_are_counted():
     facets = [(np.roll([1.0, 0.5, 0.25], k).tolist(), 1.0 + k) for k in range(5)]
     view = views(plots.tree(sparse([facets])))["root"]
-    assert len(bars(view)) == 6
-    assert sum(text.startswith("and ") for text in texts(view)) == 1
-    assert "+ 3 facets" in texts(view)
+    assert len(bars(view)) == 9
+    assert sum(text.startswith("and ") for text in texts(view)) == 2
+    assert "+ 2 facets" in texts(view)
 
 
 def test_without_rows_one_or_two_features_are_words():

@@ -15,6 +15,7 @@ from bayestree.runs import runner
 from bayestree.runs.checkpoints import Checkpoints
 from bayestree.runs.display import Display
 from tests.runs.cases import run_file
+from tests.short_checks import short_checks
 
 
 class Deadly(Display):
@@ -53,7 +54,8 @@ def main():
     for step in [*map(int, steps), 0]:
         process = os.fork()
         if not process:
-            runner.run(file, resume=True, display=(last := Deadly(step)))
+            with short_checks():  # as in the tests of this folder
+                runner.run(file, resume=True, display=(last := Deadly(step)))
             sys.stderr.write(f"{-last.left} steps\n")
             os._exit(0)
         ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
