@@ -20,6 +20,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 20)  # columns a facet, as far as there are so ma
 SWEEPS = 2  # over the nodes
 DIGITS = 3  # of coefficients
 LOST = 1.0  # standard errors that may be lost by default
+CLEARLY = 2.0  # standard errors beyond what may be lost, which further folds would hardly change
 SPARE = 0.25  # share of the allowed loss, up to which limits of scores become whole
 N_FOLDS, FEW_FOLDS, FEW_ROWS = 5, 3, 1_000  # folds for the choice of columns: more of few rows
 
@@ -149,31 +150,30 @@ class _Search:
 
     def chosen(self, folds: Sequence["_Fold"], columns: Columns, sparsity: Sparsity) -> Projected:
         """Find the sparsest tree that loses little enough at the rows of other folds."""
-
-        def held_out(size: int, facets: int, unit: FloatArray | None = None) -> FloatArray:
-            found = np.empty(len(self.X))
-            for fold in folds:
-                found[fold.own] = fold.log_density(size, facets, sparsity, unit)
-            return found
-
         n_columns, n_facets = columns.most, max(len(node.full) for node in self.nodes)
         cap = min(sparsity.most or n_columns, n_columns)
-        found, full = self._of_all_columns(columns), held_out(n_columns, n_facets)
+        found, full = (
+            self._of_all_columns(columns),
+            self._held_out(folds, n_columns, n_facets, sparsity),
+        )
         path = [self._point(found, full - full, n_columns)]
         for size in [*(size for size in SIZES if size < cap), cap]:
             if size == n_columns:
-                found, score = self._of_all_columns(columns), full
+                found, less = self._of_all_columns(columns), full - full
             else:
-                found, score = self.of_size(size, n_facets), held_out(size, n_facets)
-            path.append(self._point(found, full - score, size))
+                allowed = np.inf if size == cap else 0.0
+                found = self.of_size(size, n_facets)
+                less = self._lost(folds, full, size, n_facets, sparsity, allowed)
+            path.append(self._point(found, less, size))
             if path[-1].loss <= sparsity.limit(path[-1].se):
                 break
-        chosen, most = path[-1], n_facets
+        chosen, most, score = path[-1], n_facets, full - less
         for fewer in range(1, n_facets):
-            trial, there = self.of_size(size, fewer), held_out(size, fewer)
-            point = self._point(trial, full - there, size)
+            trial = self.of_size(size, fewer)
+            less = self._lost(folds, full, size, fewer, sparsity, chosen.loss)
+            point = self._point(trial, less, size)
             if point.loss <= max(sparsity.limit(point.se), chosen.loss):
-                found, score, chosen, most = trial, there, point, fewer
+                found, score, chosen, most = trial, full - less, point, fewer
                 break
         rounding, unit = None, None
         if sparsity.points is not None:
@@ -181,13 +181,46 @@ class _Search:
             found, before, score = (
                 self.scores(found, sparsity, unit),
                 score,
-                held_out(size, most, unit),
+                self._held_out(folds, size, most, sparsity, unit),
             )
             rounding = np.array(self._mean(before - score))
             chosen = self._point(found, full - score, size)
         chosen = chosen._replace(columns=max(one.n_columns(columns.groups) for one in found))
         tree, share = self.with_facets(found, unit), self.weights / self.weights.sum()
         return Projected(tree, (*path, chosen), score, share, rounding)
+
+    def _held_out(
+        self,
+        folds: Sequence["_Fold"],
+        size: int,
+        facets: int,
+        sparsity: Sparsity,
+        unit: FloatArray | None = None,
+    ) -> FloatArray:
+        """Compute log p(y) of each row in a tree of the rows of other folds."""
+        found = np.empty(len(self.X))
+        for fold in folds:
+            found[fold.own] = fold.log_density(size, facets, sparsity, unit)
+        return found
+
+    def _lost(
+        self,
+        folds: Sequence["_Fold"],
+        full: FloatArray,
+        size: int,
+        facets: int,
+        sparsity: Sparsity,
+        allowed: float,
+    ) -> FloatArray:
+        """Compute what each row loses; NaN for folds that cannot make up for those before."""
+        found = np.full(len(self.X), np.nan)
+        for fold in folds:
+            density = fold.log_density(size, facets, sparsity, None)
+            found[fold.own] = full[fold.own] - density
+            mean, se = self._mean(found)
+            if mean - CLEARLY * se > max(allowed, sparsity.limit(se)):
+                break
+        return found
 
     def _of_all_columns(self, columns: Columns) -> list[Facets]:
         """Return the facets of the tree itself, or new ones if it has columns in no group."""
@@ -269,14 +302,15 @@ class _Search:
         return Point(size, length, *self._mean(lost), self._mean(same.astype(np.float64))[0])
 
     def _mean(self, each: FloatArray) -> tuple[float, float]:
-        """Return the mean over the rows, and its standard error.
+        """Return the mean over the rows that are not NaN, and its standard error.
 
         Where classes are separable, few rows lose much and all others nothing, and the usual
         estimate is too small: it is not larger than the mean if a single row loses. It is therefore
         that of the rows and one more that differs as much as the worst, as in intervals of rare
         events with added observations (Agresti and Coull 1998).
         """
-        share = self.weights / self.weights.sum()
+        known = ~np.isnan(each)
+        each, share = each[known], self.weights[known] / self.weights[known].sum()
         mean, worst = float(share @ each), float((share * np.abs(each)).max())
         return mean, float(np.sqrt(share**2 @ (each - mean) ** 2 + worst**2))
 
