@@ -63,10 +63,13 @@ class SparsityPath:
         """What the chosen tree has left out, and what it loses, in some sentences."""
         columns = counted(int(self.columns[-1]), "column")
         coefficients = counted(int(self.coefficients[-1]), "coefficient")
-        lost = float(self.loss[-1])
+        lost, full = float(self.loss[-1]), int(self.coefficients[0])
+        if self.columns[-2] == self.columns[0] and self.coefficients[-1] == full:
+            kept = f"The tree needs all columns: it keeps {coefficients}, rounded."
+            return f"{kept} {self.cost_of_points}".rstrip()
         return (
-            f"The tree is sparse: {coefficients} of at most {columns} a facet, instead of "
-            f"{self.coefficients[0]} with all columns. It {'loses' if lost >= 0 else 'gains'} "
+            f"The tree is sparse: {coefficients} of at most {columns} a facet, instead of the "
+            f"{full} that all columns have after rounding. It {'loses' if lost >= 0 else 'gains'} "
             f"{abs(lost):.3f} nats a row by this (standard error {self.se[-1]:.3f}), and "
             f"{self.agreement[-1]:.0%} of the training rows stay in their leaves. "
             f"{self.cost_of_points}"

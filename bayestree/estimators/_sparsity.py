@@ -60,10 +60,10 @@ class Sparse:
     points: Annotated[
         Count | None,
         Inference(
-            "Maximum number of points of a column: the facets of the deterministic tree become "
-            "scores of whole points, such as 2 per 10 years of age + 3 per 20 mg/dl of "
+            "Maximum number of points for each unit of a column: the facets of the deterministic "
+            "tree become scores of whole points, such as 2 per 10 years of age + 3 per 20 mg/dl of "
             "cholesterol <= 31. The unit of a number is 1, 2 or 5 times a power of ten near its "
-            "standard deviation. With None, facets have coefficients of two or three digits; "
+            "standard deviation. With None, facets have coefficients of up to three digits; "
             "sparse facets are taken also where sparsity would otherwise be off."
         ),
     ] = None

@@ -114,9 +114,10 @@ class PathNode:
         away = float(self.distance[k])
         if not np.isfinite(away):
             return "no border"
-        points = float(self.points[k])
-        score = f"{plain(points, DIGITS + 1)} points, " if np.isfinite(points) else ""
-        return f"{score}{abs(away):.2g} {'inside' if away >= 0 else 'outside'}"
+        points, side = float(self.points[k]), "inside" if away >= 0 else "outside"
+        if np.isfinite(points):
+            return f"{plain(points, DIGITS + 1)} points, {side}"
+        return f"{abs(away):.2g} {side}"
 
     def _terms(self, k: int, names: tuple[str, ...], values: tuple[Any, ...]) -> str:
         order = np.argsort(-np.abs(self.effects[k]), kind="stable")[:TERMS]

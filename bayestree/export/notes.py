@@ -6,7 +6,7 @@ from bayestree._utils.wording import counted, one_line, plain
 from bayestree.description import has_draws, sparsity_of, trees_of, words_of_mode
 from bayestree.tree import Tree
 
-SCORES = "Facets are scores: 2 per 10 age, for example, are 2 points for each 10 of age."
+SCORES = "Facets are scores: 2 per 10 x, for example, are 2 points for each 10 of x."
 
 
 def notes_on_numbers(tree: object, digits: int | None) -> list[str]:
