@@ -28,7 +28,8 @@ class SparsityPath:
         How much less the log density of y is than in the first tree, as the mean over the training
         rows (at most 2,000 of them), in nats, by cross-validation: each row is predicted by trees
         that were projected without it. The posterior that is projected has seen all rows. Trees
-        that lose much more than allowed are judged by the rows of the first folds.
+        that lose much more than allowed are judged by the rows of the first folds, and no row
+        counts for more than 3 nats.
     se : array, shape (P,)
         Its standard error, as if one more row differed as much as the worst.
     agreement : array, shape (P,)

@@ -56,7 +56,8 @@ class SoftTree:
     groups : tuple of tuples of int
         Groups of features: each expert uses those of one group, () without such constraints.
         Growth chooses the groups of the experts, and all other coefficients are exactly 0: these
-        are no part of the experts, and have no density. Pyro ignores the constraints.
+        are no part of the experts, and have no density: the density is that given the groups that
+        growth has chosen. Pyro ignores the constraints.
 
     Examples
     --------

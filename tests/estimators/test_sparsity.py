@@ -159,6 +159,38 @@ def test_noise_gains_nothing_on_rows_that_a_tree_has_not_seen():
     assert path.loss[1] <= 3 * path.se[1]
 
 
+def test_rows_in_narrow_leaves_do_not_hide_the_others():
+    """In leaves of little noise a row on the wrong side loses thousands of nats."""
+    rng = np.random.default_rng(0)
+    X, noise, new = (rng.normal(size=size) for size in ((300, 4), 300, (3000, 4)))
+    steps = [((one[:, 0] + one[:, 1] > 0) ^ (one[:, 2] > 1)).astype(float) for one in (X, new)]
+    settings = {**QUICK, "n_modes": 1}
+    error = [
+        np.mean((reg.tree_.predict(new) - steps[1]) ** 2)
+        for sparsity in ("auto", None)
+        for reg in [
+            ConvexPolytopeTreeRegressor(**settings, sparsity=sparsity).fit(
+                X, steps[0] + 0.01 * noise
+            )
+        ]
+    ]
+    # The variance of y is .25, and without a column that decides half of it remains.
+    assert error[0] < error[1] + 0.06
+
+
+def test_a_column_that_is_left_out_is_replaced_within_constraints():
+    """Every facet has one column, so that the full facets have nothing to offer without it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[:, 2] = X[:, 1] + 0.3 * rng.normal(size=300)
+    y = rng.random(300) < np.where(X[:, 1] > 0.3, 0.95, 0.05)
+    clf = ConvexPolytopeTreeClassifier(
+        **{**QUICK, "max_depth": 1}, n_experts=1, interaction_constraints="no_interactions"
+    ).fit(X, y)
+    found = clf.near_optimal_trees(X, y, without=[1])
+    assert set(found.columns) == {("x2",)}
+
+
 def test_max_columns_binds_whatever_is_lost(fitted):
     _, X, y = fitted
     clf = ConvexPolytopeTreeClassifier(**QUICK, max_columns=1).fit(X, y)

@@ -125,9 +125,10 @@ class Node:
             allowed[:, [*np.concatenate(self.columns.groups), -1]] = True
             if self.columns.together is not None:
                 allowed[:, :-1] &= self.full[:, :-1] != 0
-            fitted = split.fit(self.full, self.weight, allowed, FEW_STEPS)
-            found = fitted, np.where(allowed, self.full, 0.0)
-            return max((self._of_votes(one, size) for one in found), key=self._agreement)
+            if allowed[:, :-1].any(axis=1).all():
+                fitted = split.fit(self.full, self.weight, allowed, FEW_STEPS)
+                found = fitted, np.where(allowed, self.full, 0.0)
+                return max((self._of_votes(one, size) for one in found), key=self._agreement)
         if self._path is None:
             self._path = split.forward(self.full, self.weight)
         while len(self._found) < size:
@@ -186,7 +187,7 @@ class Node:
         select: bool,
     ) -> Facets:
         old = facets.coefficient[[k]]
-        if select and facets.size < self.columns.most:
+        if select and (facets.size < self.columns.most or self.columns.together is not None):
             # By the sides alone: the columns so far may be wrong.
             *_, old = islice(split.forward(np.zeros_like(old), ALONE), facets.size)
         support = old != 0

@@ -20,6 +20,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 20)  # columns a facet, as far as there are so ma
 SWEEPS = 2  # over the nodes
 DIGITS = 3  # of coefficients
 LOST = 1.0  # standard errors that may be lost by default
+MOST_LOST = 3.0  # nats of a row that count in a comparison of two trees
 CLEARLY = 2.0  # standard errors beyond what may be lost, which further folds would hardly change
 SPARE = 0.25  # share of the allowed loss, up to which limits of scores become whole
 N_FOLDS, FEW_FOLDS, FEW_ROWS = 5, 3, 1_000  # folds for the choice of columns: more of few rows
@@ -168,11 +169,12 @@ class _Search:
             if path[-1].loss <= sparsity.limit(path[-1].se):
                 break
         chosen, most, score = path[-1], n_facets, full - less
+        allowed = chosen.loss if chosen.loss > sparsity.limit(chosen.se) else 0.0
         for fewer in range(1, n_facets):
             trial = self.of_size(size, fewer)
-            less = self._lost(folds, full, size, fewer, sparsity, chosen.loss)
+            less = self._lost(folds, full, size, fewer, sparsity, allowed)
             point = self._point(trial, less, size)
-            if point.loss <= max(sparsity.limit(point.se), chosen.loss):
+            if point.loss <= max(sparsity.limit(point.se), allowed):
                 found, score, chosen, most = trial, full - less, point, fewer
                 break
         rounding, unit = None, None
@@ -310,7 +312,9 @@ class _Search:
         events with added observations (Agresti and Coull 1998).
         """
         known = ~np.isnan(each)
-        each, share = each[known], self.weights[known] / self.weights[known].sum()
+        # A row in a wrong, narrow leaf of numbers may lose thousands of nats, and hides all others.
+        each = np.clip(each[known], -MOST_LOST, MOST_LOST)
+        share = self.weights[known] / self.weights[known].sum()
         mean, worst = float(share @ each), float((share * np.abs(each)).max())
         return mean, float(np.sqrt(share**2 @ (each - mean) ** 2 + worst**2))
 

@@ -203,11 +203,14 @@ class StumpFitter:
         rises = self._side_difference(batch, Stumps(fitted, start.size))
         agree = (rises * rises.take_along_dim(group[:, :1, None], 1)).sum(-1) >= 0
         n_used = np.unique(np.geomspace(1, min(n_experts, n_groups), self.n_restarts).round())
-        pairs = [(count, side) for count in n_used for side in (False, True)]
-        used, around = (np.array(one)[:, None] for one in zip(*pairs, strict=True))
-        rank, place = (torch.as_tensor(one).long() for one in np.divmod(np.arange(n_experts), used))
-        node, group = torch.arange(len(nats)).view(-1, 1, 1), group[:, place]
-        turn = (agree[node, group] == torch.as_tensor(around)).long()
+        pairs = [(count, side) for count in n_used.tolist() for side in (False, True)]
+        used, around = (
+            torch.tensor(one, device=nats.device)[:, None] for one in zip(*pairs, strict=True)
+        )
+        expert, used = torch.arange(n_experts, device=nats.device), used.long()
+        rank, place = expert // used, expert % used
+        node, group = torch.arange(len(nats), device=nats.device).view(-1, 1, 1), group[:, place]
+        turn = (agree[node, group] == around).long()
         return Stumps(torch.stack((fitted, turned))[turn, node, group, rank], start.size)
 
     @staticmethod
