@@ -381,7 +381,13 @@ def features_of(model: object, X: Any) -> FloatArray:
     """Encode rows as the deterministic trees of a tree or fitted estimator take them, (n, d)."""
     encoding = getattr(model, "encoding_", None)
     if encoding is None:
-        return np.asarray(X, dtype=np.float64)
+        try:
+            return np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{error}; a tree takes the numbers of its features: encode X by "
+                "estimator.encoding_.encode(X), or pass the estimator instead of its tree."
+            ) from error
     if encoding.is_plain:
         return encoding.filled(np.asarray(X, dtype=np.float64))
     return encoding.encode(X).to_numpy()

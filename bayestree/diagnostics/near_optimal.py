@@ -1,17 +1,20 @@
 """Trees of about the same score, for a choice between them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.wording import nearest_match
+from bayestree.routed_tree import RoutedTree
+from bayestree.tables.encoding import column_numbers
 from bayestree.tree import Tree
 
 SAME = 0.99  # share of the rows in corresponding leaves, from which two trees count as one
+WIDTH = 99  # of a printed line
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +24,7 @@ class NearOptimalTrees:
     These are those that the fit found. There may be others with as good a score: unlike the
     Rashomon set of an enumeration, the list is not complete. A tree also stands for those that
     score worse, use all of its columns, and predict the same or have 99 % of the training rows in
-    corresponding leaves.
+    corresponding leaves; the tree of the estimator, also for those that score better.
 
     Attributes
     ----------
@@ -40,6 +43,8 @@ class NearOptimalTrees:
         Columns that each tree uses.
     names : tuple of str
         All columns of the fit.
+    excluded : tuple of str
+        Columns that no tree may use: those of both kinds of ``without``.
     """
 
     trees: tuple[Tree, ...]
@@ -50,6 +55,7 @@ class NearOptimalTrees:
     se: FloatArray
     columns: tuple[tuple[str, ...], ...]
     names: tuple[str, ...]
+    excluded: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.trees)
@@ -60,24 +66,27 @@ class NearOptimalTrees:
     def __iter__(self) -> Iterator[Tree]:
         return iter(self.trees)
 
-    def without(self, *names: str) -> "NearOptimalTrees":
+    def without(self, *columns: str | int | Iterable[str | int]) -> "NearOptimalTrees":
         """Return those trees that use none of some columns; there may be none.
+
+        Parameters
+        ----------
+        *columns : str, int, or sequences of them
+            Names or numbers of columns.
 
         Raises
         ------
         ValueError
-            For names that are no columns of the fit.
+            For columns that the fit did not have.
         """
-        for name in names:
-            if name not in self.names:
-                end = nearest_match(name, self.names)
-                raise ValueError(f"{name!r} is not a column of the fit{end}")
-        kept = np.array([not set(names) & set(own) for own in self.columns], dtype=bool)
+        unwanted = {self.names[number] for number in column_numbers(columns, self.names)}
+        kept = np.array([not unwanted & set(own) for own in self.columns], dtype=bool)
         numbers = np.flatnonzero(kept)
         return replace(
             self,
             trees=tuple(self.trees[i] for i in numbers),
             columns=tuple(self.columns[i] for i in numbers),
+            excluded=tuple(name for name in self.names if name in unwanted.union(self.excluded)),
             **{
                 name: getattr(self, name)[kept]
                 for name in ("mode", "weight", "score", "loss", "se")
@@ -99,11 +108,33 @@ class NearOptimalTrees:
         return pd.DataFrame(each)
 
     def __str__(self) -> str:
-        return (
-            self.to_frame()
-            .round(dict.fromkeys(("weight", "score", "loss", "se"), 3))
-            .to_string(index=False)
+        if not len(self):
+            names = " and ".join(self.excluded)
+            return (
+                f"No tree of the list does without {names}; "
+                f"near_optimal_trees(X, y, without={list(self.excluded)}) looks for one."
+            )
+        table = self.to_frame()
+        columns = ["columns", *table.pop("columns")]
+        lines = table.to_string(index=False, float_format="{:.3f}".format).split("\n")
+        room = WIDTH - len(lines[0]) - 2
+        return "\n".join(
+            f"{line}  {part}" if place == 0 else " " * (WIDTH - room) + part
+            for line, own in zip(lines, columns, strict=True)
+            for place, part in enumerate(wrap(own, room, break_on_hyphens=False))
         )
+
+
+def same_splits(one: RoutedTree, other: RoutedTree) -> bool:
+    """Whether two trees of facets have the same nodes, whatever their leaves predict."""
+    return (
+        isinstance(one, Tree)
+        and isinstance(other, Tree)
+        and np.array_equal(one.topology.children, other.topology.children)
+        and np.array_equal(one.n_facets, other.n_facets)
+        and np.array_equal(one.hyperplane, other.hyperplane)
+        and np.array_equal(one.facet_limit, other.facet_limit)
+    )
 
 
 def same_leaves(one: IntArray, other: IntArray, weights: FloatArray) -> float:

@@ -1,6 +1,6 @@
 """Sparse trees in the place of those with full facets: parameters, and their projection."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Annotated, Any, Literal, NamedTuple
@@ -12,7 +12,7 @@ from bayestree._utils.arrays import IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, NonNegative, ParameterError, declare
 from bayestree._utils.wording import warn
-from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves
+from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves, same_splits
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._combinations import asks_for_sparsity, other_facets
 from bayestree.fitted.diagnostics import measure_nodes
@@ -24,6 +24,8 @@ from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Projected, Sparsity, project
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import by_topology
+from bayestree.routed_tree import RoutedTree
+from bayestree.tables.encoding import column_numbers
 from bayestree.tree import Tree
 
 NO_SPARSE_TREE = (
@@ -170,7 +172,7 @@ def near_optimal_trees(
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
     *,
-    without: Sequence[str | int] = (),
+    without: str | int | Iterable[str | int] = (),
 ) -> NearOptimalTrees:
     """Project the posterior onto a sparse tree from each mode, for a choice between them.
 
@@ -181,7 +183,7 @@ def near_optimal_trees(
     ----------
     X, y, sample_weight : arrays
         The rows of the fit, which the estimator does not keep.
-    without : sequence of str or int
+    without : str, int, or sequence of them
         Columns that no tree may use, by name or number. The predictions that are projected are
         still those of the posterior, which may use them.
 
@@ -205,7 +207,7 @@ def near_optimal_trees(
         data.weights.numpy(),
         mixture.shown.tree.class_names,
     )
-    excluded = [estimator.encoding_.number(key) for key in without]
+    excluded = column_numbers(without, estimator.encoding_.names)
     found: list[_Candidate] = []
     places = estimator.encoding_.places
     for number, (mode, weight) in enumerate(mixture):
@@ -218,8 +220,7 @@ def near_optimal_trees(
                     found.append(_Candidate(new.tree, used, number, weight * share, new.projected))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    found.sort(key=lambda one: (-one.score, np.count_nonzero(one.tree.hyperplane)))
-    return _compared(estimator, _merged(found, rows))
+    return _compared(estimator, _merged(found, rows, estimator.tree_), excluded)
 
 
 class _Candidate(NamedTuple):
@@ -235,21 +236,26 @@ class _Candidate(NamedTuple):
     def score(self) -> float:
         return float(self.projected.share @ self.projected.log_density)
 
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The key by which trees are sorted, the best and shortest first."""
+        return -self.score, int(np.count_nonzero(self.tree.hyperplane))
 
-def _merged(found: Sequence[_Candidate], rows: TrainingRows) -> list[_Candidate]:
-    """Add the weights of trees to that of the first one that is nearly the same.
+
+def _merged(found: Sequence[_Candidate], rows: TrainingRows, shown: RoutedTree) -> list[_Candidate]:
+    """Add the weights of trees to that of the best one that is nearly the same, or of the shown.
 
     One that does without a column of the other is kept beside it, for the choice.
     """
     kept: list[_Candidate] = []
-    for one in found:
+    for one in sorted(found, key=lambda one: (not same_splits(one.tree, shown), one.rank)):
         alike = (place for place, other in enumerate(kept) if _alike(one, other, rows))
         place = next(alike, None)
         if place is None:
             kept.append(one)
         else:
             kept[place] = kept[place]._replace(weight=kept[place].weight + one.weight)
-    return kept
+    return sorted(kept, key=lambda one: one.rank)
 
 
 def _alike(one: _Candidate, better: _Candidate, rows: TrainingRows) -> bool:
@@ -262,7 +268,9 @@ def _alike(one: _Candidate, better: _Candidate, rows: TrainingRows) -> bool:
     return same_leaves(one.tree.apply(X), better.tree.apply(X), rows.weights) >= SAME
 
 
-def _compared(estimator: Any, found: Sequence[_Candidate]) -> NearOptimalTrees:
+def _compared(
+    estimator: Any, found: Sequence[_Candidate], excluded: Collection[int]
+) -> NearOptimalTrees:
     names, of_y = estimator.encoding_.names, estimator.fitted_.shown.scaling.units
     share = found[0].projected.share
     lost = np.stack([found[0].projected.log_density - one.projected.log_density for one in found])
@@ -275,4 +283,5 @@ def _compared(estimator: Any, found: Sequence[_Candidate]) -> NearOptimalTrees:
         se=np.sqrt((lost - (lost @ share)[:, None]) ** 2 @ share**2),
         columns=tuple(tuple(compress(names, one.used)) for one in found),
         names=tuple(names),
+        excluded=tuple(name for number, name in enumerate(names) if number in excluded),
     )

@@ -4,6 +4,7 @@ import numpy as np
 
 from bayestree._utils.wording import counted, one_line, plain
 from bayestree.description import has_draws, sparsity_of, trees_of, words_of_mode
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
 SCORES = "Facets are scores: 2 per 10 x, for example, are 2 points for each 10 of x."
@@ -21,12 +22,18 @@ def notes_on_numbers(tree: object, digits: int | None) -> list[str]:
     return [*_point_estimate_note(tree), *filter(None, lines)]
 
 
-def filled_values(estimator: object, digits: int | None = 3) -> str:
+def filled_values(
+    estimator: object, digits: int | None = 3, *, tree: RoutedTree | None = None
+) -> str:
     """Say what missing values count as in the facets of a sparse tree; empty if all are 0.
 
+    ``tree`` is another tree of the estimator's features than its own.
     These are the columns that lack values of training rows; the indicators of levels are then 0.
     """
-    encoding, tree = getattr(estimator, "encoding_", None), getattr(estimator, "tree_", None)
+    encoding, tree = (
+        getattr(estimator, "encoding_", None),
+        tree or getattr(estimator, "tree_", None),
+    )
     if encoding is None or not (isinstance(tree, Tree) and tree.is_conjunction.all()):
         return ""
     used = np.any(tree.hyperplane != 0, axis=0).tolist()

@@ -41,10 +41,13 @@ class NodeRows(NamedTuple):
             raise ValueError(f"y must have shape ({len(rows)},) to match X, got {target.shape}.")
         predicted = tree.predict(rows)
         if tree.value.ndim == 2:
-            classes = np.asarray(getattr(estimator, "classes_", np.arange(tree.value.shape[1])))
+            target, classes = _with_classes(estimator, tree, target)
             unknown = sorted({str(label) for label in target[~np.isin(target, classes)].tolist()})
             if unknown:
-                raise ValueError(f"y has classes that the tree does not know: {unknown[:5]}.")
+                raise ValueError(
+                    f"y has classes that the tree does not know: {unknown[:5]}; its classes are "
+                    f"{[str(label) for label in classes[:5]]}{', …' * (len(classes) > 5)}."
+                )
             target = class_numbers(target, classes)
             error = (predicted.argmax(axis=1) != target).astype(np.float64)
         else:
@@ -60,6 +63,19 @@ class NodeRows(NamedTuple):
         if len(reached) <= most:
             return reached
         return np.sort(np.random.default_rng(0).choice(reached, most, replace=False))
+
+
+def _with_classes(estimator: object, tree: Tree, y: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return y, and the classes as y names them: a bare tree has names, or numbers from 0."""
+    classes = getattr(estimator, "classes_", None)
+    if classes is not None:
+        return y, np.asarray(classes)
+    text, numbers = y.astype(str), np.arange(tree.value.shape[1])
+    names = np.array(tree.class_names or numbers.astype(str))
+    for given, known in ((text, names), (text, np.array(tree.class_labels)), (y, numbers)):
+        if np.isin(given, known).all():
+            return given, known
+    return text, names
 
 
 def features_in_use(tree: Tree, node: int) -> IntArray:

@@ -44,8 +44,6 @@ class NodeView:
     bars : tuple of tuples of (str, float)
         For each facet, its terms and limit with the lengths of their bars: from -1, a larger value
         leads to the left, to 1, to the right; 0 has none.
-    sides : (str, str)
-        Names of the sides.
     rows : NodeRows, optional
         To draw instead of bars.
     """
@@ -55,12 +53,14 @@ class NodeView:
     width: float
     height: float
     text: tuple[str, ...]
-    sides: tuple[str, str] = ("", "")
     bars: tuple[tuple[tuple[str, float], ...], ...] = ()
     rows: NodeRows | None = None
 
-    def draw(self, ax: Axes, scale: float) -> None:
-        """Draw on Axes from 0 to ``width`` and ``height``, with texts enlarged by ``scale``."""
+    def draw(self, ax: Axes, scale: float, sides: tuple[str, str]) -> None:
+        """Draw on Axes from 0 to ``width`` and ``height``, with texts enlarged by ``scale``.
+
+        Bars point to ``sides``.
+        """
         frame = FancyBboxPatch(
             (0.0, 0.0), self.width, self.height, boxstyle="round,pad=0,rounding_size=0.06"
         )
@@ -69,7 +69,7 @@ class NodeView:
         ax.set(xlim=(0.0, self.width), ylim=(0.0, self.height))
         ax.set_axis_off()
         if self.rows is None:
-            self._draw_bars(ax, scale)
+            self._draw_bars(ax, scale, sides)
         else:
             self._draw_rows(ax, self.rows, scale)
         style: dict[str, Any] = {"ha": "center", "va": "center", "color": _style.INK}
@@ -92,11 +92,11 @@ class NodeView:
         panel.yaxis.labelpad = 2.5 * scale
         panel.spines[:].set(linewidth=0.6, color=_style.QUIET)
 
-    def _draw_bars(self, ax: Axes, scale: float) -> None:
+    def _draw_bars(self, ax: Axes, scale: float, sides: tuple[str, str]) -> None:
         middle, y = self.width - PAD - BAR / 2, self.height - PAD - LINE / 2
         quiet: dict[str, Any] = {"color": _style.QUIET, "fontsize": scale * TICKS, "va": "center"}
-        ax.text(middle - 0.02, y, f"\N{LEFTWARDS ARROW} {self.sides[0]}", ha="right", **quiet)
-        ax.text(middle + 0.02, y, f"{self.sides[1]} \N{RIGHTWARDS ARROW}", ha="left", **quiet)
+        ax.text(middle - 0.02, y, f"\N{LEFTWARDS ARROW} {sides[0]}", ha="right", **quiet)
+        ax.text(middle + 0.02, y, f"{sides[1]} \N{RIGHTWARDS ARROW}", ha="left", **quiet)
         style: dict[str, Any] = {"ha": "right", "va": "center", "color": _style.INK}
         for facet in self.bars:
             top = y - LINE / 2
@@ -169,7 +169,7 @@ def _bars(described: TreeDescription, tree: Tree, node: int, below: Sequence[str
     width = max(widest + PAD + BAR, *(_style.inches(line, SIZE) for line in text)) + 2 * PAD
     lines = 1 + sum(map(len, bars)) + APART * len(bars) + len(text)
     height = lines * LINE + 2 * PAD
-    return NodeView(described, node, width, height, text, described.common_sides, tuple(bars))
+    return NodeView(described, node, width, height, text, tuple(bars))
 
 
 def _terms(described: TreeDescription, tree: Tree, expert: int) -> tuple[tuple[str, float], ...]:

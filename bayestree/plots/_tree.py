@@ -195,7 +195,7 @@ def draw_branch(
 
     Nodes whose children have no place are closed: they show how many leaves are below. In an SVG
     file, the groups of a node or leaf are called ``at-`` and its path, and its link ``to-`` and its
-    path. ``sides`` replaces the names of the sides of the root. A new figure has ``room`` in
+    path. ``sides`` replaces the names of the sides. A new figure has ``room`` in
     inches above and below the tree.
     """
     plan = min(_plans(described, boxes, places), key=lambda plan: plan.excess)
@@ -229,7 +229,7 @@ def draw_branch(
             size = inch * (box.width, box.height)
             view = ax.inset_axes((*(at[child] - size / 2), *size), transform=ax.transData, zorder=3)
             view.set_gid(f"at-{described.path(child)}")
-            box.draw(view, style.size / TEXT[1])
+            box.draw(view, style.size / TEXT[1], names)
         else:
             _node(ax, described.path(child), at[child], box, style.size, is_open=is_open)
     draw_leaves(ax, described, {~child: xy for child, xy in at.items() if child < 0}, style)

@@ -6,7 +6,7 @@ It returns the heading and the variables of the macro, or None if there is nothi
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from markupsafe import Markup
@@ -16,6 +16,7 @@ from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
+from bayestree.diagnostics.near_optimal import same_splits
 from bayestree.export.notes import filled_values
 from bayestree.export.text import export_text
 from bayestree.report import figures
@@ -103,11 +104,18 @@ def tree(study: Study) -> Shown:
     title = "Trees" if study.is_forest else "Tree"
     path = sparsity_of(study.estimator)
     summary = "" if path is None else path.summary
-    if path is not None and study.bayesian.fitted_.averages(study.bayesian.prediction):
+    if _averages(study):
         summary += " Predictions are those of the posterior, which keeps all columns."
     if path is not None:
         summary = f"{summary} {filled_values(study.estimator)}".rstrip()
     return title, {"trees": drawn, "more": len(study.trees) - len(drawn), "sparsity": summary}
+
+
+def _averages(study: Study) -> bool:
+    """Whether predictions are those of the posterior, while the tree shown is sparse."""
+    if sparsity_of(study.estimator) is None:
+        return False
+    return bool(study.bayesian.fitted_.averages(study.bayesian.prediction))
 
 
 def _drawn(study: Study, labelled: LabelledTree) -> dict[str, Any]:
@@ -135,6 +143,7 @@ def near_optimal(study: Study) -> Shown:
         return None
     columns = [isolated(name) for name in found.names]
     used = [[found.names.index(name) for name in own] for own in found.columns]
+    shown = [place for place, tree in enumerate(found) if same_splits(tree, study.tree)]
     return "A choice of trees", {
         "trees": [
             {
@@ -147,6 +156,9 @@ def near_optimal(study: Study) -> Shown:
                 "used": own,
                 "columns": [columns[j] for j in own],
                 "text": export_text(tree),
+                "is_shown": place in shown[:1],
+                "is_chosen": place == (shown or [0])[0],
+                "note": filled_values(study.estimator, tree=tree),
             }
             for place, (tree, own) in enumerate(zip(found, used, strict=True))
         ],
@@ -253,13 +265,18 @@ def features(study: Study) -> Shown:
         return None
     total = np.zeros(len(study.columns)) if found is None else found.total
     used = np.argsort(-total, kind="stable")[: np.count_nonzero(total)]
+    in_tree, averages = len(used), _averages(study)
+    if averages:
+        plane = cast(Tree, study.tree).hyperplane
+        in_tree = sum(bool(plane[:, own].any()) for own in study.encoding.places)
     return "Features", {
         "used": [
             (study.columns[j], float(total[j]), float(total[j] / total[used[0]]))
             for j in used[:MAX_USED]
         ],
         "hidden": len(used) - MAX_USED,
-        "unused": len(study.columns) - len(used),
+        "unused": len(study.columns) - in_tree,
+        "averages": averages,
         "image": _importance_image(study, total),
         "factors": factors,
         "noun": "feature" if study.encoding.is_plain else "column",

@@ -1,11 +1,12 @@
 """The encoding of the columns of a table as features."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,24 @@ class Features(pd.DataFrame):
     @property
     def _constructor(self) -> type["Features"]:
         return Features
+
+
+def column_number(key: str | int, names: Sequence[str]) -> int:
+    """Return the number of a column that is given by its name or number."""
+    if isinstance(key, str):
+        if key not in names:
+            raise ValueError(f"{key!r} is not a column of the fit{nearest_match(key, names)}")
+        return names.index(key)
+    if not 0 <= key < len(names):
+        raise ValueError(f"column {key!r} does not exist; the fit had {len(names)}.")
+    return int(key)
+
+
+def column_numbers(keys: str | int | Iterable[Any], names: Sequence[str]) -> list[int]:
+    """Return the numbers of columns: one, or several, each given by its name or number."""
+    if isinstance(keys, str | Integral):
+        return [column_number(keys, names)]
+    return [number for key in cast(Iterable[Any], keys) for number in column_numbers(key, names)]
 
 
 class UnknownCategoryWarning(UserWarning):
@@ -85,14 +104,7 @@ class Encoding:
 
     def number(self, key: str | int) -> int:
         """Return the number of a column that is given by its name or number."""
-        if isinstance(key, str):
-            if key not in self.names:
-                end = nearest_match(key, self.names)
-                raise ValueError(f"{key!r} is not a column of the fit{end}")
-            return self.names.index(key)
-        if not 0 <= key < len(self.columns):
-            raise ValueError(f"column {key!r} does not exist; the fit had {len(self.columns)}.")
-        return int(key)
+        return column_number(key, self.names)
 
     def among(self, features: BoolArray) -> "Encoding":
         """Return the encoding of the columns that have some of these features."""

@@ -4,6 +4,7 @@ import json
 import re
 from copy import copy
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from bayestree import (
 )
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.estimators._sparsity import _alike, _Candidate
+from bayestree.estimators._sparsity import _alike, _Candidate, _merged
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import Mixture
 from bayestree.inference import Data
@@ -340,7 +341,8 @@ class TestNearOptimalTrees:
         assert "x3" in found.columns[0]
         assert found.to_frame()["leaves"].tolist() == [tree.n_leaves for tree in found]
         assert f"{found[0].n_leaves} leaves" in export_text(found[0])
-        assert str(found).count("\n") == len(found)
+        assert max(map(len, str(found).split("\n"))) < 100
+        assert f" {found.score[0]:.3f} 0.000 0.000 " in str(found)
 
     def test_the_score_is_that_of_leaves_without_the_row(self, fitted):
         clf, X, y = fitted
@@ -391,6 +393,24 @@ class TestNearOptimalTrees:
         assert not _alike(second, first, rows)
         assert not _alike(first, both, rows)
 
+    def test_the_tree_of_the_estimator_stands_for_better_ones_of_its_columns(self):
+        X = np.linspace(-1, 1, 50)[:, None]
+        rows = TrainingRows(X, (X[:, 0] > 0).astype(int), np.ones(50), ("a", "b"))
+        shown, better = stump([[1.0]], X), stump([[-1.0]], X)
+        found = [
+            _Candidate(
+                tree,
+                [True],
+                mode,
+                0.5,
+                SimpleNamespace(share=np.ones(1), log_density=np.array([-mode])),
+            )
+            for mode, tree in enumerate((better, shown))
+        ]
+        for tree, mode in ((shown, 1), (better, 0), (stump([[1.0], [-1.0]], X), 0)):
+            (kept,) = _merged(found, rows, tree)
+            assert (kept.mode, kept.weight) == (mode, 1.0)
+
     def test_rows_count_by_their_weights(self, fitted):
         _, X, y = fitted
         weights = np.r_[np.full(200, 10.0), np.full(200, 0.1)]
@@ -401,15 +421,22 @@ class TestNearOptimalTrees:
 
     def test_columns_can_be_excluded(self, fitted):
         clf, X, y = fitted
-        found = clf.near_optimal_trees(X, y, without=[3])
-        assert all("x3" not in own for own in found.columns)
-        assert all(3 not in columns_of(tree) for tree in found)
+        for unwanted in ([3], "x3"):
+            found = clf.near_optimal_trees(X, y, without=unwanted)
+            assert found.excluded == ("x3",)
+            assert all("x3" not in own for own in found.columns)
+            assert all(3 not in columns_of(tree) for tree in found)
 
     def test_filtered_by_column(self, fitted):
         clf, X, y = fitted
         found = clf.near_optimal_trees(X, y)
-        assert len(found.without("x3")) == 0
+        for unwanted in (["x3"], [3], [["x3"]], [range(2, 4)]):
+            assert len(found.without(*unwanted)) == 0
         assert len(found.without()) == len(found)
+        assert str(found.without("x3", "x2")) == (
+            "No tree of the list does without x2 and x3; "
+            "near_optimal_trees(X, y, without=['x2', 'x3']) looks for one."
+        )
         with pytest.raises(ValueError, match="'x33' is not a column of the fit; did you mean 'x3'"):
             found.without("x3", "x33")
 

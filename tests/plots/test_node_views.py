@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from bayestree import plots
 from bayestree.inference.projection.facets import Conjunction
 from bayestree.plots._node_views import MOST_POINTS
+from bayestree.plots._tree import boxes_of, draw_branch, layout, plain_description
 from bayestree.topology import Topology
 from tests.plots.cases import drawn, estimator_of, make_tree, texts
 
@@ -101,6 +102,32 @@ def test_one_feature_is_a_strip_by_class_with_its_limits():
     (span,) = [one for one in strip.patches if isinstance(one, Rectangle)]
     assert (span.get_x(), span.get_x() + span.get_width()) == (-0.5, 1.0)
     assert [text.get_text() for text in strip.get_yticklabels()] == ["no", "yes"]
+
+
+def test_classes_of_a_bare_tree_have_names_or_numbers():
+    tree = sparse([[([0.0, 1.0], 1.0)]], class_names=("2", "1"))
+    X, y = rows_of(tree)
+    drawn = [
+        points(panel(views(plots.tree(tree, X=X, y=given))["root"]))
+        for given in (y, 2 - y, (2 - y).astype(str), np.char.add("class ", (2 - y).astype(str)))
+    ]
+    for other in drawn[1:]:
+        np.testing.assert_array_equal(drawn[0], other)
+    with pytest.raises(ValueError, match=r"not know: \['no'\]; its classes are \['2', '1'\]"):
+        plots.tree(tree, X=X, y=np.where(y, "no", "1"))
+    with pytest.raises(ValueError, match=r"'red'; a tree takes .*encoding_.encode\(X\)"):
+        plots.tree(tree, X=[["red", 0.0]] * len(X), y=y)
+
+
+@pytest.mark.parametrize("sides", [None, ("left", "right")])
+def test_bars_point_to_the_sides_that_branches_have(sides):
+    tree = sparse([[([-0.5, 1.0, 0.0, 0.25], 0.3)]])
+    described, places = plain_description(tree), layout(tree.topology)
+    boxes = boxes_of(described, places, None, 0.9)
+    ax, _ = draw_branch(described, boxes, places, sides=sides)
+    left, right = sides or ("yes", "no")
+    assert {left, right} <= set(texts(ax))
+    assert {f"← {left}", f"{right} →"} <= set(texts(views(ax)["root"]))
 
 
 def test_a_feature_of_two_values_has_a_limit_for_each():

@@ -202,7 +202,9 @@ def test_the_command_is_copied(seen):
 def shown_trees(page):
     """Visible rows of the list of trees, and the tree that is written out."""
     rows = page.locator(".near tbody tr:visible th").all_inner_texts()
-    return [text.strip() for text in rows], page.locator(".near-tree:visible h3").all_inner_texts()
+    return [text.strip().removesuffix(" (shown above)") for text in rows], page.locator(
+        ".near-tree:visible h3"
+    ).all_inner_texts()
 
 
 def test_trees_that_use_a_column_are_hidden(seen):
@@ -217,6 +219,12 @@ def test_trees_that_use_a_column_are_hidden(seen):
     assert page.inner_text(".filtered") == "0 of 3 trees do not use east, north."
     page.get_by_role("checkbox", name="east").uncheck()
     assert shown_trees(page) == (["Tree 2"], ["Tree 2"])
+
+
+def test_the_columns_of_a_tree_have_room_on_a_phone(seen):
+    cells = seen("choice", width=390).locator(".near td:last-child")
+    assert all(cells.nth(place).bounding_box()["width"] > 200 for place in range(cells.count()))
+    assert cells.count() == 3
 
 
 def test_a_tree_is_chosen_by_keys_alone(seen):

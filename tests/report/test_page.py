@@ -3,6 +3,7 @@
 import re
 import warnings
 from copy import copy
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from markupsafe import Markup
 
 import bayestree as bt
+from bayestree.diagnostics.near_optimal import NearOptimalTrees
 from bayestree.models import Network
 from bayestree.report import figures
 from bayestree.report.page import html_report
@@ -254,10 +256,40 @@ def test_a_choice_of_trees_needs_several_and_their_rows(choice, drawn):
     assert [one["attrs"]["data-uses"] for one in lines] == ["0 1", "0", "1"]
     boxes = [one["attrs"]["value"] for one in page.all("input", type="checkbox")]
     assert boxes == ["0", "1"]
+    assert [plain(one["text"]).strip() for one in page.all("th", scope="row")].count(
+        "Tree 1 (shown above)"
+    ) == 1
     for place in (1, 2, 3):
         assert "root: 160 rows" in page.at(f"near-{place}")["text"]
+    other = copy(estimator)
+    trees = estimator.near_optimal_trees()
+    first = replace(trees[0], hyperplane=2 * trees[0].hyperplane)
+    other.near_optimal_trees = lambda *_: replace(trees, trees=(first, *trees.trees[1:]))
+    chosen = Page(html_report(other, **rows_of_fit)).all("input", type="radio")
+    assert ["checked" in one["attrs"] for one in chosen] == [False, True, False]
     for other, given in ((estimator, {}), drawn):
         assert "near_optimal" not in Page(html_report(other, **given)).ids()
+
+
+@pytest.mark.usefixtures("sketched")
+def test_unused_columns_and_missing_values_of_a_choice():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(30, 5, (200, 3)), columns=["age", "size", "noise"])
+    y = (X["age"] + X["size"] > 60).astype(int)
+    X.loc[rng.choice(200, 20, replace=False), "age"] = np.nan
+    clf = bt.ConvexPolytopeTreeClassifier(
+        n_modes=2, max_depth=1, n_experts=3, epochs=60, n_draws=8, max_columns=2, random_state=0
+    ).fit(X, y)
+    clf.near_optimal_trees = lambda *_: found
+    own = [one.tree_ for one in (clf, clf)]
+    numbers = {name: np.zeros(2) for name in ("mode", "weight", "score", "loss", "se")}
+    found = NearOptimalTrees(tuple(own), columns=(("age",),) * 2, names=tuple(X), **numbers)
+    page = Page(html_report(clf, X=X, y=y))
+    assert clf.tree_.hyperplane[:, 0].any()
+    assert "Missing values count as age = " in plain(page.at("near-2")["text"])
+    assert "1 column is not in the tree shown; predictions use it." in plain(
+        page.at("features")["text"]
+    )
 
 
 @pytest.mark.usefixtures("sketched")
