@@ -36,7 +36,7 @@ class NearOptimalTrees:
         Posterior weights: of the modes in the mixture, times the shares of their draws that have
         the topology, if it was sampled. The sum over the trees that each stands for.
     score : array, shape (M,)
-        Mean log density of y, in nats a row, in leaves that are estimated without the row.
+        Mean log density of y, in nats a row, in trees that were projected without the row.
     loss, se : arrays, shape (M,)
         What the score of a tree loses to that of the best one, and its standard error.
     columns : tuple of M tuples of str
