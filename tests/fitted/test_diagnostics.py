@@ -263,8 +263,10 @@ class TestSplitUncertainty:
             moved = classifier.split_uncertainty(fitted).disagreement
             for node, own, _ in tree.walk(fitted.to_numpy()):
                 assert moved[own, node].mean() <= 0.002
-        # A sparse tree may lose a standard error to the posterior, whose leaf need not be its own.
-        assert (found.best_leaf == tree.apply(rows)).mean() > 0.7
+        # The posterior is one of all facets, from which a sparse tree moves some rows.
+        path = classifier.fitted_.shown.sparsity
+        moved_by_projection = 0.0 if path is None else 1 - path.agreement[-1]
+        assert (found.best_leaf == tree.apply(rows)).mean() > 0.9 - moved_by_projection
         assert found.leaf_labels == tree.topology.leaf_labels
 
     @pytest.mark.portable

@@ -47,7 +47,7 @@ class Sparsity:
     most : int, optional
         Maximum number of columns of a facet, whatever the loss.
     points : int, optional
-        Maximum number of points of a column, if facets shall be scores.
+        Maximum number of points for each unit of a column; facets are scores if it is set.
     """
 
     loss: float | None = None
@@ -153,10 +153,8 @@ class _Search:
         """Find the sparsest tree that loses little enough at the rows of other folds."""
         n_columns, n_facets = columns.most, max(len(node.full) for node in self.nodes)
         cap = min(sparsity.most or n_columns, n_columns)
-        found, full = (
-            self._of_all_columns(columns),
-            self._held_out(folds, n_columns, n_facets, sparsity),
-        )
+        found = self._of_all_columns(columns)
+        full = self._held_out(folds, n_columns, n_facets, sparsity)
         path = [self._point(found, full - full, n_columns)]
         for size in [*(size for size in SIZES if size < cap), cap]:
             if size == n_columns:
@@ -180,11 +178,8 @@ class _Search:
         rounding, unit = None, None
         if sparsity.points is not None:
             unit = round_units(self.X)
-            found, before, score = (
-                self.scores(found, sparsity, unit),
-                score,
-                self._held_out(folds, size, most, sparsity, unit),
-            )
+            found, before = self.scores(found, sparsity, unit), score
+            score = self._held_out(folds, size, most, sparsity, unit)
             rounding = np.array(self._mean(before - score))
             chosen = self._point(found, full - score, size)
         chosen = chosen._replace(columns=max(one.n_columns(columns.groups) for one in found))
