@@ -92,3 +92,11 @@ def make_uncertainty(low, mean, high, *, reached=None, regression=False):
         labels=topology.node_labels[:n_nodes],
         leaf_labels=topology.leaf_labels[: n_nodes + 1],
     )
+
+
+def rows_of(tree, n=200, seed=0):
+    """Rows and responses of the kind that the tree predicts."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, tree.n_features))
+    y = rng.integers(tree.value.shape[1], size=n) if tree.value.ndim == 2 else rng.normal(size=n)
+    return X, y

@@ -12,7 +12,7 @@ from bayestree import plots
 from bayestree.plots._node_panels import Panel, panels_as_tree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
-from tests.plots.cases import drawn, estimator_of, make_tree, texts
+from tests.plots.cases import drawn, estimator_of, make_tree, rows_of, texts
 
 ONE = np.ones(1)  # an expert of this weight splits where its sum is 0
 
@@ -21,13 +21,6 @@ def stump(plane, intercept=0.0, **changes):
     tree = make_tree(topology=Topology.stump(), n_features=len(plane), **changes)
     planes = np.array([plane], dtype=float)
     return replace(tree, weight=ONE, hyperplane=planes, intercept=np.array([intercept]))
-
-
-def rows_of(tree, n=60, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, tree.n_features))
-    y = rng.integers(tree.value.shape[1], size=n) if tree.value.ndim == 2 else rng.normal(size=n)
-    return X, y
 
 
 def grey(ax):
@@ -43,7 +36,7 @@ def grey(ax):
 @pytest.mark.parametrize("plane", [[2.0, 1.0], [-1.0, 2.0], [1.0, -2.0], [-2.0, -0.5]])
 def test_the_grey_part_is_what_goes_left(plane):
     tree = stump(plane, 0.3)
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     ax = plots.node_scatter(tree, X, y, "root")
     first, second = np.argsort(-np.abs(plane))
     covers = grey(ax)
@@ -63,7 +56,7 @@ def test_the_grey_part_is_what_goes_left(plane):
 )
 def test_other_numbers_of_features_are_a_strip(plane, label):
     tree = stump(plane, 0.5)
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     ax = plots.node_scatter(tree, X, y, 0)
     assert ax.get_xlabel() == label
     covers = grey(ax)
@@ -76,7 +69,7 @@ def test_other_numbers_of_features_are_a_strip(plane, label):
 
 def test_the_title_counts_rows_and_errors_below():
     tree = make_tree(topology=Topology.complete(2), seed=1)
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     wrong = tree.predict(X).argmax(axis=1) != y
     panels = plots.node_scatter(tree, X, y)
     for panel, (node, rows, _) in zip(panels, tree.walk(X), strict=True):
@@ -86,7 +79,7 @@ def test_the_title_counts_rows_and_errors_below():
 
 def test_classes_go_by_their_labels():
     tree = stump([1.0, 0.5], class_names=("no", "yes"))
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     fitted = estimator_of(tree, classes_=np.array(["no", "yes"]))
     named = plots.node_scatter(fitted, X, np.array(["no", "yes"])[y], 0)
     assert texts(named) == texts(plots.node_scatter(tree, X, y, 0))
@@ -96,7 +89,7 @@ def test_classes_go_by_their_labels():
 
 def test_a_regression_tree():
     tree = make_tree(n_classes=0)
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     panels = plots.node_scatter(tree, X, y)
     rmse = np.sqrt(((tree.predict(X) - y) ** 2).mean())
     assert panels[0].get_title("right") == f"rmse {rmse:.3g}, 60 rows"
@@ -115,7 +108,7 @@ def test_nodes_that_no_row_reaches_are_empty():
 def test_panels_stay_apart(depth):
     """Neither panels with their labels overlap, nor do they leave the figure."""
     tree = make_tree(topology=Topology.complete(depth), class_names=("benign", "malignant"))
-    panels = plots.node_scatter(tree, *rows_of(tree))
+    panels = plots.node_scatter(tree, *rows_of(tree, 60))
     figure = drawn(panels)
     boxes = [panel.get_tightbbox() for panel in panels]
     for i, box in enumerate(boxes):
@@ -156,7 +149,7 @@ def test_leaves_of_numbered_classes_are_named_where_room_is_short():
 
 def test_one_node_is_drawn_where_it_is_asked_for():
     tree = make_tree()
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     ax = plots.node_scatter(tree, X, y, "L")
     assert isinstance(ax, Axes)
     other = plots.node_scatter(tree, X, y, 1, ax=drawn(ax).add_axes((0, 0, 1, 1)))
@@ -166,7 +159,7 @@ def test_one_node_is_drawn_where_it_is_asked_for():
 
 def test_refusals():
     tree = make_tree()
-    X, y = rows_of(tree)
+    X, y = rows_of(tree, 60)
     ax = plots.node_scatter(tree, X, y, 0)
     for arguments, message in (
         ((tree, X[:, :1], y), r"X must have shape \(n, 2\)"),

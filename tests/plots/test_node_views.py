@@ -13,7 +13,7 @@ from bayestree.inference.projection.facets import Conjunction
 from bayestree.plots._node_views import MOST_POINTS
 from bayestree.plots._tree import boxes_of, draw_branch, layout, plain_description
 from bayestree.topology import Topology
-from tests.plots.cases import drawn, estimator_of, make_tree, texts
+from tests.plots.cases import drawn, estimator_of, make_tree, rows_of, texts
 
 
 def sparse(nodes, *, topology=None, seed=0, n_classes=2, **changes):
@@ -28,13 +28,6 @@ def sparse(nodes, *, topology=None, seed=0, n_classes=2, **changes):
     found = replace(tree, expert_start=start, weight=weight, hyperplane=plane, intercept=intercept)
     X, y = rows_of(found, seed=seed)
     return found.fill(X, y, np.ones(len(X)), n_classes)
-
-
-def rows_of(tree, n=200, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, tree.n_features))
-    y = rng.integers(tree.value.shape[1], size=n) if tree.value.ndim == 2 else rng.normal(size=n)
-    return X, y
 
 
 def views(ax):
