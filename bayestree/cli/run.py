@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def fit(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
+        Path,
+        typer.Argument(
+            metavar="DATA", help="CSV or Parquet file, or folder or pattern of Parquet files."
+        ),
     ],
     *,
     target: Annotated[str, sets("data.target", help="Column to predict.")],

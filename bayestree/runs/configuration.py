@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from bayestree._utils.urls import url_of
 from bayestree._utils.wording import MAX_INTEGER, InputError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, wha
 
 
 def check_links(folder: Path, root: str | Path) -> None:
-    """Raise InputError if an output folder contains a link to a place outside ``root``."""
+    """Raise InputError if a folder contains a link to a place outside ``root``."""
     for name, folders, files in os.walk(folder):
         for each in (*folders, *files):
             path = Path(name, each)
@@ -68,6 +69,8 @@ def relative_path(path: Path, folder: Path) -> str:
     The result is relative, so that a project can be moved as a whole, unless the two paths have
     only the root of the file system in common.
     """
+    if url := url_of(path):
+        return url
     common = Path(os.path.commonpath([path, folder]))
     return str(path) if common == Path(common.anchor) else os.path.relpath(path, folder)
 
@@ -99,7 +102,23 @@ def _check_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
     return levels
 
 
+def _resolve_data(path: Path, info: ValidationInfo) -> Path:
+    """Resolve the path or pattern of a table; a URL is outside any root folder."""
+    folder, root = info.context or (Path(), None)
+    if url_of(path):
+        if root is not None:
+            raise InputError(f"{info.field_name} {url_of(path)!r} is outside --root {str(root)!r}.")
+        return path
+    found = _resolve(path, info)
+    if root is not None:
+        for each in Path(found.anchor).glob(str(found.relative_to(found.anchor))):
+            resolve_path(each, folder, root=root, what=str(info.field_name))
+            check_links(each, root)
+    return found
+
+
 Location = Annotated[Path, AfterValidator(_resolve)]
+Table = Annotated[Path, AfterValidator(_resolve_data)]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(strict=True, min_length=1)]
@@ -128,7 +147,10 @@ class Head(KnownKeys):
 class DataTable(KnownKeys):
     """``[data]``: the rows and the target."""
 
-    path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
+    path: Table = Field(
+        description="CSV, Parquet or .npy file, relative to the run file; or a folder, a pattern "
+        "such as data/*.parquet or a URL of Parquet files."
+    )
     target: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
         description="Column to predict, or a list of columns of numbers, for the tree cpt."
     )
@@ -154,7 +176,7 @@ class DataTable(KnownKeys):
         None, description="Values that stand for missing ones, or a table of these by column."
     )
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
-    test: Location | None = Field(None, description="File of held-out rows, instead of a share.")
+    test: Table | None = Field(None, description="File of held-out rows, instead of a share.")
     storage: Literal["memory", "disk"] = Field(
         "memory", description="disk: read the rows in chunks, never all into memory."
     )

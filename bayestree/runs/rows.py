@@ -23,7 +23,18 @@ from bayestree.fitted.rows import PARTS, large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile
-from bayestree.tables import Encoding, Features, InputError, Kind, Learned, Learner, Table, located
+from bayestree.tables import (
+    Dataset,
+    Encoding,
+    Features,
+    InputError,
+    Kind,
+    Learned,
+    Learner,
+    Table,
+    is_dataset,
+    located,
+)
 from bayestree.tables.columns import Codes, codes_by_column
 
 
@@ -192,6 +203,8 @@ class _Scan:
     def fingerprint(self) -> dict[str, Any]:
         """Return the file's SHA-256, and its numbers of rows and columns."""
         path, shape = self.table.path, (len(self.target), len(self.table.columns))
+        if is_dataset(path):
+            return Dataset.of(path).fingerprint()
         return {"path": str(path), "sha256": sha256(path), "rows": shape[0], "columns": shape[1]}
 
     def learned(self, rows: IntArray, targets: Mapping[str, FloatArray]) -> Learned:
@@ -366,6 +379,8 @@ def _split_rows(
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
+    """Return the SHA-256 of a file, or of the footers of a data set, in hexadecimal digits."""
+    if is_dataset(path):
+        return str(Dataset.of(path).fingerprint()["sha256"])
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()

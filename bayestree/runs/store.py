@@ -25,7 +25,7 @@ from bayestree._utils.write import write_whole
 from bayestree.estimators.files import load
 from bayestree.runs.rows import RunRows, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
-from bayestree.tables import Encoding, InputError, check_complete, numbers
+from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
 from bayestree.tables.columns import quote_columns
 from bayestree.tables.kinds import Ignored
 
@@ -339,7 +339,9 @@ class Run:
         """Refuse tables that have changed, whatever else is wrong with them."""
         for name, path in (("data", self.file.data.path), ("test", self.file.data.test)):
             before = self.manifest["data"].get(name, {}).get("sha256")
-            if path is not None and path.is_file() and sha256(path) != before:
+            if path is None or not (path.is_file() or is_dataset(path)):
+                continue
+            if sha256(path) != before:
                 raise self._changed(path)
 
     def _changed(self, path: str | Path) -> InputError:

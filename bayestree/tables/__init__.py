@@ -11,10 +11,12 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
+from bayestree.tables.dataset import Dataset, Piece
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
+from bayestree.tables.parquet_files import is_dataset
 from bayestree.tables.survey import DoubtfulColumnsWarning, Survey, UnusedColumnsWarning
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Booleans",
     "Categories",
     "Column",
+    "Dataset",
     "Dates",
     "DoubtfulColumnsWarning",
     "Encoding",
@@ -32,12 +35,14 @@ __all__ = [
     "Learner",
     "Numbers",
     "Observed",
+    "Piece",
     "Statistics",
     "Survey",
     "Table",
     "UnknownCategoryWarning",
     "UnusedColumnsWarning",
     "check_complete",
+    "is_dataset",
     "is_text",
     "kind_of",
     "located",

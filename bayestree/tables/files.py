@@ -14,12 +14,13 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import CellError, InputError
 from bayestree.tables.columns import Codes, text_of
+from bayestree.tables.dataset import Dataset, rows_per_chunk
 from bayestree.tables.kinds import ordered
+from bayestree.tables.parquet_files import PARQUET, from_arrow, is_dataset
 
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
@@ -141,7 +142,6 @@ def _explain_encoding(source: Path) -> str | None:
     return None
 
 
-PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARRAY = (".npy",)
 KINDS = {PARQUET: "a Parquet file", CSV: "a CSV file in UTF-8", ARRAY: "a NumPy array"}
@@ -154,10 +154,11 @@ REMEDIES = {
 
 
 def check_file(source: Path) -> tuple[str, ...]:
-    """Return the kind of table that the name of an existing file indicates."""
+    """Return the kind of table that the name of an existing file, or of a data set, indicates."""
+    if is_dataset(source):
+        return PARQUET
     if not source.is_file():
-        fault = "is a folder" if source.is_dir() else "does not exist"
-        raise InputError(f"{str(source)!r} {fault}; specify a CSV or Parquet file.")
+        raise InputError(f"{str(source)!r} does not exist; specify a CSV or Parquet file.")
     if source.stat().st_size == 0:
         raise InputError(f"{str(source)!r} is empty; it needs a line of column names and rows.")
     if found := table_format(source):
@@ -242,6 +243,9 @@ def located(source: Path) -> Iterator[None]:
 
 
 def _message_with_line(source: Path, error: CellError) -> str:
+    if is_dataset(source):
+        file, row = Dataset.of(source).place(error.row)
+        return error.located_at(f"row {row + 1} of {file!r}")
     if check_file(source) != CSV:
         return error.located_at(f"row {error.row + 1} of {source.name!r}")
     lines = records(source, _sniff(source).separator)
@@ -257,15 +261,6 @@ def _message_with_line(source: Path, error: CellError) -> str:
         raw = fields[header.index(error.column)].strip()
         place += f", where {raw!r} stands for a missing value" if raw else ""
     return error.located_at(place)
-
-
-UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # as pandas stores it
-
-
-def from_arrow(table: Any) -> pd.DataFrame:
-    """Convert a table or batch of Arrow; an index is a column if it has a name, else left out."""
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    return frame.loc[:, [not UNNAMED_INDEX.fullmatch(str(name)) for name in frame]]
 
 
 def as_pandas(X: Any) -> Any:
@@ -293,9 +288,6 @@ def as_pandas(X: Any) -> Any:
         changed.isetitem(place, values)
     return changed
 
-
-CELLS = 2**19  # values per chunk, about 50 MB as text
-BUFFER = 2**20  # bytes of a Parquet column that are read at a time
 
 Frames = Iterator[pd.DataFrame]
 Coded = Callable[[Sequence[str]], Mapping[str, Codes]]
@@ -336,7 +328,7 @@ def open_table(
     codes: Coded = lambda _: {},
     whole: bool = False,
 ) -> Table:
-    """Open a CSV or Parquet file, or a NumPy array.
+    """Open a CSV or Parquet file, a NumPy array, or a :class:`Dataset` of Parquet files.
 
     Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars, whatever
     the file is called; columns in ``text`` are read as text even if they look like numbers. The
@@ -357,24 +349,13 @@ def open_table(
     return Table(source, tuple(map(str, names)), read, levels or {})
 
 
-def _rows_per_chunk(names: Collection[Any]) -> int:
-    return max(1, CELLS // max(1, len(names)))
-
-
-def _open_parquet(source: Path, _: Collection[str], __: Coded, whole: bool) -> Opened:
-    with pq.ParquetFile(source) as file:
-        names = from_arrow(file.schema_arrow.empty_table()).columns
+def _open_parquet(source: Path, text: Collection[str], _: Coded, whole: bool) -> Opened:
+    dataset = Dataset.of(source, text)
 
     def read() -> Frames:
-        if whole:
-            yield from_arrow(pq.read_table(source))
-            return
-        # Without a buffer, whole columns of a row group are read, which may hold all rows.
-        with pq.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(_rows_per_chunk(names), use_threads=False):
-                yield from_arrow(batch)
+        return iter([dataset.read()]) if whole else dataset.chunks(dataset.pieces)
 
-    return names, read
+    return dataset.columns, read
 
 
 def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool) -> Opened:
@@ -390,7 +371,7 @@ def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool) ->
             na_values={name: [*map(text_of, own)] for name, own in missing.items()},
             low_memory=False,
             iterator=True,
-            chunksize=None if whole else _rows_per_chunk(names),
+            chunksize=None if whole else rows_per_chunk(names),
             **dialect.options,
         ) as reader:
             while True:
@@ -424,7 +405,7 @@ def _open_array(source: Path, _: Collection[str], __: Coded, whole: bool) -> Ope
     names = column_names(array)
 
     def read() -> Frames:
-        size = max(1, len(array)) if whole else _rows_per_chunk(names)
+        size = max(1, len(array)) if whole else rows_per_chunk(names)
         for start in range(0, len(array), size):
             yield frame_of(np.array(array[start : start + size]))
 

@@ -31,7 +31,7 @@ def fitted(request, place):
 
 
 def test_round_trip(fitted, monkeypatch):
-    monkeypatch.setattr("bayestree.tables.files.CELLS", 100)
+    monkeypatch.setattr("bayestree.tables.dataset.CELLS", 100)
     done("predict", "tree", "data.csv", "--out", "all.csv")
     every = pd.read_csv("all.csv")["p(big)"]
     # Rows of a file of their own, in which columns may look like others or be empty.

@@ -224,3 +224,22 @@ class TestRefusals:
         assert ended.stderr == (
             f"bayestree: '{place}/absent.csv' does not exist; specify a CSV or Parquet file.\n"
         )
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_a_data_set_of_many_files(table, place, storage):
+    for number, part in enumerate((table[:30], table[30:])):
+        (place / "data" / f"month={number}").mkdir(parents=True)
+        part.to_parquet(f"data/month={number}/rows.parquet")
+    words = "--target kind --drop price --json --set".split()
+    words += [f"storage='{storage}'", *QUICK]
+    scores = []
+    for data in ("data", "data/*/*.parquet"):
+        result = json.loads(done("fit", data, *words, "--out", f"of-{len(data)}").stdout)
+        scores.append(result["metrics"])
+    table.assign(month=[0] * 30 + [1] * 50).to_parquet("whole.parquet")
+    scores.append(json.loads(done("fit", "whole.parquet", *words, "--out", "o").stdout)["metrics"])
+    assert scores[0] == scores[1] == scores[2]
+    for data in ("data/*/*.parquet", "whole.parquet"):
+        done("predict", "of-4", data, "--out", f"{len(data)}.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet("16.parquet"), pd.read_parquet("13.parquet"))

@@ -15,7 +15,7 @@ N = 400
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("bayestree.tables.files.CELLS", 200)
+    monkeypatch.setattr("bayestree.tables.dataset.CELLS", 200)
 
 
 @pytest.fixture(params=["memory", "disk"])

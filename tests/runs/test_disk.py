@@ -17,7 +17,7 @@ from tests.runs.cases import Recorder, interrupt, numbers, run_file, table
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("bayestree.tables.files.CELLS", 60)
+    monkeypatch.setattr("bayestree.tables.dataset.CELLS", 60)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def fitted(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("bayestree.tables.files.CELLS", 50)
+    monkeypatch.setattr("bayestree.tables.dataset.CELLS", 50)
 
 
 def new() -> pd.DataFrame:

@@ -105,6 +105,20 @@ class TestReadRows:
         assert found.fingerprints["test"]["path"] == str(tmp_path / "test.parquet")
         assert found.fingerprints["test"]["columns"] == 4
 
+    @pytest.mark.parametrize("path", ["rows", "rows/part=*/*.parquet", "file://{}/rows"])
+    def test_a_data_set_of_many_files(self, prepare, tmp_path, path):
+        frame = table(50)
+        expected = prepare(frame, test_fraction=0.3)
+        for part, rows in (("9", slice(20)), ("10", slice(20, None))):
+            (tmp_path / "rows" / f"part={part}").mkdir(parents=True)
+            frame[rows].to_parquet(tmp_path / "rows" / f"part={part}" / "own.parquet")
+        parts = {"path": path.format(tmp_path), "drop": ["part"], "test_fraction": 0.3}
+        found = read_rows(run_file(tmp_path, data=parts))
+        pd.testing.assert_frame_equal(found.X.astype(float), expected.X.astype(float))
+        np.testing.assert_array_equal(found.y_held, expected.y_held)
+        assert found.fingerprints["data"]["rows"] == 50
+        assert found.fingerprints["data"]["files"] == 2
+
     def test_text_stays_text_in_the_test_file(self, tmp_path):
         (tmp_path / "data.csv").write_text("code,kind\n01,a\nx,b\n01,a\nx,b\n")
         (tmp_path / "test.csv").write_text("code,kind\n01,a\n")

@@ -317,6 +317,16 @@ class TestRoot:
             made(parts, inside / "run.toml", root=inside)
         made(parts, inside / "run.toml")
 
+    def test_files_of_a_data_set(self, tmp_path):
+        inside = tmp_path / "in"
+        (inside / "rows").mkdir(parents=True)
+        (inside / "rows" / "0.parquet").symlink_to(tmp_path / "x.parquet")
+        for path in ("rows", "rows/*.parquet", "s3://bucket/rows"):
+            parts = {"data": {"path": path, "target": "y", "task": "regression"}}
+            with pytest.raises(InputError, match=r"is outside --root"):
+                made(parts, inside / "run.toml", root=inside)
+            assert f'path = "{path}"' in made(parts, inside / "run.toml").to_toml(inside)
+
     def test_the_run_file_as_well(self, tmp_path):
         (tmp_path / "in").mkdir()
         path = written(tmp_path, '[data]\npath = "in/x.csv"\ntarget = "y"')

@@ -10,7 +10,7 @@ from bayestree.tables import InputError, open_table
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("bayestree.tables.files.CELLS", 20)
+    monkeypatch.setattr("bayestree.tables.dataset.CELLS", 20)
 
 
 def frame() -> pd.DataFrame:
