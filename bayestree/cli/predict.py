@@ -7,21 +7,51 @@ import typer
 
 from bayestree._utils.wording import InputError
 from bayestree.cli.options import Force, Json
-from bayestree.cli.output import check_output, plain, print_json, print_result, records
+from bayestree.cli.output import (
+    TABLE,
+    check_output,
+    clear_errors,
+    plain,
+    print_json,
+    print_result,
+    records,
+    resume_hint,
+)
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
+    from bayestree.runs.predict import Predicted
 
 
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or a fit.")],
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with the same columns.")
+        Path,
+        typer.Argument(
+            metavar="DATA", help="CSV or Parquet file, or data set, with the same columns."
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path(
-        "predictions.csv"
-    ),
-    force: Force = False,
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(help="File to write: .csv or .parquet; or folder, for a Parquet data set."),
+    ] = Path("predictions.csv"),
+    jobs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of files predicted at once into a folder."),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Dask scheduler that distributes the files: tcp://HOST:PORT."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Predict only the files that the folder lacks.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file, or the predictions in the folder.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Predict the rows of a table with the model of a run.
@@ -31,31 +61,77 @@ def predict(
     interval that contains the value with probability 0.9. Columns may be in any order, and others
     are ignored; if the target is among them, the predictions are scored. For the table of the run
     itself, the output reports how many of its rows the model was fitted to.
-    """
-    check_output(out, force=force, data=data)
-    from bayestree.runs.outputs import format_scores
-    from bayestree.runs.results import predict_file
 
-    n_rows, remarks, scores, n_seen = predict_file(folder, data, out)
-    for remark in remarks:
+    A Parquet data set is a folder, a pattern or a URL of Parquet files. Its predictions may be a
+    folder, with a file of the same name for each of its files.
+
+    For example:
+
+        bayestree predict results/tumours new.csv
+
+        bayestree predict results/tumours 'rows/*.parquet' --out predicted/ --jobs 4
+    """
+    from bayestree.runs.predict import predict_dataset, predict_file
+    from bayestree.tables import is_dataset
+    from bayestree.tables.files import table_format
+    from bayestree.tables.parquet_files import PARQUET
+
+    in_folder = out.suffix not in TABLE and (is_dataset(data) or table_format(data) == PARQUET)
+    hint = resume_hint(force=force) if in_folder else "interrupted"
+    with clear_errors(interrupted=hint):
+        if jobs == 0:
+            raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
+        if in_folder:
+            found = predict_dataset(
+                folder, data, out, n_jobs=jobs, scheduler=scheduler, resume=resume, force=force
+            )
+        else:
+            if jobs is not None or scheduler is not None or resume:
+                raise InputError(
+                    "--jobs, --scheduler and --resume are for predictions of Parquet files in a "
+                    f"folder, got --out {str(out)!r} and {str(data)!r}; specify --out FOLDER."
+                )
+            check_output(out, force=force, data=data)
+            found = predict_file(folder, data, out)
+    _print_predicted(found, out, as_json=as_json)
+
+
+def _print_predicted(found: "Predicted", out: Path, *, as_json: bool) -> None:
+    from bayestree.runs.outputs import format_scores
+
+    for remark in found.remarks:
         typer.echo(f"warning: {remark}", err=True)
+    scores = found.scores
     if as_json:
-        print_json({"file": str(out), "rows": n_rows, "scores": scores, "rows_of_the_fit": n_seen})
+        print_json(
+            {
+                "file": str(out),
+                "rows": found.n_rows,
+                "scores": scores,
+                "scored_rows": found.n_scored,
+                "rows_of_the_fit": found.n_seen,
+            }
+        )
         return
-    print(f"{n_rows} rows predicted: {out}")
+    before = f", {found.n_resumed} of them before" if found.n_resumed else ""
+    print(f"{found.n_rows} rows predicted{before}: {out}")
     if isinstance(scores, str):
         print(f"not scored: {scores}")
     elif scores is not None:
-        print(f"scores{_rows_label(n_rows, n_seen)}: {format_scores(scores)}")
+        print(f"scores{_rows_label(found)}: {format_scores(scores)}")
 
 
-def _rows_label(n_rows: int, n_seen: int | None) -> str:
-    """Return the name of the scored rows, if the model was fitted to some of them."""
-    if not n_seen:
-        return ""
-    if n_seen == n_rows:
+def _rows_label(found: "Predicted") -> str:
+    """Return the name of the scored rows, if they are not all, or the model was fitted to some."""
+    every = found.n_scored == found.n_rows
+    if found.n_seen is not None and found.n_seen == found.n_rows:
         return " on rows the model was fitted to (expect worse on new rows)"
-    return f" on {n_rows} rows, {n_seen} of them training rows"
+    rows = f" on {found.n_scored} rows"
+    if found.n_seen:
+        return (
+            f"{rows}{'' if every else f' of {found.n_rows}'}, {found.n_seen} of them training rows"
+        )
+    return "" if every else rows
 
 
 Format = Literal["text", "rules", "json", "dot", "onnx"]

@@ -1,7 +1,6 @@
 """What is asked of a finished run: its nodes, a verdict on its inference, exports, predictions."""
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayestree import tables
-from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import counted
-from bayestree._utils.write import whole_file
 from bayestree.description import TreeDescription, has_draws, has_single_leaf, modes_of, trees_of
 from bayestree.diagnostics import (
     Convergence,
@@ -44,13 +40,8 @@ from bayestree.routed_tree import RoutedTree
 from bayestree.runs import store
 from bayestree.runs.outputs import (
     LEVEL,
-    predict_rows,
-    predictions,
-    scores_of,
     sizes_of,
-    table_writer,
 )
-from bayestree.runs.rows import sha256
 from bayestree.runs.store import Columns, Run, open_run, read_model
 from bayestree.tables import Encoding, Features, InputError, located
 from bayestree.tree import Tree
@@ -340,94 +331,6 @@ def _encoded_rows(folder: Path, estimator: Any) -> tuple[pd.DataFrame, str]:
     normal = np.random.default_rng(0).normal(size=(SIMULATED, tree.n_features))
     X = Features.of(tree.center + tree.scale * normal, estimator.encoding_)
     return X, "simulated rows"
-
-
-Scores = dict[str, float]
-
-
-class Predicted(NamedTuple):
-    """Result of predicting a table.
-
-    ``remarks`` warn about categories that do not occur in the training rows. ``scores`` are
-    computed as in :func:`bayestree.runs.outputs.scored`, or state the reason if the target cannot
-    be scored, or None if the table does not contain the target. ``n_seen`` is the number of scored
-    rows that the model was fitted to; None if nothing is scored, or the file is not the one that
-    the run was fitted to.
-    """
-
-    n_rows: int
-    remarks: list[str]
-    scores: Scores | str | None
-    n_seen: int | None = None
-
-
-def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
-    """Predict the rows of a table with the model of a folder, and write the predictions.
-
-    The folder belongs to a run, or holds a model with its ``columns.json``. ``out`` ends in .csv or
-    .parquet, and is written completely or not at all.
-    """
-    estimator, columns = read_model(folder)
-    encoding = columns.encoding
-    used = encoding.among(estimator._used)
-    text = columns.targets if columns.is_text else ()
-    scorer = _Scorer(estimator, columns)
-    n_rows, unknown = 0, dict[str, Counter[str]]()
-    with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
-        for frame in encoding.chunks(data, text):
-            X = encoding.features(frame)
-            used.count_unknown(frame, unknown)
-            n_rows += len(frame)
-            write(predictions(estimator, X, columns.extra_of(frame), columns.targets))
-            scorer.add(frame, X)
-    scores = scorer.scores()
-    n_seen = _count_training_rows(folder, data) if isinstance(scores, dict) else None
-    return Predicted(n_rows, used.describe_unknown(unknown), scores, n_seen)
-
-
-def _count_training_rows(folder: Path, data: Path) -> int | None:
-    """Return the number of training rows, if the table is the one that the run was fitted to."""
-    try:
-        run = open_run(folder)
-        same = sha256(data) == run.manifest["data"]["data"]["sha256"]
-        return run.metrics.get("training_rows") if same else None
-    except InputError:
-        return None
-
-
-class _Scorer:
-    """Collects targets and predictions of all chunks whose target is known."""
-
-    def __init__(self, estimator: Any, columns: Columns) -> None:
-        self.estimator, self.columns = estimator, columns
-        self.parts: list[tuple[AnyArray, ...]] = []
-        self.fault: str | None = None
-
-    def add(self, frame: pd.DataFrame, X: pd.DataFrame) -> None:
-        needed = {*self.columns.targets, *([self.columns.extra] if self.columns.extra else [])}
-        if self.fault is not None or not needed <= {*frame.columns}:
-            return
-        found = frame[[*self.columns.targets]]
-        try:
-            tables.check_complete(found)
-            found = found.astype(str) if self.columns.is_text else found.apply(tables.numbers)
-            y = found.to_numpy()[:, 0] if found.shape[1] == 1 else found.to_numpy()
-            if (extra := self.columns.extra_of(frame)) is not None:
-                y = np.column_stack((y, extra))
-        except InputError as error:
-            self.fault = str(error)
-        else:
-            self.parts.append((y, *predict_rows(self.estimator, X, y)))
-
-    def scores(self) -> Scores | str | None:
-        if self.fault is not None or not self.parts:
-            return self.fault
-        y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
-        try:
-            targets = self.columns.targets
-            return scores_of(self.estimator, y, *predicted, weights=None, targets=targets)
-        except ValueError as error:  # such as survival times without an event
-            return str(error)
 
 
 def explain_row(

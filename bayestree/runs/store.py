@@ -111,7 +111,7 @@ class RunFolder:
         """
         # The manifest first, so that a partly removed run is no longer taken for one.
         for name in (MANIFEST, *RESULTS, LOG):
-            _remove(self / name)
+            remove(self / name)
         self.clear_checkpoints()
         self.remove_drafts()
 
@@ -148,7 +148,7 @@ class RunFolder:
         """Remove the drafts of files that killed processes left behind."""
         for place in self.path.iterdir():
             if self._is_draft(place):
-                _remove(place)
+                remove(place)
 
     def read_manifest(self) -> dict[str, Any]:
         """Read the manifest; an InputError if there is none, or it was edited."""
@@ -188,7 +188,8 @@ def missing(path: Path) -> str:
     )
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file or a folder with its content."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -275,6 +276,11 @@ class Columns(NamedTuple):
     @property
     def targets(self) -> tuple[str, ...]:
         return (self.target,) if isinstance(self.target, str) else self.target
+
+    @property
+    def text_targets(self) -> tuple[str, ...]:
+        """The targets that files should not be searched for numbers."""
+        return self.targets if self.is_text else ()
 
     def check_single(self, command: str) -> None:
         """Refuse several targets."""

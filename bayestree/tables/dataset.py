@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
+from functools import cached_property, partial
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,14 +182,22 @@ class Dataset:
         )
         return pieces[0].file, row - pieces[0].start
 
+    def relative(self, file: str) -> str:
+        """Return the path of a file from the folder that holds all files and hive partitions."""
+        return "/".join(file.split("/")[self._outside :])
+
+    @cached_property
+    def _outside(self) -> int:
+        common = posixpath.commonpath([posixpath.dirname(name) for name in self.files]).split("/")
+        return len(list(takewhile(lambda one: "=" not in one, common)))
+
     def fingerprint(self) -> dict[str, Any]:
         """Identify the data set by the names, sizes and footers of its files, not by its rows.
 
         Footers hold the number and the sizes of row groups and, as most libraries write them, the
         least and greatest value of each column. Names are relative, so that a folder may move.
         """
-        inside = len(posixpath.commonpath([posixpath.dirname(name) for name in self.files]))
-        lines = [f"{name[inside:]} {size} {own}" for name, (size, own) in self.files.items()]
+        lines = [f"{self.relative(name)} {size} {own}" for name, (size, own) in self.files.items()]
         return {
             "path": self.path,
             "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest(),

@@ -231,7 +231,7 @@ def test_a_data_set_of_many_files(table, place, storage):
     for number, part in enumerate((table[:30], table[30:])):
         (place / "data" / f"month={number}").mkdir(parents=True)
         part.to_parquet(f"data/month={number}/rows.parquet")
-    words = "--target kind --drop price --json --set".split()
+    words = ["--target", "kind", "--drop", "price", "--json", "--set"]
     words += [f"storage='{storage}'", *QUICK]
     scores = []
     for data in ("data", "data/*/*.parquet"):

@@ -135,6 +135,20 @@ def test_a_run_is_the_same(dask_cluster, tmp_path):
     assert there.equals(alone)
 
 
+def test_predictions_are_the_same(dask_cluster, tmp_path):
+    written(tmp_path, run=FOREST)
+    folder = tmp_path / "model"
+    done("run", tmp_path / "run.toml", "--quiet", "--out", folder)
+    (tmp_path / "rows").mkdir()
+    for number, start in enumerate((0, 30, 50)):
+        table()[start : start + 20].to_parquet(tmp_path / "rows" / f"{number}.parquet")
+    for name, option in (("alone", ()), ("there", ("--scheduler", dask_cluster.address))):
+        done("predict", folder, tmp_path / "rows", "--out", tmp_path / name, *option)
+    alone, there = (pd.read_parquet(tmp_path / name) for name in ("alone", "there"))
+    assert len(alone) == 60
+    assert there.equals(alone)
+
+
 def test_no_scheduler(monkeypatch):
     monkeypatch.setattr(runner, "TIMEOUT", 1)
     with pytest.raises(InputError, match="no Dask scheduler answers"), spread("tcp://127.0.0.1:1"):

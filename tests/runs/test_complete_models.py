@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.runs.results import predict_file
+from bayestree.runs.predict import predict_file
 from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import open_run

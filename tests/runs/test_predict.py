@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayestree.runs.outputs import predictions, scored
-from bayestree.runs.results import predict_file
+from bayestree.runs.predict import predict_file
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
 from tests.runs.cases import run_file, table

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from bayestree.runs.compare import compare
-from bayestree.runs.results import diagnose, explain_row, predict_file
+from bayestree.runs.predict import predict_file
+from bayestree.runs.results import diagnose, explain_row
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
 from tests.runs.cases import run_file, table
