@@ -20,6 +20,7 @@ from bayestree._utils.wording import counted
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
+from bayestree.fitted.partitions import BY_ROWS, in_partitions, refuse_dask
 from bayestree.fitted.predictions import by_parts
 from bayestree.fitted.rows import FileRows, Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
@@ -46,6 +47,7 @@ def at_once(fit: Fit) -> Fit:
 
     @wraps(fit)
     def whole(self: Any, *args: Any, **given: Any) -> Any:
+        refuse_dask(*args, *given.values())
         fitted = copy(self)
         fit(fitted, *args, **given)
         self.__dict__ = fitted.__dict__
@@ -79,6 +81,11 @@ class Estimator(BaseEstimator):
     fitted_: Mixture
     _scaling: Scaling
     _to_come: ArrayLike | None = None  # classes of later batches, during the fit of the first
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name in cls.__dict__.keys() & {*BY_ROWS}:
+            setattr(cls, name, in_partitions(cls.__dict__[name]))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

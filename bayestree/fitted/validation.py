@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
+from bayestree.fitted.partitions import refuse_dask
 from bayestree.fitted.rows import FileRows, large_file
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
@@ -42,6 +43,7 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     and so must rows that stay in a file.
     """
     reset = checks.get("reset", True)
+    refuse_dask(X)
     X = as_pandas(X)
     _refuse_odd_tables(X)
     rows = X
