@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayestree._utils.urls import url_of
+from bayestree._utils.wording import InputError
 from bayestree.tables import parquet_files
 from bayestree.tables.parquet_files import Value, from_arrow, naming, system
 
@@ -155,7 +156,7 @@ class Dataset:
         InputError
             If a file cannot be read.
         """
-        size = rows_per_chunk(columns or self.columns)
+        size, orders = rows_per_chunk(columns or self.columns), dict[str, pd.Index]()
         for run in _runs(pieces):
             start = run[0].start
             # Without a buffer, whole columns of a row group are read, which may hold all rows.
@@ -163,17 +164,19 @@ class Dataset:
                 groups = [piece.row_group for piece in run]
                 stored = self._stored(columns)
                 for batch in file.iter_batches(size, groups, stored, use_threads=False):
-                    frame = from_arrow(self._conform(batch, run[0].partition, columns))
+                    frame = self._frame(batch, run[0], columns, orders)
                     yield frame.set_axis(pd.RangeIndex(start, start + len(frame)))
                     start += len(frame)
 
     def read(self) -> pd.DataFrame:
         """Return all rows."""
-        found = []
+        found, orders = [], dict[str, pd.Index]()
         for name, pieces in self.by_file().items():
             with self._opened(name) as file:
-                found.append(self._conform(file.read(), pieces[0].partition, None))
-        return from_arrow(pa.concat_tables(found) if found else self.schema.empty_table())
+                found.append(self._frame(file.read(), pieces[0], None, orders))
+        if not found:
+            return from_arrow(self.schema.empty_table())
+        return pd.concat(found, ignore_index=True) if len(found) > 1 else found[0]
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row, and the number of the row in this file."""
@@ -220,18 +223,34 @@ class Dataset:
         ):
             yield file
 
-    def _conform(
-        self, part: Any, values: Mapping[str, Value], columns: Sequence[str] | None
-    ) -> pa.Table:
-        """Return the columns of a part of a file in the order and with the types of the schema."""
+    def _frame(
+        self,
+        part: Any,
+        piece: Piece,
+        columns: Sequence[str] | None,
+        orders: dict[str, pd.Index],
+    ) -> pd.DataFrame:
+        """Convert a part of a file to the types of the schema, with its partition as columns.
+
+        ``orders`` are the ordered categories of the parts before, which must have the same.
+        """
         fields = [self.schema.field(name) for name in columns or self.columns]
         arrays = [
-            pa.repeat(pa.scalar(values[field.name], field.type), part.num_rows)
-            if field.name in values
+            pa.repeat(pa.scalar(piece.partition[field.name], field.type), part.num_rows)
+            if field.name in piece.partition
             else part.column(field.name).cast(field.type)
             for field in fields
         ]
-        return pa.table(arrays, schema=pa.schema(fields))
+        frame = from_arrow(pa.table(arrays, schema=pa.schema(fields)))
+        for name, dtype in frame.dtypes.items():
+            if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
+                known = orders.setdefault(str(name), dtype.categories)
+                if not known.equals(dtype.categories):
+                    raise InputError(
+                        f"the ordered categories of column {name!r} are {[*dtype.categories]} in "
+                        f"{piece.file!r}, but {[*known]} before; write the same ones in all files."
+                    )
+        return frame
 
 
 def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:

@@ -156,6 +156,18 @@ def test_types_are_converted_to_a_common_one(tmp_path):
     assert found["kind"].isna().tolist() == [False] * 5 + [True] * 5
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_ordered_categories_are_the_same_in_all_files(tmp_path, whole):
+    for name, sizes in (("a", "SML"), ("b", "SML"), ("c", "LMS")):
+        levels = pd.Categorical(["S", "L"], [*sizes], ordered=True)
+        pd.DataFrame({"size": levels}).to_parquet(tmp_path / f"{name}.parquet")
+    found = pd.concat(open_table(tmp_path / "[ab].parquet", whole=whole).chunks())["size"]
+    assert (found.tolist(), found.cat.categories.tolist()) == (["S", "L"] * 2, ["S", "M", "L"])
+    match = r"column 'size' are \['L', 'M', 'S'\] in '.*c.parquet', but \['S', 'M', 'L'\] before"
+    with pytest.raises(InputError, match=match):
+        list(open_table(tmp_path, whole=whole).chunks())
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
