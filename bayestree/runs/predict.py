@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -70,12 +70,15 @@ class _Tally:
         X = columns.encoding.features(frame)
         columns.encoding.among(estimator._used).count_unknown(frame, self.unknown)
         self.n_rows += len(frame)
+        table = predictions(estimator, X, columns.extra_of(frame), columns.targets)
         needed = {*columns.targets, *([columns.extra] if columns.extra else [])}
         if self.fault is None and needed <= {*frame.columns}:
-            self._score(estimator, columns, frame, X)
-        return predictions(estimator, X, columns.extra_of(frame), columns.targets)
+            self._score(estimator, columns, frame, X, table)
+        return table
 
-    def _score(self, estimator: Any, columns: Columns, frame: pd.DataFrame, X: Any) -> None:
+    def _score(
+        self, estimator: Any, columns: Columns, frame: pd.DataFrame, X: Any, table: pd.DataFrame
+    ) -> None:
         found = frame[[*columns.targets]]
         numbers = frame.index.to_numpy()
         kept = np.flatnonzero(numbers % self.step == 0)
@@ -89,7 +92,10 @@ class _Tally:
             self.fault = str(error)
         else:
             if len(kept):
-                rows = predict_rows(estimator, X.iloc[kept], y[kept])
+                if columns.extra is None:
+                    rows = _predicted(estimator, columns.targets, table.iloc[kept], y[kept])
+                else:  # rates, not the counts for exposures in the table
+                    rows = predict_rows(estimator, X.iloc[kept], y[kept])
                 self.parts.append((numbers[kept], y[kept], *rows))
             self._thin()
 
@@ -126,6 +132,19 @@ class _Tally:
         return Predicted(
             self.n_rows, remarks, scores, _count_training_rows(folder, data), n_scored=len(y)
         )
+
+
+def _predicted(
+    estimator: Any, targets: Sequence[str], table: pd.DataFrame, y: AnyArray
+) -> tuple[AnyArray, ...]:
+    """Return what :func:`predict_rows` does from a table of predictions of the same rows."""
+    if len(targets) > 1:
+        return (table[[f"prediction: {name}" for name in targets]].to_numpy(),)
+    predicted = table["prediction"].to_numpy()
+    if not hasattr(estimator, "classes_"):
+        return (predicted,)
+    probability = table.iloc[:, 1:].to_numpy()
+    return predicted, (probability * (y[:, None] == estimator.classes_)).sum(axis=1)
 
 
 def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
