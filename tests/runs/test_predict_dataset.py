@@ -157,13 +157,15 @@ def test_other_files_are_never_replaced(fitted, tmp_path):
             predict_dataset(fitted.folder, data, out, force=True)
 
 
-def test_of_very_many_rows_evenly_spaced_ones_are_scored(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "MAX_SCORED", 20)
+@pytest.mark.parametrize(("maximum", "step"), [(20, 4), (48, 2)])
+def test_evenly_spaced_rows_are_scored(fitted, tmp_path, monkeypatch, maximum, step):
+    """With 48, the last file of 49 rows is thinned alone, and the others fit beside it."""
+    monkeypatch.setattr(predict, "MAX_SCORED", maximum)
     found = predict_dataset(fitted.folder, written(tmp_path), tmp_path / "out")
-    rows = new()[::4]
+    rows = new()[::step]
     X = fitted.columns.encoding.features(rows)
     score = scored(fitted.estimator, X, rows["kind"].to_numpy(), None)
-    assert (found.n_rows, found.n_scored) == (70, 18)
+    assert (found.n_rows, found.n_scored) == (70, len(rows))
     assert found.scores == pytest.approx(score, rel=1e-12)
 
 

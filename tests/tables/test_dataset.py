@@ -90,12 +90,15 @@ def test_parts_of_nearly_equal_size(tmp_path, n):
         dataset.split(0)
 
 
-def test_a_lone_large_row_group_leaves_rows_for_all_parts(tmp_path):
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [((1, 1, 60, 1), [2, 60, 1]), ((60, 1, 1, 1), [60, 1, 2])]
+)
+def test_a_lone_large_row_group_leaves_rows_for_all_parts(tmp_path, sizes, expected):
     (tmp_path / "data").mkdir()
-    for number, n in enumerate((1, 1, 60, 1)):
+    for number, n in enumerate(sizes):
         frame(n).to_parquet(tmp_path / "data" / f"{number}.parquet")
     parts = Dataset.of(tmp_path / "data").split(3)
-    assert [sum(piece.n_rows for piece in part) for part in parts] == [2, 60, 1]
+    assert [sum(piece.n_rows for piece in part) for part in parts] == expected
 
 
 @pytest.mark.parametrize("text", [(), ("year",)])
