@@ -404,3 +404,32 @@ STREAMING: Rules = (
         "cannot keep facets within groups of columns: set interaction_constraints=None, or use fit",
     ),
 )
+
+PARTITIONED: Rules = (
+    Rule(
+        "method for partitions",
+        lambda tree, _: not tree._in_parts(),
+        "needs a fit that reads its rows in chunks: inference='map', 'svi' or 'grow', with one of "
+        "the package's own guides, and without search_facets, extend, refine, a distilled mode_tree "
+        "and leaves that regress",
+    ),
+    Rule(
+        "optimiser for partitions",
+        lambda tree, _: getattr(_last_is(Map, tree), "optimiser", "adam") != "adam",
+        "takes steps on minibatches, got inference={tree.inference!r}: use optimiser='adam'",
+    ),
+    *(
+        Rule(
+            f"{name} for partitions",
+            lambda tree, _, name=name, usual=usual: getattr(tree, name, usual) not in usual,
+            f"cannot use {name}={{tree.{name}!r}}: {remedy}",
+        )
+        for name, usual, remedy in (
+            ("class_weight", (None,), "name a column of weights instead"),
+            ("validation_fraction", (0.0,), "leave it at 0"),
+            ("warm_start", (False,), "leave it at False"),
+            ("n_jobs", (None, 1), "leave it at None, since all workers fit one tree after another"),
+            ("device", ("cpu",), "leave it at 'cpu'"),
+        )
+    ),
+)

@@ -10,6 +10,7 @@ from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.nuts.method import Chains
+from bayestree.inference.partitions import elsewhere
 from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
 
@@ -87,7 +88,7 @@ class PolytopeMethods(StagedTree):
             return
         n_rows, n_features = rows.X.shape
         small = n_rows <= MOST_ROWS and n_features <= MOST_FEATURES
-        fits = small and not isinstance(rows.X, FileRows) and not self._needs_svi()
+        fits = small and not (isinstance(rows.X, FileRows) or elsewhere() or self._needs_svi())
         self._selected = "vi" if fits else "svi"
 
     @property

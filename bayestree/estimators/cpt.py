@@ -45,6 +45,7 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._polytope_methods import PolytopeMethods
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
+from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
 from bayestree.fitted.rows import TrainingRows, UnitRule
@@ -375,6 +376,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     ] = "constant"
 
     partial_fit = partial_fit_classes
+    fit_files = fit_files
 
 
 @declare
@@ -413,6 +415,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     leaf: NumericFamily = "constant"
 
     partial_fit = partial_fit_numbers
+    fit_files = fit_files
 
 
 def _with_ordered_leaves(tree: Tree, directions: tuple[int, ...]) -> Tree:

@@ -14,6 +14,7 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
+from bayestree.inference.partitions import n_rows
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
@@ -135,7 +136,7 @@ class Map(Minibatches, Stage):
         return stage.fit(calibrated(found, data), data, init=found, **common)
 
     def _default_epochs(self, data: Data) -> int:
-        return default_epochs(len(data.X), self.batch_size) if self.optimiser == "adam" else 30
+        return default_epochs(n_rows(data), self.batch_size) if self.optimiser == "adam" else 30
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method

@@ -28,6 +28,7 @@ from bayestree.inference.convergence import (
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import log_joint
 from bayestree.inference.polytope_fit import fit_polytope, variational_posterior
+from bayestree.inference.partitions import n_rows
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.training import (
@@ -276,7 +277,7 @@ class Svi(Variational, Stage):
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         settings |= self.chosen("kl_schedule", "learn_prior", "reset_idle")
-        usual = default_epochs(len(data.X), self.batch_size)
+        usual = default_epochs(n_rows(data), self.batch_size)
         epochs = settings["epochs"] = self.epochs or usual
         run = partial(fit_polytope, memory=memory) if self.own_guide else fit_autoguide
         fits = []

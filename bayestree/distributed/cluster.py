@@ -1,0 +1,171 @@
+"""Dask workers: how they are found or started, and tasks that run on certain ones of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from bayestree._utils.wording import InputError
+from bayestree._version import __version__
+
+TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
+REPLACED = 30.0  # seconds to wait for a worker in the place of one that has gone
+POLL = 1.0  # seconds between checks whether all workers are there
+
+
+def client_of(scheduler: str) -> Any:
+    """Return a client of a Dask scheduler that has workers of this version of the package.
+
+    A scheduler can run arbitrary code on its workers and on this machine: use only trusted ones.
+
+    Raises
+    ------
+    InputError
+        If Dask is not installed, no scheduler answers, or there are no workers, or others.
+    """
+    dask = _dask("a scheduler")
+    try:
+        client = dask.Client(scheduler, set_as_default=False, timeout=TIMEOUT)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no Dask scheduler answers at {scheduler!r}; start one with `dask scheduler`, and "
+            "specify the address that it prints."
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=TIMEOUT)
+        _check_versions(client)
+    except TimeoutError as error:
+        client.close()
+        raise InputError(
+            f"the scheduler at {scheduler!r} has no workers; start one or more with `dask "
+            f"worker {scheduler} --nthreads 1`."
+        ) from error
+    except InputError:
+        client.close()
+        raise
+    return client
+
+
+def _dask(purpose: str) -> Any:
+    try:
+        import distributed  # noqa: PLC0415 - it is optional
+    except ImportError:
+        raise InputError(
+            f"{purpose} requires Dask: run pip install 'bayestree[cluster]', or omit it."
+        ) from None
+    return distributed
+
+
+def _check_versions(client: Any) -> None:
+    """Refuse workers that have another version of this package, or none."""
+    for address, found in client.run(_version, on_error="return").items():
+        if found != __version__:
+            has = f"bayestree {found}" if isinstance(found, str) else "no bayestree"
+            raise InputError(
+                f"the worker {address} has {has}, but this machine has {__version__}; install the "
+                "same version there."
+            )
+
+
+def _version() -> str:
+    return __version__
+
+
+@contextmanager
+def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers"]:
+    """Use the workers of a scheduler, or as many processes on this machine for the block."""
+    if scheduler is not None:
+        with client_of(scheduler) as client:
+            yield Workers(client)
+        return
+    dask = _dask("n_workers")
+    settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
+    settings |= {"processes": True, "dashboard_address": None, "host": "127.0.0.1"}
+    with dask.LocalCluster(**settings) as cluster, dask.Client(cluster, set_as_default=False) as own:
+        yield Workers(own)
+
+
+class WorkerLostError(Exception):
+    """A worker has gone before its task was done."""
+
+
+class Workers:
+    """The workers of a Dask scheduler, by their addresses."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    @property
+    def addresses(self) -> list[str]:
+        """The workers that are there now."""
+        return sorted(self.client.nthreads())
+
+    def await_replacement(self, number: int) -> list[str]:
+        """Return the workers, as soon as there are ``number`` of them or some time has passed."""
+        end = monotonic() + REPLACED
+        while len(self.addresses) < number and monotonic() < end:
+            try:
+                self.client.wait_for_workers(number, timeout=POLL)
+            except TimeoutError:
+                continue
+        if not self.addresses:
+            raise InputError(
+                f"all workers of the scheduler at {self.client.scheduler.address!r} have stopped; "
+                "start some, and resume with the same command."
+            )
+        return self.addresses
+
+    def run(self, calls: Mapping[Any, tuple[str, Callable[..., Any], tuple[Any, ...]]]) -> Any:
+        """Run calls ``(address, function, arguments)`` at once; return their results by key.
+
+        Raises
+        ------
+        WorkerLostError
+            If one of the workers goes, or has lost what an earlier call left there.
+        """
+        futures = {
+            key: self.client.submit(
+                function, *given, workers=[address], allow_other_workers=False, pure=False
+            )
+            for key, (address, function, given) in calls.items()
+        }
+        try:
+            self._wait([*futures.values()], {address for address, *_ in calls.values()})
+            return {key: future.result() for key, future in futures.items()}
+        finally:
+            self.client.cancel([*futures.values()])
+
+    def _wait(self, futures: Sequence[Any], addresses: set[str]) -> None:
+        """Wait for tasks, as long as their workers are there."""
+        from distributed import wait  # noqa: PLC0415 - it is optional
+
+        while True:
+            done = [future for future in futures if future.done()]
+            failed = [future for future in done if future.status != "finished"]
+            if failed and not addresses <= set(self.addresses):
+                raise WorkerLostError
+            if failed:
+                self._explain(failed)
+            if len(done) == len(futures):
+                return
+            if not addresses <= set(self.addresses):
+                raise WorkerLostError
+            try:
+                wait([f for f in futures if not f.done()], POLL, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                continue
+
+    def _explain(self, failed: Sequence[Any]) -> None:
+        """Raise the error of a task, unless it says that a worker has gone."""
+        errors = [future.exception() for future in failed]
+        for error in errors:
+            if not _is_loss(error):
+                raise error
+        raise WorkerLostError from errors[0]
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Return whether an error says that another process has gone, or that this one is new."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    lost = {"LostRowsError", "KilledWorker", "CancelledError", "FutureCancelledError", "DistNetworkError"}
+    return bool(names & lost) or "onnection" in str(error) or "imed out" in str(error)

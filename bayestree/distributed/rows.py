@@ -1,0 +1,271 @@
+"""The rows of a data set on the workers, as the process that runs the fit sees them."""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+import torch
+
+from bayestree import tables
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.wording import InputError
+from bayestree.distributed import worker
+from bayestree.distributed.cluster import WorkerLostError, Workers
+from bayestree.distributed.worker import Partition, Recipe, Rows, Scan, Source, Target
+from bayestree.inference import Data, memory_mapped
+from bayestree.tables.dataset import Piece
+
+ATTEMPTS = 5  # of one step of the work, each after a worker has gone
+
+
+class Sample(NamedTuple):
+    """What the process that runs the fit holds of the rows: training rows and held-out ones."""
+
+    training: Rows
+    held_out: Rows
+    encoding: tables.Encoding
+    target: Target
+    ignored: list[str]  # messages about ignored columns
+    doubts: list[str]  # and about doubtful ones
+
+
+class DistributedRows:
+    """The rows of a data set in partitions on the workers (see ``inference.partitions``).
+
+    Attributes
+    ----------
+    n_rows, weight
+        Number and total weight of the training rows that count, once they are prepared.
+    n_bytes : int
+        Size of the message that each worker sends in a step.
+    n_lost : int
+        How often a worker had to be replaced.
+    """
+
+    def __init__(self, workers: Workers, source: Source, n_partitions: int | None) -> None:
+        self.workers, self.source = workers, source
+        self.addresses = workers.addresses
+        self.pieces = source.dataset.split(n_partitions or len(self.addresses))
+        self.fit = uuid4().hex
+        self.n_rows, self.weight, self.n_lost = 0, 0.0, 0
+        self._parts: list[Partition] = []
+        self._sizes: list[int] = []
+        self._held: dict[int, str] = {}  # the worker of each partition
+        self._sample: list[slice] = []
+        self._held_sample: list[int] = []
+        self._prepare = b""
+        self._joined: tuple[str, ...] = ()
+
+    # The passes over the data set.
+
+    def read(self, task: str) -> Sample:
+        """Check all rows, learn their encoding, load them on the workers, and return a sample.
+
+        Raises
+        ------
+        InputError
+            If the rows cannot be used.
+        """
+        scans = self._each(worker.scan, lambda pieces, _: (self.source, pieces))
+        counts = [scan.n_rows for scan in scans]
+        merged = scans[0]
+        for scan in scans[1:]:
+            merged.merge(scan)
+        self._check(merged)
+        target = _target(merged, self.source, task)
+        learned = self._learned(merged, target, counts)
+        recipe = Recipe(self.source, learned, target, _dtype(merged, learned.encoding))
+        firsts = np.concatenate([[0], np.cumsum(counts)])
+        self._parts = [
+            Partition(number, pieces, int(firsts[number]), counts[number])
+            for number, pieces in enumerate(self.pieces)
+        ]
+        self._recipe = cloudpickle.dumps(recipe)
+        width = len(learned.encoding.feature_names)
+        most = max(1, memory_mapped.HELD // width)
+        step = max(1, -(-sum(counts) // most))
+        self._sample = [slice(-first % step, None, step) for first in firsts[:-1]]
+        self._held_sample = [most // len(self.pieces)] * len(self.pieces)
+        with self._repaired():
+            found = self._load(range(len(self._parts)))
+        training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
+        ignored = [*merged.survey.ignored.values()]
+        return Sample(training, held, learned.encoding, target, ignored, merged.survey.doubts)
+
+    def _each(self, function: Callable[..., Any], arguments: Callable[..., Any]) -> list[Any]:
+        """Call a function for each partition, on any worker."""
+        futures = [
+            self.workers.client.submit(function, *arguments(pieces, number), pure=False)
+            for number, pieces in enumerate(self.pieces)
+        ]
+        return list(self.workers.client.gather(futures))
+
+    def _check(self, scan: Scan) -> None:
+        """Refuse rows that cannot be used."""
+        scan.survey.check(typed=True)
+        if scan.least_weight < 0 or scan.weight == 0:
+            raise InputError(
+                f"weights {self.source.weights!r} must be zero or more and not all zero, got a "
+                f"minimum of {scan.least_weight:g}."
+            )
+
+    def _learned(self, scan: Scan, target: Target, counts: Sequence[int]) -> tables.Learned:
+        names = [*target.columns(target.example)]
+        survey, first = scan.survey, np.concatenate([[0], np.cumsum(counts)])
+
+        def arguments(pieces: Sequence[Piece], number: int) -> tuple[Any, ...]:
+            learner = tables.Learner(
+                survey.kinds, names, survey.formats, survey.codes, first=int(first[number])
+            )
+            return self.source, pieces, learner, target
+
+        learner, *others = self._each(worker.learn, arguments)
+        for other in others:
+            learner.merge(other)
+        return learner.learned()
+
+    # What the fit asks for.
+
+    def prepare(
+        self, load: Callable[..., Data], low: FloatArray, high: FloatArray
+    ) -> None:
+        """See ``PartitionedRows``; what is prepared already stays as it is."""
+        given = cloudpickle.dumps((load, low, high))
+        if given == self._prepare:  # by the mode before
+            return
+        with self._repaired():
+            self._prepared(given, range(len(self._parts)))
+        self._prepare = given
+
+    def epoch(self, fit: Any, number: int) -> tuple[Any, float]:
+        """See ``PartitionedRows``; an epoch in which a worker goes is repeated."""
+        seed = int(torch.randint(2**31 - 1, ()))
+        message = cloudpickle.dumps(fit)
+        for _ in range(ATTEMPTS):
+            try:
+                return self._epoch(message, number, seed)
+            except WorkerLostError:
+                self._repair()
+        raise InputError(
+            f"workers have gone {ATTEMPTS} times in the same epoch, perhaps for lack of memory; "
+            "use more workers, and resume with the same command."
+        )
+
+    def _epoch(self, message: bytes, number: int, seed: int) -> tuple[Any, float]:
+        used = sorted(set(self._held.values()))
+        self._join(used)
+        numbers = {
+            address: [part for part, own in self._held.items() if own == address]
+            for address in used
+        }
+        found = self.workers.run(
+            {
+                address: (
+                    address,
+                    worker.epoch,
+                    (self.fit, message, number, numbers[address], self._sizes, seed),
+                )
+                for address in used
+            }
+        )
+        return pickle.loads(found[used[0]])  # type: ignore[no-any-return]  # noqa: S301 - of a worker
+
+    def _join(self, used: Sequence[str]) -> None:
+        """Let the workers form a group, unless they are one."""
+        if self._joined == tuple(used):
+            return
+        group, address = uuid4().hex, str(urlsplit(used[0]).hostname)
+        port = self.workers.run({0: (used[0], worker.host, (group, address))})[0]
+        self.workers.run(
+            {
+                own: (own, worker.join, (self.fit, group, rank, len(used), address, port))
+                for rank, own in enumerate(used)
+            }
+        )
+        self._joined = tuple(used)
+
+    # Where the partitions are.
+
+    def _load(self, numbers: Sequence[int]) -> list[tuple[Rows, Rows]]:
+        """Load partitions on the workers that hold the fewest rows; return samples of them."""
+        loads = dict.fromkeys(self.addresses, 0)
+        for number, address in self._held.items():
+            loads[address] += self._parts[number].n_rows
+        recipe = cloudpickle.loads(self._recipe)
+        calls = {}
+        for number in numbers:
+            address = min(loads, key=lambda one: (loads[one], one))
+            self._held[number] = address
+            loads[address] += self._parts[number].n_rows
+            given = (self._sample[number], self._held_sample[number])
+            calls[number] = (address, worker.load, (self.fit, recipe, self._parts[number], *given))
+        found = self.workers.run(calls)
+        return [found[number] for number in numbers]
+
+    def _prepared(self, given: bytes, numbers: Sequence[int]) -> None:
+        """Let the workers derive the rows of the fit of these partitions."""
+        how = cloudpickle.loads(given)
+        found = self.workers.run(
+            {
+                number: (self._held[number], worker.prepare, (self.fit, number, *how))
+                for number in numbers
+            }
+        )
+        if len(found) == len(self._parts):
+            self._sizes = [found[number][0] for number in range(len(self._parts))]
+            self.n_rows = sum(self._sizes)
+            self.weight = sum(found[number][1] for number in range(len(self._parts)))
+
+    @contextmanager
+    def _repaired(self) -> Iterator[None]:
+        """Explain the loss of a worker before the first epoch."""
+        try:
+            yield
+        except WorkerLostError as error:
+            raise InputError(
+                "a worker has gone while it read its rows, perhaps for lack of memory; use more "
+                "workers, or workers with more memory."
+            ) from error
+
+    def _repair(self) -> None:
+        """Load the partitions of workers that have gone on those that are there."""
+        self.n_lost += 1
+        self._joined = ()
+        self.addresses = self.workers.await_replacement(len(self.addresses))
+        self._held = {part: own for part, own in self._held.items() if own in self.addresses}
+        lost = [part.number for part in self._parts if part.number not in self._held]
+        self._load(lost)
+        if self._prepare:
+            self._prepared(self._prepare, lost)
+
+    def close(self) -> None:
+        """Let the workers drop the rows."""
+        self.workers.client.run(worker.forget, self.fit, on_error="ignore")
+
+
+def _dtype(scan: Scan, encoding: tables.Encoding) -> type:
+    """Return the precision in which features are kept: single, if it represents them exactly."""
+    exact = all(
+        (isinstance(one, tables.Numbers) and not one.gaps) or type(one) is tables.Categories
+        for one in encoding.columns
+    )
+    return np.float32 if exact and scan.single else np.float64
+
+
+def _target(scan: Scan, source: Source, task: str) -> Target:
+    """Decide how y is read, from its different values."""
+    values = pd.concat(scan.targets * 2, ignore_index=True).rename(source.target)
+    found, y = tables.read_target(values, task)
+    classes = np.unique(y) if found == "classification" else y[:0]
+    if len(classes) == worker.MOST_VALUES:
+        raise InputError(
+            f"target {source.target!r} has {worker.MOST_VALUES} classes or more; choose another "
+            "column, or regression."
+        )
+    return Target(found, y[:1], classes)

@@ -1,0 +1,315 @@
+"""What a worker does with its partitions of the rows: every function here runs on a worker.
+
+A worker keeps its partitions by the name of the fit and their number. They are lost with it, and
+another one then loads them again.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+
+from bayestree import tables
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.parallel import threads_for
+from bayestree._utils.wording import InputError, nearest_match
+from bayestree.fitted.rows import FileRows, TrainingRows
+from bayestree.inference import Data, memory_mapped
+from bayestree.inference.partitions import Reduce
+from bayestree.tables.dataset import Dataset, Piece
+
+SILENCE = timedelta(seconds=300)  # after which a process is given up that does not answer
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set, and the purposes of its columns; ``seed`` draws the held-out rows."""
+
+    dataset: Dataset
+    target: str
+    weights: str | None = None
+    extra: str | None = None
+    drop: tuple[str, ...] = ()
+    codes: Mapping[str, Any] = field(default_factory=dict)
+    held_out: float = 0.0  # share of the rows
+    seed: int = 0
+
+    @property
+    def features(self) -> list[str]:
+        """The columns to predict from."""
+        others = {self.target, self.weights, self.extra, *self.drop}
+        return [name for name in self.dataset.columns if name not in others]
+
+    def check(self) -> None:
+        """Refuse names that are not columns, or used twice."""
+        given = {"target": self.target, "weights": self.weights, "extra": self.extra}
+        purposes = [(name, one) for name, one in given.items() if one is not None]
+        purposes += [("drop", one) for one in self.drop]
+        for purpose, name in purposes:
+            if name not in self.dataset.columns:
+                known = ", ".join(map(repr, self.dataset.columns[:20]))
+                raise InputError(
+                    f"{purpose} {name!r} is not a column of {self.dataset.path!r}, which has {known}"
+                    f"{nearest_match(name, self.dataset.columns)}"
+                )
+        twice = [name for name, count in Counter(one for _, one in purposes).items() if count > 1]
+        if twice:
+            raise InputError(f"column {twice[0]!r} is named for two purposes; name it once.")
+
+    def chunks(self, pieces: Sequence[Piece]) -> Iterator[tuple[pd.DataFrame, BoolArray]]:
+        """Yield the rows of the pieces, chunk by chunk, with marks of those that are held out."""
+        columns = [name for name in self.dataset.columns if name not in self.drop]
+        for frame in self.dataset.chunks(pieces, columns):
+            yield frame, _uniform(frame.index.to_numpy(), self.seed) < self.held_out
+
+    def row_weights(self, frame: pd.DataFrame) -> FloatArray:
+        """Return the weights of some rows."""
+        if self.weights is None:
+            return np.ones(len(frame))
+        return tables.numbers(frame[self.weights]).to_numpy()
+
+
+def _uniform(numbers: AnyArray, seed: int) -> FloatArray:
+    """Return a number in [0, 1) for the number of each row: its hash (SplitMix64)."""
+    key = numbers.astype(np.uint64) + np.uint64(1)
+    key = (key + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return (key >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+MOST_VALUES = 10_000  # different values of a target that are kept
+
+
+class Scan:
+    """What a pass over some of the rows finds: kinds of columns, values of y, weights."""
+
+    def __init__(self, source: Source) -> None:
+        self.survey = tables.Survey(source.features, codes=source.codes)
+        self.n_rows, self.weight, self.least_weight = 0, 0.0, np.inf
+        self.single = True  # whether single precision represents all features
+        self.targets: list[pd.Series] = []  # the different values of y, each of them twice
+
+    def add(self, source: Source, frame: pd.DataFrame, held: BoolArray) -> None:
+        """Read a chunk."""
+        self.survey.add(frame)
+        weights = source.row_weights(frame)
+        self.least_weight = min(self.least_weight, float(weights.min()))
+        counted = (weights > 0) & ~held
+        self.n_rows += int((~held).sum())
+        self.weight += float(weights[counted].sum())
+        self.single &= all(_is_single(frame[name].dtype) for name in source.features)
+        self._keep(frame[source.target][counted])
+
+    def merge(self, other: "Scan") -> None:
+        """Add what a pass over the following rows has found."""
+        self.survey.merge(other.survey)
+        self.n_rows, self.weight = self.n_rows + other.n_rows, self.weight + other.weight
+        self.least_weight = min(self.least_weight, other.least_weight)
+        self.single &= other.single
+        for values in other.targets:
+            self._keep(values)
+
+    def _keep(self, values: pd.Series) -> None:
+        some = pd.concat([*self.targets, values.drop_duplicates()]).drop_duplicates()
+        self.targets = [some.head(MOST_VALUES)]
+
+
+def _is_single(dtype: Any) -> bool:
+    """Return whether single precision represents all numbers; categories become 0 and 1."""
+    if not pd.api.types.is_numeric_dtype(dtype):
+        return not pd.api.types.is_timedelta64_dtype(dtype)
+    return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
+
+
+def scan(source: Source, pieces: Sequence[Piece]) -> Scan:
+    """Read some of the rows for the first time."""
+    found = Scan(source)
+    for frame, held in source.chunks(pieces):
+        found.add(source, frame, held)
+    return found
+
+
+class Target(NamedTuple):
+    """How y is read: its task, an example of its values, and its classes."""
+
+    task: str
+    example: AnyArray  # (1,)
+    classes: AnyArray  # (C,); of numbers, none
+
+    def read(self, column: pd.Series) -> AnyArray:
+        """Return the values of some rows."""
+        return tables.read_matching_target(column, self.example, self.task)
+
+    def columns(self, y: AnyArray) -> dict[str, FloatArray]:
+        """Return the quantities whose means describe a category."""
+        return tables.target_columns(y, classes=self.classes if len(self.classes) else None)
+
+
+def learn(
+    source: Source, pieces: Sequence[Piece], learner: tables.Learner, target: Target
+) -> tables.Learner:
+    """Read the training rows of a partition for the encoding of its columns."""
+    for frame, held in source.chunks(pieces):
+        own = frame[~held]
+        values = target.columns(target.read(own[source.target]))
+        learner.add(own, np.column_stack([*values.values()]), source.row_weights(own))
+    return learner
+
+
+class Rows(NamedTuple):
+    """Encoded rows, with y in the units of the data."""
+
+    X: AnyArray
+    y: AnyArray
+    weights: FloatArray
+    extra: FloatArray | None
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """Return all rows of several parts, in their order."""
+        extra = None if parts[0].extra is None else np.concatenate([one.extra for one in parts])  # type: ignore[misc]
+        X, y, weights = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        return cls(X, y, weights, extra)
+
+    def take(self, rows: Any) -> "Rows":
+        """Select rows, in memory."""
+        extra = None if self.extra is None else self.extra[rows]
+        return Rows(np.array(self.X[rows]), self.y[rows], self.weights[rows], extra)
+
+
+class Recipe(NamedTuple):
+    """How the rows of a partition are loaded; the same for all partitions of a fit."""
+
+    source: Source
+    learned: tables.Learned
+    target: Target
+    dtype: Any  # of the features
+
+
+class Partition(NamedTuple):
+    """A partition of the rows: its pieces, and the numbers of its first and of all training rows."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+    first: int
+    n_rows: int
+
+
+@dataclass
+class _Held:
+    """A partition that this worker has loaded."""
+
+    table: Rows
+    data: Data | None = None
+
+
+_held: dict[tuple[str, int], _Held] = {}
+_groups: dict[str, tuple[int, ProcessGroupGloo | None]] = {}
+
+
+def load(
+    fit: str, recipe: Recipe, part: Partition, sample: slice, held_sample: int
+) -> tuple[Rows, Rows]:
+    """Load a partition; return a sample of its training rows, and of the rows that it holds out."""
+    source, encoding = recipe.source, recipe.learned.encoding
+    shape = (part.n_rows, len(encoding.feature_names))
+    X = memory_mapped.mapped_array(shape, recipe.dtype)
+    done, columns, aside = 0, [], [Rows(X[:0], recipe.target.example[:0], np.ones(0), _none(source))]
+    for frame, held in source.chunks(part.pieces):
+        own, other = frame[~held], frame[held]
+        X[done : done + len(own)] = recipe.learned.encode_training(own, part.first + done)
+        done += len(own)
+        columns.append(_beside(source, recipe.target, own))
+        if len(other):
+            features = encoding.features(other).to_numpy()
+            aside.append(Rows(features, *_beside(source, recipe.target, other)))
+    y, weights = (np.concatenate([one[i] for one in columns]) for i in range(2))
+    extra = None if source.extra is None else np.concatenate([one[2] for one in columns])  # type: ignore[arg-type]
+    table = Rows(X, y, weights, extra)
+    _held[fit, part.number] = _Held(table)
+    return table.take(sample), Rows.joined(aside).take(slice(0, held_sample))
+
+
+def _none(source: Source) -> FloatArray | None:
+    return None if source.extra is None else np.ones(0)
+
+
+def _beside(
+    source: Source, target: Target, frame: pd.DataFrame
+) -> tuple[AnyArray, FloatArray, FloatArray | None]:
+    """Return y, weights and the extra number of some rows."""
+    extra = None if source.extra is None else tables.numbers(frame[source.extra]).to_numpy()
+    return target.read(frame[source.target]), source.row_weights(frame), extra
+
+
+def prepare(
+    fit: str, number: int, load: Callable[[TrainingRows], Data], low: FloatArray, high: FloatArray
+) -> tuple[int, float]:
+    """Derive the rows of the fit from a loaded partition; return their number and weight."""
+    held = _held[fit, number]
+    X, y, weights, extra = held.table
+    held.data = load(TrainingRows(FileRows(X, limits=(low, high)), y, weights, extra=extra))
+    counted = weights > 0
+    return int(counted.sum()), float(weights[counted].sum())
+
+
+def forget(fit: str) -> None:
+    """Drop what belongs to a fit."""
+    for key in [key for key in _held if key[0] == fit]:
+        del _held[key]
+    _groups.pop(fit, None)
+
+
+_stores: dict[str, TCPStore] = {}
+
+
+def host(group: str, address: str) -> int:
+    """Open the store by which the processes of a group find each other; return its port."""
+    _stores.clear()  # those of groups that have ended
+    _stores[group] = TCPStore(address, 0, None, is_master=True, wait_for_workers=False)
+    return int(_stores[group].port)
+
+
+def join(fit: str, group: str, rank: int, size: int, address: str, port: int) -> None:
+    """Join the processes of a group, which wait for each other."""
+    _groups.pop(fit, None)
+    if size == 1:
+        _groups[fit] = (rank, None)
+        return
+    store = _stores.get(group) or TCPStore(address, port, None, is_master=False, timeout=SILENCE)
+    _groups[fit] = (rank, ProcessGroupGloo(PrefixStore(group, store), rank, size, SILENCE))
+
+
+class LostRowsError(RuntimeError):
+    """This worker does not hold the rows that are asked for: it has replaced another one."""
+
+
+def epoch(
+    fit: str, message: bytes, number: int, numbers: Sequence[int], sizes: Sequence[int], seed: int
+) -> bytes | None:
+    """Take the steps of an epoch with these partitions; the first process returns the result."""
+    held = {one: _held[fit, one].data for one in numbers if (fit, one) in _held}
+    if fit not in _groups or len(held) < len(numbers) or None in held.values():
+        raise LostRowsError("some partitions were loaded by a worker that has gone.")
+    rank, group = _groups[fit]
+    ascent = pickle.loads(message)  # noqa: S301 - from the process that runs the fit
+    with threads_for(0):
+        value = ascent.shared_epoch(number, held, sizes, seed, _sum_over(group))
+    return pickle.dumps((ascent, value)) if rank == 0 else None
+
+
+def _sum_over(group: ProcessGroupGloo | None) -> Reduce:
+    def reduce(tensor: Tensor) -> None:
+        if group is not None:
+            group.allreduce([tensor]).wait()
+
+    return reduce

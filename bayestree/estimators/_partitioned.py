@@ -1,0 +1,93 @@
+"""Fits to Parquet data sets whose rows are spread over several processes (``fit_files``)."""
+
+from collections.abc import Collection
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import is_classifier
+
+from bayestree._utils.parameters import ParameterError
+from bayestree._utils.wording import warn
+from bayestree.distributed.fit import spread
+from bayestree.distributed.worker import Source
+from bayestree.estimators._combinations import PARTITIONED, first_broken
+from bayestree.inference.partitions import partitioned
+from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
+from bayestree.tables.columns import codes_by_column
+from bayestree.tables.dataset import Dataset
+
+
+def fit_files(
+    estimator: Any,
+    data: str | Path,
+    target: str,
+    *,
+    weights: str | None = None,
+    drop: Collection[str] = (),
+    n_workers: int | None = None,
+    scheduler: str | None = None,
+    n_partitions: int | None = None,
+) -> Any:
+    """Fit the tree to a Parquet data set whose rows are spread over several processes.
+
+    Each process reads its own row groups and adds up the gradients of its rows; this process holds
+    a sample of at most 2^25 numbers, from which the tree is grown and finally derived. The numbers
+    of a fit depend on ``n_partitions``, but up to rounding not on the number of workers. If a worker
+    is killed, its partitions are loaded again by another one, and the epoch is repeated.
+
+    Parameters
+    ----------
+    data : str or Path
+        A folder, a pattern such as ``"data/*.parquet"``, a file, or a URL that fsspec can read.
+        Every worker must be able to read it.
+    target : str
+        The column to predict.
+    weights : str, optional
+        The column of the weights of the rows.
+    drop : collection of str
+        Columns that are not used.
+    n_workers : int, optional
+        Number of processes on this machine; by default one for each core. A script needs the usual
+        ``if __name__ == "__main__":``.
+    scheduler : str, optional
+        Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``, whose workers are used
+        instead. It can run arbitrary code there and here: use only trusted ones.
+    n_partitions : int, optional
+        Number of partitions of the rows, by default that of the workers.
+
+    Returns
+    -------
+    self
+
+    Raises
+    ------
+    ValueError
+        For rows that cannot be used, workers that do not answer, or parameters that need all rows
+        in one process: only ``inference="map"``, ``"svi"`` (which ``"auto"`` selects) and
+        ``"grow"`` read their rows in chunks, without ``class_weight``, ``validation_fraction``,
+        ``warm_start``, ``n_jobs`` and ``device``.
+    """
+    if reason := first_broken(PARTITIONED, estimator):
+        raise ParameterError(f"fit_files {reason}.")
+    dataset = Dataset.of(data)
+    source = Source(dataset, target, weights, drop=tuple(drop))
+    source.check()
+    codes = codes_by_column(estimator.missing_values, source.features)
+    source = replace(source, codes=codes)
+    task = "classification" if is_classifier(estimator) else "regression"
+    where: dict[str, Any] = {"n_workers": n_workers, "scheduler": scheduler}
+    with spread(source, task, n_partitions=n_partitions, **where) as (rows, sample):
+        for remark in sample.ignored:
+            warn(remark, UnusedColumnsWarning)
+        for doubt in sample.doubts:
+            warn(doubt, DoubtfulColumnsWarning)
+        X, y, row_weights, _ = sample.training
+        fitted = copy(estimator)
+        fitted._to_come = sample.target.classes if is_classifier(estimator) else None
+        with partitioned(rows):
+            fitted.fit(Features.of(X, sample.encoding), y, row_weights)
+    fitted._to_come = None
+    estimator.__dict__ = fitted.__dict__
+    return estimator

@@ -1,0 +1,126 @@
+"""Rows in partitions, which several processes hold: who takes the steps of a fit, and how.
+
+The process that runs a fit then has a sample of the rows, weighted to represent all of them. From
+it come the units, the grown tree, and what is measured after the fit. The epochs of the
+fit go through all rows: each process adds up the gradients of its partitions, and the sums over
+all processes (``reduce``) lead to the same step in each of them. A minibatch has rows of every
+partition in proportion to its size. What is random in the rows of a partition comes from a
+generator of its own, so that the numbers of a fit depend on the partitions, and not on how many
+processes hold them; only the order of the sums differs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from bayestree._utils.seed import seeded
+from bayestree.inference.data import Data
+
+#: Add a tensor to those of the other processes, in place.
+Reduce = Callable[[Tensor], Any]
+
+
+class PartitionedRows(Protocol):
+    """The rows of a fit, as the process that runs it sees them."""
+
+    n_rows: int  # of positive weight
+    weight: float  # of all of them
+
+    def prepare(self, load: Callable[..., Data], low: Any, high: Any) -> None:
+        """Let the processes derive the rows of the fit from those of their tables by ``load``.
+
+        Features are moved into the range from ``low`` to ``high``, (d,).
+        """
+
+    def epoch(self, fit: Any, number: int) -> tuple[Any, float]:
+        """Return ``fit`` after an epoch of all rows (see ``Ascent.shared_epoch``), and its value."""
+
+
+_elsewhere: ContextVar[PartitionedRows | None] = ContextVar("elsewhere", default=None)
+
+
+def elsewhere() -> PartitionedRows | None:
+    """Return the partitioned rows of the present fit; None if its rows are in this process."""
+    return _elsewhere.get()
+
+
+@contextmanager
+def partitioned(rows: PartitionedRows) -> Iterator[None]:
+    """Let the fit of the block, which is given a sample, take its steps on partitioned rows."""
+    token = _elsewhere.set(rows)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
+def n_rows(data: Data) -> int:
+    """Return the number of rows of a fit that is given these."""
+    rows = elsewhere()
+    return len(data.X) if rows is None else rows.n_rows
+
+
+class Share:
+    """The minibatches of a partition in an epoch, of ``size`` rows, and its random numbers."""
+
+    def __init__(self, number: int, data: Data, size: int, seed: int) -> None:
+        self.number = number
+        self._batches = data.batches(size, ones=True)
+        # consecutive seeds give unrelated streams of the Mersenne twister
+        self._state = torch.Generator().manual_seed(seed + number).get_state()
+
+    @contextmanager
+    def random(self) -> Iterator[None]:
+        """Draw the random numbers of the block from the partition's generator."""
+        torch.set_rng_state(self._state)
+        yield
+        self._state = torch.get_rng_state()
+
+    def next(self) -> Data | None:
+        """Return the rows of the next step; None if there are none left."""
+        with self.random():
+            return next(self._batches, None)
+
+
+class Shares:
+    """The steps of an epoch, with the partitions that this process holds.
+
+    ``sizes`` are the numbers of rows of all partitions, and ``held`` those of this process by
+    number.
+    """
+
+    def __init__(
+        self, held: Mapping[int, Data], sizes: Sequence[int], n_steps: int, seed: int
+    ) -> None:
+        self.n_steps, self._seed = n_steps, seed
+        self._rows = [(size, _even(size, -(-size // n_steps))) for size in sizes]
+        self._shares = [
+            Share(number, data, self._rows[number][1], seed)
+            for number, data in sorted(held.items())
+        ]
+
+    def __iter__(self) -> Iterator[tuple[int, list[tuple[Share, Data]]]]:
+        """Yield for each step the number of its rows in all processes, and those of this one."""
+        with seeded(self._seed):  # which leaves the generator of the process as it was
+            for step in range(self.n_steps):
+                count = sum(min(most, max(0, size - step * most)) for size, most in self._rows)
+                here = [(share, share.next()) for share in self._shares]
+                yield count, [(share, batch) for share, batch in here if batch is not None]
+
+
+def _even(size: int, most: int) -> int:
+    """Return how many rows ``Data.batches(most)`` yields at a time, of ``size`` in total."""
+    return -(-size // -(-size // most))
+
+
+def add_up(tensors: Sequence[Tensor], reduce: Reduce) -> None:
+    """Add tensors to those of the other processes, in place, in one message."""
+    message = torch.cat([value.reshape(-1) for value in tensors])
+    reduce(message)
+    parts = message.split([value.numel() for value in tensors])
+    for value, part in zip(tensors, parts, strict=True):
+        value.copy_(part.view(value.shape))
