@@ -1,7 +1,7 @@
 """Dask workers: how they are found or started, and tasks that run on certain ones of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -150,10 +150,8 @@ class Workers:
                 return
             if not addresses <= set(self.addresses):
                 raise WorkerLostError
-            try:
+            with self.client.as_current(), suppress(TimeoutError):
                 wait([f for f in futures if not f.done()], POLL, return_when="FIRST_COMPLETED")
-            except TimeoutError:
-                continue
 
     def _explain(self, failed: Sequence[Any]) -> None:
         """Raise the error of a task, unless it says that a worker has gone."""

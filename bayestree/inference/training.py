@@ -179,6 +179,9 @@ class RoutedModule(nn.Module, ABC):
     def log_density(self, y: Tensor) -> Tensor:
         """Compute log p(y_n | leaf), or its expectation, shape (n, L)."""
 
+    def refresh(self, steps: int = 1) -> None:
+        """Move what has no gradient to its optimum given the parameters."""
+
     def noise(self, like: Tensor) -> Tensor:
         """Draw standard normals of the shape of a tensor, for experts that have variances."""
         return torch.randn_like(like)
@@ -302,6 +305,8 @@ class Ascent:
         See :class:`~bayestree.inference.partitions.Shares`; ``reduce`` adds up over the processes.
         """
         value, choose = 0.0, number % self.choices == 0
+        # What a module keeps from call to call in training would differ between processes.
+        self.module.eval()
         steps = enumerate(Shares(held, sizes, self.per_epoch, seed), number * self.per_epoch)
         for step, (count, batches) in steps:
             if choose:
@@ -342,6 +347,7 @@ class Ascent:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         add_up([*(one.grad for one in self.optimiser.parameters), sums, value], reduce)
+        self.module.refresh()
         self.optimiser.rate = self.learning_rate * schedule.rate(step)
         self.optimiser.step()
         self.running.update(sums, share)
