@@ -9,7 +9,7 @@ from bayestree.distributed.worker import Source
 
 
 @contextmanager
-def spread(
+def on_workers(
     source: Source,
     task: str,
     *,

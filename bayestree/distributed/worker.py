@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 
 from bayestree import tables
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree.fitted.rows import FileRows, TrainingRows
@@ -172,18 +172,17 @@ class Rows(NamedTuple):
     y: AnyArray
     weights: FloatArray
     extra: FloatArray | None
+    numbers: IntArray  # in the data set
 
     @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
         """Return all rows of several parts, in their order."""
-        extra = None if parts[0].extra is None else np.concatenate([one.extra for one in parts])  # type: ignore[misc]
-        X, y, weights = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        return cls(X, y, weights, extra)
+        columns = zip(*parts, strict=True)
+        return cls(*(None if own[0] is None else np.concatenate(own) for own in columns))
 
     def take(self, rows: Any) -> "Rows":
         """Select rows, in memory."""
-        extra = None if self.extra is None else self.extra[rows]
-        return Rows(np.array(self.X[rows]), self.y[rows], self.weights[rows], extra)
+        return Rows(*(None if own is None else np.array(own[rows]) for own in self))
 
 
 class Recipe(NamedTuple):
@@ -223,32 +222,24 @@ def load(
     source, encoding = recipe.source, recipe.learned.encoding
     shape = (part.n_rows, len(encoding.feature_names))
     X = memory_mapped.mapped_array(shape, recipe.dtype)
-    done, columns, aside = 0, [], [Rows(X[:0], recipe.target.example[:0], np.ones(0), _none(source))]
+    done, kept, aside = 0, list[Rows](), list[Rows]()
     for frame, held in source.chunks(part.pieces):
-        own, other = frame[~held], frame[held]
+        own = frame[~held]
         X[done : done + len(own)] = recipe.learned.encode_training(own, part.first + done)
         done += len(own)
-        columns.append(_beside(source, recipe.target, own))
-        if len(other):
-            features = encoding.features(other).to_numpy()
-            aside.append(Rows(features, *_beside(source, recipe.target, other)))
-    y, weights = (np.concatenate([one[i] for one in columns]) for i in range(2))
-    extra = None if source.extra is None else np.concatenate([one[2] for one in columns])  # type: ignore[arg-type]
-    table = Rows(X, y, weights, extra)
+        kept.append(_rows(recipe, own, X[:0]))
+        some = frame[held].head(max(0, held_sample - sum(len(one.y) for one in aside)))
+        aside.append(_rows(recipe, some, encoding.features(some).to_numpy()))
+    table = Rows.joined(kept)._replace(X=X)
     _held[fit, part.number] = _Held(table)
-    return table.take(sample), Rows.joined(aside).take(slice(0, held_sample))
+    return table.take(sample), Rows.joined(aside)
 
 
-def _none(source: Source) -> FloatArray | None:
-    return None if source.extra is None else np.ones(0)
-
-
-def _beside(
-    source: Source, target: Target, frame: pd.DataFrame
-) -> tuple[AnyArray, FloatArray, FloatArray | None]:
-    """Return y, weights and the extra number of some rows."""
+def _rows(recipe: Recipe, frame: pd.DataFrame, X: AnyArray) -> Rows:
+    """Return the features ``X`` of some rows with their y, weights and extra numbers."""
+    source, y = recipe.source, recipe.target.read(frame[recipe.source.target])
     extra = None if source.extra is None else tables.numbers(frame[source.extra]).to_numpy()
-    return target.read(frame[source.target]), source.row_weights(frame), extra
+    return Rows(X, y, source.row_weights(frame), extra, frame.index.to_numpy())
 
 
 def prepare(
@@ -256,7 +247,7 @@ def prepare(
 ) -> tuple[int, float]:
     """Derive the rows of the fit from a loaded partition; return their number and weight."""
     held = _held[fit, number]
-    X, y, weights, extra = held.table
+    X, y, weights, extra, _ = held.table
     held.data = load(TrainingRows(FileRows(X, limits=(low, high)), y, weights, extra=extra))
     counted = weights > 0
     return int(counted.sum()), float(weights[counted].sum())

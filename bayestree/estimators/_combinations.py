@@ -405,18 +405,25 @@ STREAMING: Rules = (
     ),
 )
 
+def _takes_partitions(tree: Any) -> bool:
+    """Return whether the rows of a fit may be spread over several processes."""
+    if not tree._in_parts():
+        return False
+    if tree.inference == "auto":  # which is SVI for partitions
+        tree = copy(tree)
+        tree.inference = "svi"
+    return all(stage.in_partitions for stage in tree._stages())
+
+
+#: What rows in several processes (``fit_files``) cannot be combined with.
 PARTITIONED: Rules = (
     Rule(
         "method for partitions",
-        lambda tree, _: not tree._in_parts(),
-        "needs a fit that reads its rows in chunks: inference='map', 'svi' or 'grow', with one of "
-        "the package's own guides, and without search_facets, extend, refine, a distilled mode_tree "
-        "and leaves that regress",
-    ),
-    Rule(
-        "optimiser for partitions",
-        lambda tree, _: getattr(_last_is(Map, tree), "optimiser", "adam") != "adam",
-        "takes steps on minibatches, got inference={tree.inference!r}: use optimiser='adam'",
+        lambda tree, _: not _takes_partitions(tree),
+        "needs a fit that takes its steps on minibatches: a convex polytope tree by "
+        "inference='map', 'svi' or 'grow', with one of the package's own guides and optimiser "
+        "'adam', and without search_facets, extend, refine, a distilled mode_tree and leaves that "
+        "regress",
     ),
     *(
         Rule(

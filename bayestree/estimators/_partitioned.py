@@ -1,7 +1,6 @@
 """Fits to Parquet data sets whose rows are spread over several processes (``fit_files``)."""
 
 from collections.abc import Collection
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.wording import warn
-from bayestree.distributed.fit import spread
+from bayestree.distributed.fit import on_workers
+from bayestree.distributed.rows import Sample
 from bayestree.distributed.worker import Source
 from bayestree.estimators._combinations import PARTITIONED, first_broken
-from bayestree.inference.partitions import partitioned
+from bayestree.inference.partitions import PartitionedRows, partitioned
 from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
 from bayestree.tables.columns import codes_by_column
 from bayestree.tables.dataset import Dataset
@@ -25,6 +25,7 @@ def fit_files(
     target: str,
     *,
     weights: str | None = None,
+    exposure: str | None = None,
     drop: Collection[str] = (),
     n_workers: int | None = None,
     scheduler: str | None = None,
@@ -46,6 +47,8 @@ def fit_files(
         The column to predict.
     weights : str, optional
         The column of the weights of the rows.
+    exposure : str, optional
+        The column of the exposures, for a regressor with ``leaf="poisson"``.
     drop : collection of str
         Columns that are not used.
     n_workers : int, optional
@@ -69,25 +72,36 @@ def fit_files(
         ``"grow"`` read their rows in chunks, without ``class_weight``, ``validation_fraction``,
         ``warm_start``, ``n_jobs`` and ``device``.
     """
-    if reason := first_broken(PARTITIONED, estimator):
-        raise ParameterError(f"fit_files {reason}.")
+    check_partitions(estimator)
     dataset = Dataset.of(data)
-    source = Source(dataset, target, weights, drop=tuple(drop))
+    source = Source(dataset, target, weights, exposure, tuple(drop))
     source.check()
     codes = codes_by_column(estimator.missing_values, source.features)
     source = replace(source, codes=codes)
     task = "classification" if is_classifier(estimator) else "regression"
     where: dict[str, Any] = {"n_workers": n_workers, "scheduler": scheduler}
-    with spread(source, task, n_partitions=n_partitions, **where) as (rows, sample):
+    with on_workers(source, task, n_partitions=n_partitions, **where) as (rows, sample):
         for remark in sample.ignored:
             warn(remark, UnusedColumnsWarning)
         for doubt in sample.doubts:
             warn(doubt, DoubtfulColumnsWarning)
-        X, y, row_weights, _ = sample.training
-        fitted = copy(estimator)
-        fitted._to_come = sample.target.classes if is_classifier(estimator) else None
-        with partitioned(rows):
-            fitted.fit(Features.of(X, sample.encoding), y, row_weights)
-    fitted._to_come = None
-    estimator.__dict__ = fitted.__dict__
+        fit_sample(estimator, rows, sample)
     return estimator
+
+
+def check_partitions(estimator: Any) -> None:
+    """Raise ParameterError if the fit of an estimator needs all rows in one process."""
+    if reason := first_broken(PARTITIONED, estimator):
+        raise ParameterError(f"a fit whose rows are spread over workers {reason}.")
+
+
+def fit_sample(estimator: Any, rows: PartitionedRows, sample: Sample) -> None:
+    """Fit an estimator to partitioned rows, of which there is a sample."""
+    X, y, weights, extra, _ = sample.training
+    given = {} if extra is None else {"exposure": extra}
+    estimator._to_come = sample.target.classes if is_classifier(estimator) else None
+    try:
+        with partitioned(rows):
+            estimator.fit(Features.of(X, sample.encoding), y, weights, **given)
+    finally:
+        estimator._to_come = None

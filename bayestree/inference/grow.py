@@ -230,7 +230,7 @@ class Growth(Stage):
     ] = 0.15
 
     default_steepness = 20.0
-    in_chunks = True
+    in_chunks = in_partitions = True
 
     def fit(
         self,

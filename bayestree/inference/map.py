@@ -135,6 +135,10 @@ class Map(Minibatches, Stage):
             stage = replace(self, epochs=max(1, round(epochs)))
         return stage.fit(calibrated(found, data), data, init=found, **common)
 
+    @property
+    def in_partitions(self) -> bool:
+        return self.optimiser == "adam"
+
     def _default_epochs(self, data: Data) -> int:
         return default_epochs(n_rows(data), self.batch_size) if self.optimiser == "adam" else 30
 

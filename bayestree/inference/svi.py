@@ -155,6 +155,10 @@ class Svi(Variational, Stage):
         return self.own_guide and not self.search_facets
 
     @property
+    def in_partitions(self) -> bool:
+        return self.in_chunks
+
+    @property
     def keeps_signs(self) -> bool:  # type: ignore[override]
         return self.own_guide and self.covariance == "diagonal"
 
