@@ -208,8 +208,29 @@ class OutputTable(KnownKeys):
     predictions: Flag = Field(True, description="Write predictions of the held-out rows.")
 
 
+class ClusterTable(KnownKeys):
+    """``[cluster]``: a fit whose rows are spread over workers, each of which reads its part."""
+
+    workers: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = Field(
+        None, description="Number of processes on this machine; by default one for each core."
+    )
+    scheduler: Name | None = Field(
+        None, description="Address of a Dask scheduler whose workers are used instead."
+    )
+    partitions: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        None,
+        description="Number of partitions of the rows, on which the numbers of the fit depend; by "
+        "default that of the workers.",
+    )
+
+
 #: The tables of a run file whose keys do not depend on its tree; the first stands above all tables.
-SECTIONS: dict[str, type[KnownKeys]] = {"": Head, "data": DataTable, "output": OutputTable}
+SECTIONS: dict[str, type[KnownKeys]] = {
+    "": Head,
+    "data": DataTable,
+    "output": OutputTable,
+    "cluster": ClusterTable,
+}
 
 
 class SweepHead(KnownKeys):

@@ -9,7 +9,15 @@ from pydantic_core import core_schema
 
 from bayestree.estimators.registry import TASKS, TREES, tasks_of
 from bayestree.runs.cards import FOLDERS, CardKind, cards
-from bayestree.runs.configuration import DataTable, Head, OutputTable, Range, SweepHead, SweepTable
+from bayestree.runs.configuration import (
+    ClusterTable,
+    DataTable,
+    Head,
+    OutputTable,
+    Range,
+    SweepHead,
+    SweepTable,
+)
 from bayestree.runs.settings import CARD_KEYS, keys_of, settings_table
 
 Json = dict[str, Any]
@@ -32,7 +40,8 @@ def run_schema() -> Json:
 
     If a run names its tree, or the card of a tree, only the parameters of this tree are valid.
     """
-    tables = {"data": _schema(DataTable), "output": _schema(OutputTable)}
+    kinds = {"data": DataTable, "output": OutputTable, "cluster": ClusterTable}
+    tables = {name: _schema(kind) for name, kind in kinds.items()}
     del tables["output"]["required"]  # the default folder has the name of the run file
     tables |= {kind: _table(kind) for kind in FOLDERS}
     schema = _file("Run file", _schema(Head), tables)

@@ -22,16 +22,18 @@ import tomli_w
 from joblib import parallel_config
 from sklearn.utils.validation import has_fit_parameter
 
-from bayestree import __version__
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
+from bayestree.estimators._partitioned import check_partitions, fit_sample
+from bayestree.distributed.cluster import client_of
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
+from bayestree.runs.cluster import rows_of
 from bayestree.runs.display import Display, Displays, Log, LogFile
-from bayestree.runs.rows import RunRows, read_rows
+from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import Run, RunFolder, open_run, read_model
@@ -80,7 +82,20 @@ def _run_in(
     """Run in a folder, whatever the run file says, and return the run file with explicit values."""
     new = folder.is_new()
     resume = _check_folder(folder, resume=resume, force=force)
-    rows = read_rows(file)
+    with rows_of(file) as rows:
+        return _run_with(folder, file, rows, new, resume, display, command)
+
+
+def _run_with(
+    folder: RunFolder,
+    file: RunFile,
+    rows: RunRows,
+    new: bool,
+    resume: bool,
+    display: Display,
+    command: str | None,
+) -> RunFile:
+    """Run in a folder that is checked, with the rows of the run file."""
     explicit = file.explicit(rows.task)
     estimator = file.estimator(rows.task, rows.y)
     if file.data.storage == "disk" and not estimator._in_parts():
@@ -90,6 +105,10 @@ def _run_in(
             "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
             'extend and refine, or set storage = "memory".'
         )
+    if rows.elsewhere is not None:
+        check_partitions(estimator)
+        cluster = explicit.cluster.model_copy(update={"partitions": len(rows.elsewhere.pieces)})
+        explicit = explicit.model_copy(update={"cluster": cluster})
     if resume:
         _check_same(folder, explicit, rows)
         manifest = _resumed_manifest(folder, explicit)
@@ -160,7 +179,10 @@ class _RunInProgress:
             y = pd.Series(pd.Categorical(y, categories=[*rows.order], ordered=True))
         with watching(self.checkpoints):
             try:
-                estimator.fit(rows.X, y, rows.weights, **given)
+                if rows.elsewhere is not None:
+                    fit_sample(estimator, rows.elsewhere, rows.sample)
+                else:
+                    estimator.fit(rows.X, y, rows.weights, **given)
             except InputError:
                 raise
             except (ValueError, NoRoomError) as error:
@@ -307,6 +329,8 @@ def _essential(content: dict[str, Any]) -> list[str]:
     found = {("", "seed"): content.get("seed", 0)}
     for table in ("data", "model", "inference"):
         found |= {(table, key): value for key, value in content[table].items()}
+    if partitions := content.get("cluster", {}).get("partitions"):
+        found["cluster", "partitions"] = partitions
     for place, value in found.items():
         if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
             found[place] = int(value)
@@ -329,9 +353,6 @@ def _warnings_to(job: _RunInProgress) -> Iterator[None]:
         yield
 
 
-TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
-
-
 @contextmanager
 def spread(scheduler: str | None) -> Iterator[None]:
     """Send the joblib tasks of the block to the cluster of a Dask scheduler, if one is given.
@@ -344,28 +365,7 @@ def spread(scheduler: str | None) -> Iterator[None]:
     if scheduler is None:
         yield
         return
-    try:
-        from distributed import Client  # noqa: PLC0415 - it is optional
-    except ImportError:
-        raise InputError(
-            "a scheduler requires Dask: run pip install 'bayestree[cluster]', or omit it."
-        ) from None
-    try:
-        client = Client(scheduler, set_as_default=False, timeout=TIMEOUT)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"no Dask scheduler answers at {scheduler!r}; start one with `dask scheduler`, and "
-            "specify the address that it prints."
-        ) from error
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=TIMEOUT)
-        except TimeoutError as error:
-            raise InputError(
-                f"the scheduler at {scheduler!r} has no workers; start one or more with `dask "
-                f"worker {scheduler} --nthreads 1`."
-            ) from error
-        _check_versions(client)
+    with client_of(scheduler) as client:
         try:
             with parallel_config("dask", client=client):
                 yield
@@ -376,18 +376,3 @@ def spread(scheduler: str | None) -> Iterator[None]:
                 f"the scheduler at {scheduler!r} or all of its workers have stopped; restart them, "
                 "and resume with the same command."
             ) from error
-
-
-def _check_versions(client: Any) -> None:
-    """Refuse workers that have another version of this package, or none."""
-    for address, found in client.run(_version, on_error="return").items():
-        if found != __version__:
-            has = f"bayestree {found}" if isinstance(found, str) else "no bayestree"
-            raise InputError(
-                f"the worker {address} has {has}, but this machine has {__version__}; install the "
-                "same version there."
-            )
-
-
-def _version() -> str:
-    return __version__

@@ -15,6 +15,7 @@ from bayestree._utils.write import write_whole
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
+    ClusterTable,
     DataTable,
     Head,
     OutputTable,
@@ -48,6 +49,7 @@ class RunFile(Head):
     tree: str
     settings: tuple[Setting, ...] = ()
     output: OutputTable
+    cluster: ClusterTable | None = None
 
     @classmethod
     def from_parts(
@@ -102,6 +104,7 @@ class RunFile(Head):
             tree=one_tree({origin: tree for origin, tree in trees if tree is not None}),
             settings=tuple(parameters),
             output=_output(last, where, root),
+            cluster=_cluster(last, where, root),
         )
         run.check()
         return run
@@ -177,6 +180,8 @@ class RunFile(Head):
             **tables,
             "output": {"folder": relative_path(self.output.folder, home), **output},
         }
+        if self.cluster is not None:
+            content["cluster"] = self.cluster.model_dump(exclude_none=True)
         return tomli_w.dumps(content)
 
     def write_toml(self, path: str | Path) -> None:
@@ -274,6 +279,13 @@ def _output(last: Mapping[Any, Setting], where: Path, root: str | Path | None) -
     if root is not None:
         check_links(output.folder, root)
     return output
+
+
+def _cluster(
+    last: Mapping[Any, Setting], where: Path, root: str | Path | None
+) -> ClusterTable | None:
+    given = {one.key: one for one in last.values() if one.table == "cluster"}
+    return check_section(ClusterTable, given, where, root) if given else None
 
 
 def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, float]:

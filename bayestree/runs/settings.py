@@ -31,7 +31,7 @@ from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 
 #: Tables of parameters, with their keys that are not parameters.
 CARD_KEYS: dict[str, tuple[str, ...]] = {"model": ("card", "tree"), "inference": ("card",)}
-TABLES = ("data", *CARD_KEYS, "output")
+TABLES = ("data", *CARD_KEYS, "output", "cluster")
 #: Parameters that the run sets itself, and the remedy.
 RUN_KEYS = {
     "random_state": "set 'seed' instead",
@@ -141,6 +141,8 @@ def file_settings(parts: Mapping[str, Any], source: str) -> Iterator[Setting]:
     for name, value in parts.items():
         if name in keys_of(""):
             yield Setting(source, "", name, value)
+        elif name == "cluster" and value == {}:
+            raise InputError(f"{source}: [cluster] is empty; set workers or scheduler.")
         elif name in TABLES and isinstance(value, Mapping):
             yield from table_settings(value, f"{source} [{name}]", name).values()
         elif name in TABLES:

@@ -1,0 +1,60 @@
+"""Rows of a run that are spread over workers (``[cluster]``)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from bayestree._utils.wording import InputError
+from bayestree.distributed.fit import on_workers
+from bayestree.distributed.rows import Sample
+from bayestree.distributed.worker import Rows, Source
+from bayestree.runs.rows import RunRows, read_rows
+from bayestree.runs.schema import RunFile
+from bayestree.tables import Features
+from bayestree.tables.columns import codes_by_column
+from bayestree.tables.dataset import Dataset
+
+
+@contextmanager
+def rows_of(file: RunFile) -> Iterator[RunRows]:
+    """Read the rows of a run or, if it has a cluster, load them on its workers for the block."""
+    if file.cluster is None:
+        yield read_rows(file)
+        return
+    data, where = file.data, file.cluster
+    for key, given in (("test", data.test), ("levels", data.levels), ("event", data.event)):
+        if given is not None:
+            raise InputError(f"[data] {key} is not available with [cluster]; leave one out.")
+    if len(data.targets) > 1:
+        raise InputError("several targets are not available with [cluster]; list one.")
+    dataset = Dataset.of(data.path)
+    target, held = data.targets[0], data.test_fraction
+    source = Source(dataset, target, data.weights, data.exposure, data.drop, {}, held, file.seed)
+    source.check()
+    source.codes.update(codes_by_column(data.missing_values, source.features))
+    places = {"n_workers": where.workers, "scheduler": where.scheduler}
+    with on_workers(source, data.stated_task, n_partitions=where.partitions, **places) as found:
+        rows, sample = found
+        training = sample.training
+        aside = sample.held_out if held else training
+        yield RunRows(
+            task=sample.target.task,
+            encoding=sample.encoding,
+            X=Features.of(training.X, sample.encoding),
+            y=_response(training),
+            weights=training.weights,
+            X_held=Features.of(aside.X, sample.encoding),
+            y_held=_response(aside),
+            weights_held=aside.weights,
+            rows_held=aside.numbers,
+            held_out=held > 0,
+            remarks=[*sample.ignored, *sample.doubts],
+            fingerprints={"data": dataset.fingerprint()},
+            elsewhere=rows,
+            sample=sample,
+        )
+
+
+def _response(rows: Rows) -> np.ndarray:
+    return rows.y if rows.extra is None else np.column_stack((rows.y, rows.extra))
