@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from bayestree._utils.wording import InputError
 from bayestree._version import __version__
@@ -72,11 +72,14 @@ def _version() -> str:
 
 
 @contextmanager
-def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers"]:
+def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers | ThisProcess"]:
     """Use the workers of a scheduler, or as many processes on this machine for the block."""
     if scheduler is not None:
         with client_of(scheduler) as client:
             yield Workers(client)
+        return
+    if n_workers == 1:
+        yield ThisProcess()
         return
     dask = _dask("n_workers")
     settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
@@ -87,6 +90,34 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers"]
 
 class WorkerLostError(Exception):
     """A worker has gone before its task was done."""
+
+
+#: What to call, where and with what: ``(address, function, arguments)``.
+Call = tuple[str, Callable[..., Any], tuple[Any, ...]]
+
+
+class ThisProcess:
+    """This process in the role of the only worker."""
+
+    addresses: ClassVar[list[str]] = ["tcp://localhost"]
+
+    def anywhere(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """Call a function with each of the arguments; return its results in this order."""
+        return [function(*given) for given in arguments]
+
+    def run(self, calls: Mapping[Any, Call]) -> dict[Any, Any]:
+        """Run calls; return their results by key."""
+        return {key: function(*given) for key, (_, function, given) in calls.items()}
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function on every worker."""
+        function(*arguments)
+
+    def await_replacement(self, number: int) -> list[str]:
+        """Return the workers."""
+        return self.addresses
 
 
 class Workers:
@@ -115,8 +146,19 @@ class Workers:
             )
         return self.addresses
 
-    def run(self, calls: Mapping[Any, tuple[str, Callable[..., Any], tuple[Any, ...]]]) -> Any:
-        """Run calls ``(address, function, arguments)`` at once; return their results by key.
+    def anywhere(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """Call a function with each of the arguments, on any worker; return its results."""
+        futures = [self.client.submit(function, *given, pure=False) for given in arguments]
+        return list(self.client.gather(futures))
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function on every worker that answers."""
+        self.client.run(function, *arguments, on_error="ignore")
+
+    def run(self, calls: Mapping[Any, Call]) -> dict[Any, Any]:
+        """Run calls at once; return their results by key.
 
         Raises
         ------

@@ -16,7 +16,7 @@ from bayestree import tables
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import InputError
 from bayestree.distributed import worker
-from bayestree.distributed.cluster import WorkerLostError, Workers
+from bayestree.distributed.cluster import ThisProcess, WorkerLostError, Workers
 from bayestree.distributed.worker import Partition, Recipe, Rows, Scan, Source, Target
 from bayestree.inference import Data, memory_mapped
 from bayestree.tables.dataset import Piece
@@ -48,7 +48,7 @@ class DistributedRows:
         How often a worker had to be replaced.
     """
 
-    def __init__(self, workers: Workers, source: Source, n_partitions: int | None) -> None:
+    def __init__(self, workers: Workers | ThisProcess, source: Source, n_partitions: int | None) -> None:
         self.workers, self.source = workers, source
         self.addresses = workers.addresses
         self.pieces = source.dataset.split(n_partitions or len(self.addresses))
@@ -100,11 +100,8 @@ class DistributedRows:
 
     def _each(self, function: Callable[..., Any], arguments: Callable[..., Any]) -> list[Any]:
         """Call a function for each partition, on any worker."""
-        futures = [
-            self.workers.client.submit(function, *arguments(pieces, number), pure=False)
-            for number, pieces in enumerate(self.pieces)
-        ]
-        return list(self.workers.client.gather(futures))
+        each = [arguments(pieces, number) for number, pieces in enumerate(self.pieces)]
+        return self.workers.anywhere(function, each)
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""
@@ -246,7 +243,7 @@ class DistributedRows:
 
     def close(self) -> None:
         """Let the workers drop the rows."""
-        self.workers.client.run(worker.forget, self.fit, on_error="ignore")
+        self.workers.everywhere(worker.forget, self.fit)
 
 
 def _dtype(scan: Scan, encoding: tables.Encoding) -> type:

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from bayestree._utils.seed import seeded
 from bayestree.inference.data import Data
 
 #: Add a tensor to those of the other processes, in place.
@@ -96,7 +95,7 @@ class Shares:
     def __init__(
         self, held: Mapping[int, Data], sizes: Sequence[int], n_steps: int, seed: int
     ) -> None:
-        self.n_steps, self._seed = n_steps, seed
+        self.n_steps = n_steps
         self._rows = [(size, _even(size, -(-size // n_steps))) for size in sizes]
         self._shares = [
             Share(number, data, self._rows[number][1], seed)
@@ -105,11 +104,10 @@ class Shares:
 
     def __iter__(self) -> Iterator[tuple[int, list[tuple[Share, Data]]]]:
         """Yield for each step the number of its rows in all processes, and those of this one."""
-        with seeded(self._seed):  # which leaves the generator of the process as it was
-            for step in range(self.n_steps):
-                count = sum(min(most, max(0, size - step * most)) for size, most in self._rows)
-                here = [(share, share.next()) for share in self._shares]
-                yield count, [(share, batch) for share, batch in here if batch is not None]
+        for step in range(self.n_steps):
+            count = sum(min(most, max(0, size - step * most)) for size, most in self._rows)
+            here = [(share, share.next()) for share in self._shares]
+            yield count, [(share, batch) for share, batch in here if batch is not None]
 
 
 def _even(size: int, most: int) -> int:

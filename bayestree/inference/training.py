@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam as fused_adam
 
+from bayestree._utils.seed import forked
 from bayestree.inference import memory_mapped
 from bayestree.inference.data import Data
 from bayestree.inference.partitions import Reduce, Share, Shares, add_up, elsewhere, n_rows
@@ -308,11 +309,12 @@ class Ascent:
         # What a module keeps from call to call in training would differ between processes.
         self.module.eval()
         steps = enumerate(Shares(held, sizes, self.per_epoch, seed), number * self.per_epoch)
-        for step, (count, batches) in steps:
-            if choose:
-                self._choose_together(batches, self.schedule.gamma(step), reduce)
-                choose = False
-            value += self._shared_step(batches, count, step, reduce)
+        with forked():  # since each partition has a generator of its own
+            for step, (count, batches) in steps:
+                if choose:
+                    self._choose_together(batches, self.schedule.gamma(step), reduce)
+                    choose = False
+                value += self._shared_step(batches, count, step, reduce)
         return value
 
     def _choose_together(

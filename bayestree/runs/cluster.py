@@ -1,6 +1,6 @@
 """Rows of a run that are spread over workers (``[cluster]``)."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,10 +17,10 @@ from bayestree.tables.dataset import Dataset
 
 
 @contextmanager
-def rows_of(file: RunFile) -> Iterator[RunRows]:
+def rows_of(file: RunFile, keep: Collection[str] = ()) -> Iterator[RunRows]:
     """Read the rows of a run or, if it has a cluster, load them on its workers for the block."""
     if file.cluster is None:
-        yield read_rows(file)
+        yield read_rows(file, keep)
         return
     data, where = file.data, file.cluster
     for key, given in (("test", data.test), ("levels", data.levels), ("event", data.event)):

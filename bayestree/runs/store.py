@@ -332,7 +332,8 @@ class Run:
         used = [one.name for one in self.columns.encoding.columns if not isinstance(one, Ignored)]
         keep = used if fitted else []
         try:
-            rows = read_rows(self.file, keep)
+            with rows_of(self._without_workers(), keep) as rows:
+                rows = rows._replace(elsewhere=None, sample=None)
         except InputError:
             self._check_files()
             raise
