@@ -1,6 +1,7 @@
 """Columns of a table: invalid values, codes for missing ones, text, numbers, target and weights."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -20,7 +21,9 @@ class InvalidValues:
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self.counts: dict[str, dict[str, int]] = {"missing": {}, "infinite": {}, "too large": {}}
+        self.counts: dict[str, Counter[str]] = {
+            kind: Counter() for kind in ("missing", "infinite", "too large")
+        }
         self.first_rows: dict[str, dict[str, int]] = {kind: {} for kind in self.counts}
 
     def add(self, frame: pd.DataFrame) -> None:
@@ -34,10 +37,16 @@ class InvalidValues:
                 large = (size > MAX_SIZE) & np.isfinite(size)
                 self._count("too large", str(name), large, frame.index)
 
+    def merge(self, other: "InvalidValues") -> None:
+        """Add the counts of the following rows."""
+        self.n_rows += other.n_rows
+        for kind, counts in other.counts.items():
+            self.counts[kind].update(counts)
+            self.first_rows[kind] = other.first_rows[kind] | self.first_rows[kind]
+
     def _count(self, kind: str, name: str, invalid: BoolArray, index: pd.Index) -> None:
         if invalid.any():
-            counts = self.counts[kind]
-            counts[name] = counts.get(name, 0) + int(invalid.sum())
+            self.counts[kind][name] += int(invalid.sum())
             self.first_rows[kind].setdefault(name, int(index[int(invalid.argmax())]))
 
     @property
@@ -187,6 +196,15 @@ class Texts:
             if len(self.kinds) > MANY:
                 break
             self.kinds[label] = "number" if number else _kind(label)
+
+    def merge(self, other: "Texts") -> None:
+        """Include the texts of the following rows."""
+        self.n_rows += other.n_rows
+        self.dates.merge(other.dates)
+        self.n_numbers += other.n_numbers
+        self.are_codes = self.are_codes or other.are_codes
+        self.first_other = self.first_other or other.first_other
+        self.kinds = dict([*(self.kinds | other.kinds).items()][: MANY + 1])
 
     def check(self) -> None:
         """Refuse malformed numbers, which would become very many categories."""

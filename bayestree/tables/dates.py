@@ -222,6 +222,13 @@ class DateTexts:
             other = texts[~is_date].iloc[0]  # counts are in the order of the rows
             self.first_other = int(labels.index[labels == other][0]), other
 
+    def merge(self, other: "DateTexts") -> None:
+        """Include the texts of the following rows."""
+        self.n_rows += other.n_rows
+        self.n_dates += other.n_dates
+        self.days |= other.days
+        self.first_other = self.first_other or other.first_other
+
     def _examine(self, texts: pd.Series) -> BoolArray:
         """Return which texts are dates; these are kept."""
         parts = _Parts.of(texts)

@@ -1,8 +1,8 @@
 """The encoding of columns, learned from training rows chunk by chunk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,8 @@ class Learner:
     """Collects what the encoding of columns of these kinds needs from the training rows.
 
     ``formats`` belong to dates that are stated as text, and ``codes`` stand for missing values.
+    Parts of the rows can be read by several learners, which :meth:`merge` joins; ``first`` is the
+    number of the first training row that this one reads.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class Learner:
         targets: Sequence[str],
         formats: Mapping[str, str],
         codes: Mapping[str, Codes] | None = None,
+        first: int = 0,
     ) -> None:
         self.targets, self.codes = tuple(targets), codes or {}
-        self.n_rows = 0
+        self._next = first
         self._parts: dict[str, _Part] = {
             name: _DatePart(name, formats.get(name)) if kind == "dates" else _PARTS[kind](name)
             for name, kind in kinds.items()
@@ -65,12 +68,18 @@ class Learner:
 
     def add(self, frame: pd.DataFrame, targets: FloatArray, weights: FloatArray) -> None:
         """Update by some rows, their targets (n, t) and weights (n,)."""
-        folds = _folds(self.n_rows, len(frame))
-        self.n_rows += len(frame)
+        folds = _folds(self._next, len(frame))
+        self._next += len(frame)
         used = weights > 0
         for name, part in self._parts.items():
             values = without_codes(frame[name][used], self.codes.get(name, ()))
             part.add(values, weights[used], targets[used], folds[used])
+
+    def merge(self, other: "Learner") -> None:
+        """Include the following rows, which a learner of the same columns has read."""
+        self._next = other._next
+        for name, part in other._parts.items():
+            self._parts[name].merge(part)
 
     def learned(self) -> "Learned":
         """Return the encodings of new rows and of the training rows."""
@@ -96,6 +105,11 @@ class Observed:
         self.low = np.fmin(self.low, np.fmin.reduce(rows, initial=np.inf))
         self.high = np.fmax(self.high, np.fmax.reduce(rows, initial=-np.inf))
         self.whole &= (np.isnan(rows) | (rows == np.round(rows))).all(axis=0)
+
+    def merge(self, other: "Observed") -> None:
+        """Include the rows that another object has read."""
+        self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
+        self.whole &= other.whole
 
     def of(self, column: int) -> tuple[tuple[float, float] | None, bool]:
         """Return ``span`` and ``whole`` of a column of numbers."""
@@ -157,6 +171,12 @@ class _NumberPart:
         # One by one, so that the sum does not depend on the chunks.
         self.sums = np.cumsum(np.vstack([self.sums, terms[present]]), axis=0)[-1]
 
+    def merge(self, other: Any) -> None:
+        self.observed.merge(other.observed)
+        self.gaps = self.gaps or other.gaps
+        self.types |= other.types
+        self.sums = self.sums + other.sums
+
     def raw(self, values: pd.Series) -> FloatArray:
         return finite_numbers(values)
 
@@ -186,6 +206,10 @@ class _DatePart(_NumberPart):
             self.zones.add(clocks.zone)
         return date_parts(clocks.local)
 
+    def merge(self, other: Any) -> None:
+        super().merge(other)
+        self.zones |= other.zones
+
     def column(self, targets: tuple[str, ...], without: int | None) -> Column:
         varies = self.observed.low < self.observed.high
         varies[0] |= not varies.any()
@@ -202,7 +226,7 @@ class _TextPart:
         self.name, self.gaps = name, False
         self.numbers: dict[str, int] = {}
         self.order: tuple[str, ...] | None = None
-        self.sums: FloatArray | None = None  # (folds, categories, 1 + targets)
+        self.sums: FloatArray = np.zeros((FOLDS, 0, 0))  # (folds, categories, 1 + targets)
 
     def add(
         self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
@@ -213,15 +237,25 @@ class _TextPart:
         present = labels.notna().to_numpy()
         self.gaps = self.gaps or not present.all()
         local, found = pd.factorize(labels[present])
-        own = np.array([self.numbers.setdefault(one, len(self.numbers)) for one in found], int)
         terms = np.column_stack([np.ones(len(targets)), targets])[present]
-        before = np.zeros((FOLDS, 0, terms.shape[1])) if self.sums is None else self.sums
-        self.sums = np.pad(before, ((0, 0), (0, len(self.numbers) - before.shape[1]), (0, 0)))
+        own = self._places(found, terms.shape[1])
         np.add.at(self.sums, (folds[present], own[local]), weights[present][:, None] * terms)
+
+    def merge(self, other: Any) -> None:
+        self.order = self.order if other.order is None else other.order
+        self.gaps = self.gaps or other.gaps
+        own = self._places(other.numbers, other.sums.shape[2])
+        self.sums[:, own, : other.sums.shape[2]] += other.sums
+
+    def _places(self, labels: Iterable[str], n_sums: int) -> IntArray:
+        """Return the places of categories in the sums, which new ones extend."""
+        own = [self.numbers.setdefault(one, len(self.numbers)) for one in labels]
+        shape = np.maximum(self.sums.shape, (FOLDS, len(self.numbers), n_sums))
+        self.sums = np.pad(self.sums, [(0, new) for new in shape - self.sums.shape])
+        return np.array(own, dtype=int)
 
     def column(self, targets: tuple[str, ...], without: int | None) -> Column:
         categories = tuple(sorted(self.numbers))
-        assert self.sums is not None
         each = self.sums[:, [self.numbers[one] for one in categories]]
         if self.order is not None and 2 <= len(self.order) <= MAX_ONE_HOT:
             known = dict(zip(categories, each[..., 0].sum(axis=0), strict=True))
@@ -261,6 +295,9 @@ class _IgnoredPart:
         self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
     ) -> None:
         self.missing.update(values.isna().unique().tolist())
+
+    def merge(self, other: Any) -> None:
+        self.missing |= other.missing
 
     def column(self, targets: tuple[str, ...], without: int | None) -> Column:
         return Ignored(self.name, (), len(self.missing) > 1)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
-from pandas.util import hash_pandas_object
+from pandas.util import hash_array, hash_pandas_object
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.columns import (
     UNNAMED,
     Codes,
@@ -24,41 +24,76 @@ from bayestree.tables.columns import (
 FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value
 MAX_SPREAD = 2  # numbers of a part of the rows still lie this close, relative to their number
+MAX_HASHES = 1_000_000  # values of a column that are compared with each other
 
 
 class _Distinct:
-    """The values of a column, as long as all of them are different; texts as their hashes."""
+    """Whether all values of a column are different, and whether whole numbers count the rows.
+
+    Values of a chunk are compared with each other, and by their hashes with those of other chunks:
+    all, or of more than ``MAX_HASHES`` those with the smallest hashes. These are a random sample of
+    the different values, with all rows of each, whatever the order of the rows, so that it misses
+    repeated values only if they are rare (bottom-k sketch, Cohen and Kaplan 2007).
+    """
 
     def __init__(self) -> None:
-        self._parts: list[pd.Series] | None = []
+        self._n_values = 0
+        self._hashes: list[AnyArray] | None = []  # None if some values are equal
+        self._ends = np.empty(0)  # the first, last, least and largest number, in the order of rows
+        self._signs: set[float] = set()  # of the steps from number to number
 
     def add(self, column: pd.Series) -> None:
         """Read a chunk."""
-        if self._parts is None:
+        if self._hashes is None:
             return
         present = column.dropna()
         if present.head(FIRST).duplicated().any() or present.duplicated().any():
-            self._parts = None
+            self._hashes = None
+        elif pd.api.types.is_integer_dtype(present):
+            hashes = hash_array(present.to_numpy(dtype=np.int64))
+            self._follow([hashes], len(present), present.to_numpy(dtype=float))
         else:
-            whole = pd.api.types.is_integer_dtype(present)
-            self._parts.append(present if whole else hash_pandas_object(present, index=False))
+            hashes = hash_pandas_object(present, index=False).to_numpy()
+            self._follow([hashes], len(present), np.empty(0))
+
+    def merge(self, other: "_Distinct") -> None:
+        """Include the values of the following rows."""
+        if self._hashes is None or other._hashes is None:
+            self._hashes = None
+        else:
+            self._follow(other._hashes, other._n_values, other._ends)
+            self._signs |= other._signs
+
+    def _follow(self, hashes: list[AnyArray], n_values: int, found: FloatArray) -> None:
+        """Include values by their hashes, and ``found``, those of them that are whole numbers."""
+        assert self._hashes is not None
+        self._hashes += hashes
+        if sum(map(len, self._hashes)) > 2 * MAX_HASHES:
+            self._hashes = [self._least()]
+        self._n_values += n_values
+        joined = np.concatenate([self._ends, found])
+        self._signs.update(np.unique(np.sign(np.diff(joined))).tolist())
+        if len(joined):
+            ends = {0, int(joined.argmin()), int(joined.argmax()), len(joined) - 1}
+            self._ends = joined[sorted(ends)]
+
+    def _least(self) -> AnyArray:
+        """Return the hashes that are compared."""
+        every = np.concatenate([np.empty(0, np.uint64), *(self._hashes or ())])
+        return every if len(every) <= MAX_HASHES else np.partition(every, MAX_HASHES)[:MAX_HASHES]
 
     @property
-    def all(self) -> pd.Series:
-        """All values in the order of the rows; none if some are equal."""
-        parts = [part for part in self._parts or () if len(part)]
-        found = pd.concat(parts) if parts else pd.Series(dtype=object)
-        return found if found.is_unique else found[:0]
+    def count(self) -> int:
+        """Number of values; 0 if some are equal."""
+        different = self._hashes is not None and pd.Index(self._least()).is_unique
+        return self._n_values if different else 0
 
-
-def _count_rows(values: pd.Series) -> bool:
-    """Return whether whole numbers rise or fall from row to row, or leave out few numbers."""
-    found = values.to_numpy(dtype=float)
-    if len(found) <= FEW:
-        return False
-    steps = np.diff(found)
-    dense = np.ptp(found) < MAX_SPREAD * len(found)
-    return bool(dense or (steps > 0).all() or (steps < 0).all())
+    @property
+    def count_rows(self) -> bool:
+        """Whether different numbers rise or fall from row to row, or leave out few numbers."""
+        n = self.count
+        ordered = self._signs in ({1.0}, {-1.0})
+        return n > FEW and bool(ordered or np.ptp(self._ends) < MAX_SPREAD * n)
 
 
 KEPT = 3  # different values at each end, apart from values that look like codes
@@ -85,8 +120,15 @@ class Sentinels:
     def add(self, values: FloatArray) -> None:
         """Read a chunk; NaN is missing."""
         present = values[np.isfinite(values)]
-        self.n_rows += len(values)
-        self._ends.update(_ends(present))
+        self._include(len(values), _ends(present))
+
+    def merge(self, other: "Sentinels") -> None:
+        """Include the values of the following rows."""
+        self._include(other.n_rows, other._ends)
+
+    def _include(self, n_rows: int, ends: Mapping[float, int]) -> None:
+        self.n_rows += n_rows
+        self._ends.update(ends)
         kept = _ends(np.array([*self._ends]))
         self._ends = Counter({value: self._ends[value] for value in kept})
 
@@ -153,6 +195,7 @@ class DoubtfulColumnsWarning(UserWarning):
 class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
+    Parts of a table can be read by several surveys, which :meth:`merge` joins.
     ``features`` are the columns to predict from; only their values may be missing, or stated by
     ``codes``. Columns in ``keep`` are never ignored. ``kinds`` belong to the features; ``formats``,
     of dates that are stated as text, ``ignored``, the messages about ignored columns by name, and
@@ -169,14 +212,14 @@ class Survey:
         self.formats: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
         self.doubts: list[str] = []
-        self._keep, self.codes = keep, codes or {}
+        self._keep, self.codes = tuple(keep), codes or {}
         self._invalid = InvalidValues()
         self._texts: dict[str, Texts] = {}
         self._distinct = {name: _Distinct() for name in features}
         self._sentinels = {name: Sentinels() for name in features}
 
     def add(self, frame: pd.DataFrame) -> None:
-        """Read a chunk, indexed by row number."""
+        """Read a chunk, indexed by row number in the whole table."""
         own = {name: without_codes(frame[name], codes) for name, codes in self.codes.items()}
         frame = frame.assign(**own)
         self._invalid.add(frame)
@@ -191,6 +234,17 @@ class Survey:
                 self._distinct[name].add(column)
             if pd.api.types.is_any_real_numeric_dtype(column):
                 self._sentinels[name].add(column.to_numpy(dtype=float, na_value=np.nan))
+
+    def merge(self, other: "Survey") -> None:
+        """Include the following rows, which a survey of the same columns has read."""
+        self._invalid.merge(other._invalid)
+        for name, texts in other._texts.items():
+            self._texts.setdefault(name, Texts(name)).merge(texts)
+        for name, before in self.kinds.items():
+            if before == "numbers":
+                self.kinds[name] = other.kinds[name]
+            self._distinct[name].merge(other._distinct[name])
+            self._sentinels[name].merge(other._sentinels[name])
 
     def check(self, *, typed: bool = False) -> list[str]:
         """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings.
@@ -233,17 +287,17 @@ class Survey:
         """Explain why columns that tell rows apart are ignored; other ones become doubts."""
         reasons = {}
         for name, kind in self.kinds.items():
-            values = self._distinct[name].all
-            if kind == "text" and len(values) > FEW:
+            values = self._distinct[name]
+            if kind == "text" and values.count > FEW:
                 reasons[name] = "holds a different text in every row, like an identifier"
                 if name in self._texts and self._texts[name].are_numbers:
                     reasons[name] = (
                         "holds numbers as text, and a different text in every row; if it is a "
                         "quantity, convert it to numbers"
                     )
-            elif kind == "numbers" and UNNAMED.fullmatch(name) and len(values):
+            elif kind == "numbers" and UNNAMED.fullmatch(name) and values.count:
                 reasons[name] = "is unnamed and looks like a row index"
-            elif kind == "numbers" and _count_rows(values):
+            elif kind == "numbers" and values.count_rows:
                 self.doubts.append(
                     f"column {name!r} holds a different whole number in every row, like an "
                     "identifier or a count of the rows: if it is one, drop it."
