@@ -84,7 +84,10 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
     dask = _dask("n_workers")
     settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
     settings |= {"processes": True, "dashboard_address": None, "host": "127.0.0.1"}
-    with dask.LocalCluster(**settings) as cluster, dask.Client(cluster, set_as_default=False) as own:
+    with (
+        dask.LocalCluster(**settings) as cluster,
+        dask.Client(cluster, set_as_default=False) as own,
+    ):
         yield Workers(own)
 
 
@@ -207,5 +210,11 @@ class Workers:
 def _is_loss(error: BaseException) -> bool:
     """Return whether an error says that another process has gone, or that this one is new."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    lost = {"LostRowsError", "KilledWorker", "CancelledError", "FutureCancelledError", "DistNetworkError"}
+    lost = {
+        "LostRowsError",
+        "KilledWorker",
+        "CancelledError",
+        "FutureCancelledError",
+        "DistNetworkError",
+    }
     return bool(names & lost) or "onnection" in str(error) or "imed out" in str(error)

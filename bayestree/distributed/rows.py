@@ -48,7 +48,9 @@ class DistributedRows:
         How often a worker had to be replaced.
     """
 
-    def __init__(self, workers: Workers | ThisProcess, source: Source, n_partitions: int | None) -> None:
+    def __init__(
+        self, workers: Workers | ThisProcess, source: Source, n_partitions: int | None
+    ) -> None:
         self.workers, self.source = workers, source
         self.addresses = workers.addresses
         self.pieces = source.dataset.split(n_partitions or len(self.addresses))
@@ -129,9 +131,7 @@ class DistributedRows:
 
     # What the fit asks for.
 
-    def prepare(
-        self, load: Callable[..., Data], low: FloatArray, high: FloatArray
-    ) -> None:
+    def prepare(self, load: Callable[..., Data], low: FloatArray, high: FloatArray) -> None:
         """See ``PartitionedRows``; what is prepared already stays as it is."""
         given = cloudpickle.dumps((load, low, high))
         if given == self._prepare:  # by the mode before

@@ -405,6 +405,7 @@ STREAMING: Rules = (
     ),
 )
 
+
 def _takes_partitions(tree: Any) -> bool:
     """Return whether the rows of a fit may be spread over several processes."""
     if not tree._in_parts():

@@ -336,7 +336,10 @@ class Ascent:
         """Take a step on ``count`` rows, of which this process has the ``batches``."""
         schedule, share = self.schedule, count / self.n_rows
         weight = self.weight * schedule.prior(step)
-        value, sums = torch.zeros_like(self.running.sums[:1, 0]), torch.zeros_like(self.running.sums)
+        value, sums = (
+            torch.zeros_like(self.running.sums[:1, 0]),
+            torch.zeros_like(self.running.sums),
+        )
         self.optimiser.zero_grad()
         for one, batch in batches:
             part = len(batch.X) / count

@@ -17,8 +17,11 @@ from bayestree.tables.dataset import Dataset
 
 
 @contextmanager
-def rows_of(file: RunFile, keep: Collection[str] = ()) -> Iterator[RunRows]:
-    """Read the rows of a run or, if it has a cluster, load them on its workers for the block."""
+def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) -> Iterator[RunRows]:
+    """Read the rows of a run or, if it has a cluster, load them on its workers for the block.
+
+    With ``here``, they are read in this process even so; samples of them outlast the block.
+    """
     if file.cluster is None:
         yield read_rows(file, keep)
         return
@@ -34,6 +37,8 @@ def rows_of(file: RunFile, keep: Collection[str] = ()) -> Iterator[RunRows]:
     source.check()
     source.codes.update(codes_by_column(data.missing_values, source.features))
     places = {"n_workers": where.workers, "scheduler": where.scheduler}
+    if here:
+        places = {"n_workers": 1, "scheduler": None}
     with on_workers(source, data.stated_task, n_partitions=where.partitions, **places) as found:
         rows, sample = found
         training = sample.training

@@ -23,7 +23,8 @@ from bayestree import __version__
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.write import write_whole
 from bayestree.estimators.files import load
-from bayestree.runs.rows import RunRows, read_rows, sha256
+from bayestree.runs.cluster import rows_of
+from bayestree.runs.rows import RunRows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
 from bayestree.tables.columns import quote_columns
@@ -332,8 +333,8 @@ class Run:
         used = [one.name for one in self.columns.encoding.columns if not isinstance(one, Ignored)]
         keep = used if fitted else []
         try:
-            with rows_of(self._without_workers(), keep) as rows:
-                rows = rows._replace(elsewhere=None, sample=None)
+            with rows_of(self.file, keep, here=True) as rows:
+                pass
         except InputError:
             self._check_files()
             raise

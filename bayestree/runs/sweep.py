@@ -336,6 +336,8 @@ def _rows(file: SweepFile) -> dict[int, RunRows]:
     fixed = first.data.test is not None or first.data.test_fraction == 0
     if first.data.storage == "disk":
         raise InputError('sweeps do not support [data] storage = "disk"; use "memory".')
+    if first.cluster is not None:
+        raise InputError("sweeps do not support [cluster]; remove this table from the run file.")
     rows: dict[int, RunRows] = {}
     for seed in file.seeds:
         if rows and fixed:

@@ -32,13 +32,18 @@ PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category
 FOLDS = 5  # the statistic of a training row comes from rows in other folds, without its own y
 
 
-def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
-    """Return the quantities whose means describe a category: y, or indicators of its classes."""
+def target_columns(
+    y: AnyArray, name: str = "y", classes: AnyArray | None = None
+) -> dict[str, FloatArray]:
+    """Return the quantities whose means describe a category: y, or indicators of its classes.
+
+    The sorted ``classes`` are by default those of ``y``.
+    """
     if y.ndim == 2:
         return {f"mean of {name}{number}": column for number, column in enumerate(y.T)}
     if y.dtype.kind == "f":
         return {f"mean of {name}": y}
-    classes = np.unique(y)
+    classes = np.unique(y) if classes is None else classes
     shown = classes[1:] if len(classes) == 2 else classes
     return {f"P({label})": (y == label).astype(float) for label in shown.tolist()}
 
