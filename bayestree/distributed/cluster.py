@@ -100,7 +100,7 @@ Call = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 class ThisProcess:
-    """This process in the role of the only worker."""
+    """The process of the fit in the role of the only worker."""
 
     addresses: ClassVar[list[str]] = ["tcp://localhost"]
 

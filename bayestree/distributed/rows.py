@@ -171,7 +171,8 @@ class DistributedRows:
                 for address in used
             }
         )
-        return pickle.loads(found[used[0]])  # type: ignore[no-any-return]  # noqa: S301 - of a worker
+        after, value = pickle.loads(found[used[0]])
+        return after, value
 
     def _join(self, used: Sequence[str]) -> None:
         """Let the workers form a group, unless they are one."""

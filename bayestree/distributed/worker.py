@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+from torch import Tensor, distributed
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
@@ -26,6 +24,7 @@ from bayestree.inference import Data, memory_mapped
 from bayestree.inference.partitions import Reduce
 from bayestree.tables.dataset import Dataset, Piece
 
+_torch: Any = distributed  # whose stubs lack the stores and groups
 SILENCE = timedelta(seconds=300)  # after which a process is given up that does not answer
 
 
@@ -55,10 +54,10 @@ class Source:
         purposes += [("drop", one) for one in self.drop]
         for purpose, name in purposes:
             if name not in self.dataset.columns:
-                known = ", ".join(map(repr, self.dataset.columns[:20]))
+                known, path = self.dataset.columns, self.dataset.path
                 raise InputError(
-                    f"{purpose} {name!r} is not a column of {self.dataset.path!r}, which has {known}"
-                    f"{nearest_match(name, self.dataset.columns)}"
+                    f"{purpose} {name!r} is not a column of {path!r}, which has "
+                    f"{', '.join(map(repr, known[:20]))}{nearest_match(name, known)}"
                 )
         twice = [name for name, count in Counter(one for _, one in purposes).items() if count > 1]
         if twice:
@@ -177,12 +176,14 @@ class Rows(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
         """Return all rows of several parts, in their order."""
-        columns = zip(*parts, strict=True)
-        return cls(*(None if own[0] is None else np.concatenate(own) for own in columns))
+        columns: Any = zip(*parts, strict=True)
+        joined: Any = (None if own[0] is None else np.concatenate(own) for own in columns)
+        return cls(*joined)
 
     def take(self, rows: Any) -> "Rows":
         """Select rows, in memory."""
-        return Rows(*(None if own is None else np.array(own[rows]) for own in self))
+        chosen: Any = (None if own is None else np.array(own[rows]) for own in self)
+        return Rows(*chosen)
 
 
 class Recipe(NamedTuple):
@@ -195,7 +196,7 @@ class Recipe(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A partition of the rows: its pieces, and the numbers of its first and of all training rows."""
+    """A partition of the rows: its pieces, the number of its first training row, and of all."""
 
     number: int
     pieces: tuple[Piece, ...]
@@ -212,7 +213,7 @@ class _Held:
 
 
 _held: dict[tuple[str, int], _Held] = {}
-_groups: dict[str, tuple[int, ProcessGroupGloo | None]] = {}
+_groups: dict[str, tuple[int, Any]] = {}
 
 
 def load(
@@ -260,13 +261,13 @@ def forget(fit: str) -> None:
     _groups.pop(fit, None)
 
 
-_stores: dict[str, TCPStore] = {}
+_stores: dict[str, Any] = {}
 
 
 def host(group: str, address: str) -> int:
     """Open the store by which the processes of a group find each other; return its port."""
     _stores.clear()  # those of groups that have ended
-    _stores[group] = TCPStore(address, 0, None, is_master=True, wait_for_workers=False)
+    _stores[group] = _torch.TCPStore(address, 0, None, is_master=True, wait_for_workers=False)
     return int(_stores[group].port)
 
 
@@ -276,12 +277,15 @@ def join(fit: str, group: str, rank: int, size: int, address: str, port: int) ->
     if size == 1:
         _groups[fit] = (rank, None)
         return
-    store = _stores.get(group) or TCPStore(address, port, None, is_master=False, timeout=SILENCE)
-    _groups[fit] = (rank, ProcessGroupGloo(PrefixStore(group, store), rank, size, SILENCE))
+    store = _stores.get(group)
+    if store is None:
+        store = _torch.TCPStore(address, port, None, is_master=False, timeout=SILENCE)
+    own = _torch.PrefixStore(group, store)
+    _groups[fit] = (rank, _torch.ProcessGroupGloo(own, rank, size, SILENCE))
 
 
 class LostRowsError(RuntimeError):
-    """This worker does not hold the rows that are asked for: it has replaced another one."""
+    """A worker that has replaced another one does not hold the rows that are asked for."""
 
 
 def epoch(
@@ -292,13 +296,13 @@ def epoch(
     if fit not in _groups or len(held) < len(numbers) or None in held.values():
         raise LostRowsError("some partitions were loaded by a worker that has gone.")
     rank, group = _groups[fit]
-    ascent = pickle.loads(message)  # noqa: S301 - from the process that runs the fit
+    ascent = pickle.loads(message)
     with threads_for(0):
         value = ascent.shared_epoch(number, held, sizes, seed, _sum_over(group))
     return pickle.dumps((ascent, value)) if rank == 0 else None
 
 
-def _sum_over(group: ProcessGroupGloo | None) -> Reduce:
+def _sum_over(group: Any) -> Reduce:
     def reduce(tensor: Tensor) -> None:
         if group is not None:
             group.allreduce([tensor]).wait()

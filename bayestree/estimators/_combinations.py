@@ -6,6 +6,7 @@ work is done. The rules of the trees in ``literature`` are in their classes.
 
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -406,6 +407,11 @@ STREAMING: Rules = (
 )
 
 
+def _differs_from(tree: Any, _: Any, *, name: str, usual: Any) -> bool:
+    """Return whether a parameter of the estimator, if it has it, has another value."""
+    return bool(getattr(tree, name, usual) != usual)
+
+
 def _takes_partitions(tree: Any) -> bool:
     """Return whether the rows of a fit may be spread over several processes."""
     if not tree._in_parts():
@@ -427,17 +433,13 @@ PARTITIONED: Rules = (
         "regress",
     ),
     *(
-        Rule(
-            f"{name} for partitions",
-            lambda tree, _, name=name, usual=usual: getattr(tree, name, usual) not in usual,
-            f"cannot use {name}={{tree.{name}!r}}: {remedy}",
-        )
-        for name, usual, remedy in (
-            ("class_weight", (None,), "name a column of weights instead"),
-            ("validation_fraction", (0.0,), "leave it at 0"),
-            ("warm_start", (False,), "leave it at False"),
-            ("n_jobs", (None, 1), "leave it at None, since all workers fit one tree after another"),
-            ("device", ("cpu",), "leave it at 'cpu'"),
+        Rule(f"{name} for partitions", partial(_differs_from, name=name, usual=usual), message)
+        for name, usual, message in (
+            ("class_weight", None, "cannot use class_weight: name a column of weights instead"),
+            ("validation_fraction", 0.0, "cannot hold out rows: leave validation_fraction at 0"),
+            ("warm_start", False, "starts a new tree: leave warm_start at False"),
+            ("n_jobs", None, "has all workers fit one tree after another: leave n_jobs at None"),
+            ("device", "cpu", "runs on CPUs, got device={tree.device!r}: leave it at 'cpu'"),
         )
     ),
 )

@@ -33,10 +33,10 @@ def fit_files(
 ) -> Any:
     """Fit the tree to a Parquet data set whose rows are spread over several processes.
 
-    Each process reads its own row groups and adds up the gradients of its rows; this process holds
+    Each process reads its own row groups and adds up the gradients of its rows. This process holds
     a sample of at most 2^25 numbers, from which the tree is grown and finally derived. The numbers
-    of a fit depend on ``n_partitions``, but up to rounding not on the number of workers. If a worker
-    is killed, its partitions are loaded again by another one, and the epoch is repeated.
+    of a fit depend on ``n_partitions`` but, up to rounding, not on the number of workers. If a
+    worker is killed, another one loads its partitions again, and the epoch is repeated.
 
     Parameters
     ----------

@@ -42,10 +42,10 @@ from bayestree.estimators._parameters import (
     directions,
     facet_groups,
 )
+from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._polytope_methods import PolytopeMethods
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
-from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
 from bayestree.fitted.rows import TrainingRows, UnitRule

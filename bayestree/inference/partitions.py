@@ -36,7 +36,7 @@ class PartitionedRows(Protocol):
         """
 
     def epoch(self, fit: Any, number: int) -> tuple[Any, float]:
-        """Return ``fit`` after an epoch of all rows (see ``Ascent.shared_epoch``), and its value."""
+        """Return ``fit`` after an ``Ascent.shared_epoch`` of all rows, and the value of it."""
 
 
 _elsewhere: ContextVar[PartitionedRows | None] = ContextVar("elsewhere", default=None)

@@ -26,9 +26,9 @@ from bayestree.inference.convergence import (
     warn_of_undetermined,
 )
 from bayestree.inference.data import Data
+from bayestree.inference.partitions import n_rows
 from bayestree.inference.pointwise import log_joint
 from bayestree.inference.polytope_fit import fit_polytope, variational_posterior
-from bayestree.inference.partitions import n_rows
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.training import (

@@ -348,10 +348,12 @@ class Ascent:
                 ((weight * part * penalty - likelihood / share) / self.total).backward()
             value += likelihood.detach() - share * part * penalty.detach()
             sums += found.detach()
+        slopes = []
         for parameter in self.optimiser.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        add_up([*(one.grad for one in self.optimiser.parameters), sums, value], reduce)
+            slopes.append(parameter.grad)
+        add_up([*slopes, sums, value], reduce)
         self.module.refresh()
         self.optimiser.rate = self.learning_rate * schedule.rate(step)
         self.optimiser.step()

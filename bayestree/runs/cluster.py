@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import InputError
 from bayestree.distributed.fit import on_workers
-from bayestree.distributed.rows import Sample
 from bayestree.distributed.worker import Rows, Source
 from bayestree.runs.rows import RunRows, read_rows
 from bayestree.runs.schema import RunFile
@@ -33,14 +34,17 @@ def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) ->
         raise InputError("several targets are not available with [cluster]; list one.")
     dataset = Dataset.of(data.path)
     target, held = data.targets[0], data.test_fraction
-    source = Source(dataset, target, data.weights, data.exposure, data.drop, {}, held, file.seed)
+    source = Source(dataset, target, data.weights, data.exposure, data.drop)
     source.check()
-    source.codes.update(codes_by_column(data.missing_values, source.features))
-    places = {"n_workers": where.workers, "scheduler": where.scheduler}
-    if here:
-        places = {"n_workers": 1, "scheduler": None}
-    with on_workers(source, data.stated_task, n_partitions=where.partitions, **places) as found:
-        rows, sample = found
+    codes = codes_by_column(data.missing_values, source.features)
+    source = replace(source, codes=codes, held_out=held, seed=file.seed)
+    with on_workers(
+        source,
+        data.stated_task,
+        n_workers=1 if here else where.workers,
+        scheduler=None if here else where.scheduler,
+        n_partitions=where.partitions,
+    ) as (rows, sample):
         training = sample.training
         aside = sample.held_out if held else training
         yield RunRows(
@@ -61,5 +65,5 @@ def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) ->
         )
 
 
-def _response(rows: Rows) -> np.ndarray:
+def _response(rows: Rows) -> AnyArray:
     return rows.y if rows.extra is None else np.column_stack((rows.y, rows.extra))

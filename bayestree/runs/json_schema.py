@@ -40,7 +40,11 @@ def run_schema() -> Json:
 
     If a run names its tree, or the card of a tree, only the parameters of this tree are valid.
     """
-    kinds = {"data": DataTable, "output": OutputTable, "cluster": ClusterTable}
+    kinds: dict[str, type[BaseModel]] = {
+        "data": DataTable,
+        "output": OutputTable,
+        "cluster": ClusterTable,
+    }
     tables = {name: _schema(kind) for name, kind in kinds.items()}
     del tables["output"]["required"]  # the default folder has the name of the run file
     tables |= {kind: _table(kind) for kind in FOLDERS}

@@ -25,8 +25,8 @@ from sklearn.utils.validation import has_fit_parameter
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
-from bayestree.estimators._partitioned import check_partitions, fit_sample
 from bayestree.distributed.cluster import client_of
+from bayestree.estimators._partitioned import check_partitions, fit_sample
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
@@ -83,44 +83,31 @@ def _run_in(
     new = folder.is_new()
     resume = _check_folder(folder, resume=resume, force=force)
     with rows_of(file) as rows:
-        return _run_with(folder, file, rows, new, resume, display, command)
-
-
-def _run_with(
-    folder: RunFolder,
-    file: RunFile,
-    rows: RunRows,
-    new: bool,
-    resume: bool,
-    display: Display,
-    command: str | None,
-) -> RunFile:
-    """Run in a folder that is checked, with the rows of the run file."""
-    explicit = file.explicit(rows.task)
-    estimator = file.estimator(rows.task, rows.y)
-    if file.data.storage == "disk" and not estimator._in_parts():
-        raise InputError(
-            f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
-            f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
-            "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
-            'extend and refine, or set storage = "memory".'
-        )
-    if rows.elsewhere is not None:
-        check_partitions(estimator)
-        cluster = explicit.cluster.model_copy(update={"partitions": len(rows.elsewhere.pieces)})
-        explicit = explicit.model_copy(update={"cluster": cluster})
-    if resume:
-        _check_same(folder, explicit, rows)
-        manifest = _resumed_manifest(folder, explicit)
-    else:
-        folder.clear()
-        manifest = store.new_manifest(explicit, rows, command)
-    log = Log(LogFile(folder / store.LOG), propagate=True)
-    with closing(Displays(display, log)) as displays:
-        job = _RunInProgress(folder, explicit, rows, manifest, displays)
-        with _recording_end(job, new=new), _warnings_to(job):
-            job.go(estimator, resumed=resume)
-    return explicit
+        explicit = file.explicit(rows.task)
+        estimator = file.estimator(rows.task, rows.y)
+        if file.data.storage == "disk" and not estimator._in_parts():
+            raise InputError(
+                f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
+                f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
+                "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
+                'extend and refine, or set storage = "memory".'
+            )
+        if explicit.cluster is not None:
+            check_partitions(estimator)
+            cluster = explicit.cluster.model_copy(update={"partitions": len(rows.elsewhere.pieces)})
+            explicit = explicit.model_copy(update={"cluster": cluster})
+        if resume:
+            _check_same(folder, explicit, rows)
+            manifest = _resumed_manifest(folder, explicit)
+        else:
+            folder.clear()
+            manifest = store.new_manifest(explicit, rows, command)
+        log = Log(LogFile(folder / store.LOG), propagate=True)
+        with closing(Displays(display, log)) as displays:
+            job = _RunInProgress(folder, explicit, rows, manifest, displays)
+            with _recording_end(job, new=new), _warnings_to(job):
+                job.go(estimator, resumed=resume)
+        return explicit
 
 
 @dataclass

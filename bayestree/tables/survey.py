@@ -50,7 +50,7 @@ class _Distinct:
         if present.head(FIRST).duplicated().any() or present.duplicated().any():
             self._hashes = None
         elif pd.api.types.is_integer_dtype(present):
-            hashes = hash_array(present.to_numpy(dtype=np.int64))
+            hashes: AnyArray = hash_array(present.to_numpy(dtype=np.int64))
             self._follow([hashes], len(present), present.to_numpy(dtype=float))
         else:
             hashes = hash_pandas_object(present, index=False).to_numpy()
