@@ -74,6 +74,11 @@ def _version() -> str:
 @contextmanager
 def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers | ThisProcess"]:
     """Use the workers of a scheduler, or as many processes on this machine for the block."""
+    if n_workers is not None and (scheduler is not None or n_workers < 1):
+        fault = f"n_workers must be 1 or more, got {n_workers}"
+        if scheduler is not None:
+            fault = f"set either n_workers or a scheduler, got {n_workers} and {scheduler!r}"
+        raise InputError(f"{fault}.")
     if scheduler is not None:
         with client_of(scheduler) as client:
             yield Workers(client)

@@ -52,6 +52,8 @@ class DistributedRows:
         self, workers: Workers | ThisProcess, source: Source, n_partitions: int | None
     ) -> None:
         self.workers, self.source = workers, source
+        if n_partitions is not None and n_partitions < 1:
+            raise InputError(f"n_partitions must be 1 or more, got {n_partitions}.")
         self.addresses = workers.addresses
         self.pieces = source.dataset.split(n_partitions or len(self.addresses))
         self.fit = uuid4().hex
@@ -140,13 +142,13 @@ class DistributedRows:
             self._prepared(given, range(len(self._parts)))
         self._prepare = given
 
-    def epoch(self, fit: Any, number: int) -> tuple[Any, float]:
+    def epoch(self, fit: Any, what: Any) -> tuple[Any, float]:
         """See ``PartitionedRows``; an epoch in which a worker goes is repeated."""
         seed = int(torch.randint(2**31 - 1, ()))
-        message = cloudpickle.dumps(fit)
+        message = cloudpickle.dumps((fit, what))
         for _ in range(ATTEMPTS):
             try:
-                return self._epoch(message, number, seed)
+                return self._epoch(message, seed)
             except WorkerLostError:
                 self._repair()
         raise InputError(
@@ -154,7 +156,7 @@ class DistributedRows:
             "use more workers, and resume with the same command."
         )
 
-    def _epoch(self, message: bytes, number: int, seed: int) -> tuple[Any, float]:
+    def _epoch(self, message: bytes, seed: int) -> tuple[Any, float]:
         used = sorted(set(self._held.values()))
         self._join(used)
         numbers = {
@@ -166,7 +168,7 @@ class DistributedRows:
                 address: (
                     address,
                     worker.epoch,
-                    (self.fit, message, number, numbers[address], self._sizes, seed),
+                    (self.fit, message, numbers[address], self._sizes, seed),
                 )
                 for address in used
             }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 from torch import Tensor, distributed
@@ -289,17 +290,17 @@ class LostRowsError(RuntimeError):
 
 
 def epoch(
-    fit: str, message: bytes, number: int, numbers: Sequence[int], sizes: Sequence[int], seed: int
+    fit: str, message: bytes, numbers: Sequence[int], sizes: Sequence[int], seed: int
 ) -> bytes | None:
     """Take the steps of an epoch with these partitions; the first process returns the result."""
     held = {one: _held[fit, one].data for one in numbers if (fit, one) in _held}
     if fit not in _groups or len(held) < len(numbers) or None in held.values():
         raise LostRowsError("some partitions were loaded by a worker that has gone.")
     rank, group = _groups[fit]
-    ascent = pickle.loads(message)
+    method, what = pickle.loads(message)
     with threads_for(0):
-        value = ascent.shared_epoch(number, held, sizes, seed, _sum_over(group))
-    return pickle.dumps((ascent, value)) if rank == 0 else None
+        value = method.shared_epoch(what, held, sizes, seed, _sum_over(group))
+    return cloudpickle.dumps((method, value)) if rank == 0 else None
 
 
 def _sum_over(group: Any) -> Reduce:

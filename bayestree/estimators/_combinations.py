@@ -428,9 +428,9 @@ PARTITIONED: Rules = (
         "method for partitions",
         lambda tree, _: not _takes_partitions(tree),
         "needs a fit that takes its steps on minibatches: a convex polytope tree by "
-        "inference='map', 'svi' or 'grow', with one of the package's own guides and optimiser "
-        "'adam', and without search_facets, extend, refine, a distilled mode_tree and leaves that "
-        "regress",
+        "inference='map', 'svi' or 'grow', with optimiser 'adam' and one of the package's own "
+        "guides, or an end-to-end tree; without search_facets, extend, refine, a distilled "
+        "mode_tree and leaves that regress",
     ),
     *(
         Rule(f"{name} for partitions", partial(_differs_from, name=name, usual=usual), message)

@@ -35,8 +35,8 @@ class PartitionedRows(Protocol):
         Features are moved into the range from ``low`` to ``high``, (d,).
         """
 
-    def epoch(self, fit: Any, number: int) -> tuple[Any, float]:
-        """Return ``fit`` after an ``Ascent.shared_epoch`` of all rows, and the value of it."""
+    def epoch(self, fit: Any, what: Any) -> tuple[Any, float]:
+        """Return ``fit`` after its ``shared_epoch`` of all rows, given ``what``, and the value."""
 
 
 _elsewhere: ContextVar[PartitionedRows | None] = ContextVar("elsewhere", default=None)
@@ -64,11 +64,10 @@ def n_rows(data: Data) -> int:
 
 
 class Share:
-    """The minibatches of a partition in an epoch, of ``size`` rows, and its random numbers."""
+    """The minibatches of a partition in an epoch, and its random numbers."""
 
-    def __init__(self, number: int, data: Data, size: int, seed: int) -> None:
-        self.number = number
-        self._batches = data.batches(size, ones=True)
+    def __init__(self, number: int, batches: Iterator[Data], seed: int) -> None:
+        self.number, self._batches = number, batches
         # consecutive seeds give unrelated streams of the Mersenne twister
         self._state = torch.Generator().manual_seed(seed + number).get_state()
 
@@ -88,17 +87,23 @@ class Share:
 class Shares:
     """The steps of an epoch, with the partitions that this process holds.
 
-    ``sizes`` are the numbers of rows of all partitions, and ``held`` those of this process by
-    number.
+    ``sizes`` are the numbers of rows of all partitions, and ``held`` the rows of those of this
+    process by number; ``ones``: see ``Data.batches``.
     """
 
     def __init__(
-        self, held: Mapping[int, Data], sizes: Sequence[int], n_steps: int, seed: int
+        self,
+        held: Mapping[int, Data],
+        sizes: Sequence[int],
+        n_steps: int,
+        seed: int,
+        *,
+        ones: bool = True,
     ) -> None:
         self.n_steps = n_steps
         self._rows = [(size, _even(size, -(-size // n_steps))) for size in sizes]
         self._shares = [
-            Share(number, data, self._rows[number][1], seed)
+            Share(number, data.batches(self._rows[number][1], ones=ones), seed)
             for number, data in sorted(held.items())
         ]
 

@@ -41,6 +41,7 @@ from bayestree.estimators._parameters import (
     WarmStart,
     check_image,
 )
+from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import TrainingRows, UnitRule
@@ -329,6 +330,8 @@ class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
 
     leaf: ShareFamily = "constant"
 
+    fit_files = fit_files
+
 
 @declare
 class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
@@ -359,6 +362,8 @@ class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
     min_leaf = 10
 
     leaf: NumericFamily = "constant"
+
+    fit_files = fit_files
 
 
 @declare

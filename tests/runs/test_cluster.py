@@ -1,9 +1,7 @@
 """A Dask scheduler and two workers on loopback; one of them is killed."""
 
-import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,14 +11,15 @@ import pytest
 
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndForestClassifier
-from bayestree.runs import runner
+from bayestree.distributed import cluster
 from bayestree.runs.runner import spread
 from bayestree.runs.sweep import sweep
 from bayestree.tables import InputError
 from tests.cli.command import done
+from tests.dask_cluster import Cluster
 from tests.runs.sweep_cases import SWEEP, Heard, numbers, table, written
 
-distributed = pytest.importorskip("distributed")
+pytest.importorskip("distributed")
 
 RUN = """
 [data]
@@ -51,39 +50,6 @@ epochs = 2
 [output]
 report = false
 """
-
-
-class Cluster:
-    """Processes, each of a scheduler or a worker of one thread."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.file = folder / "scheduler.json"
-        self.scheduler = self.start("scheduler", "--host", "127.0.0.1", "--port", "0")
-        self.workers = [self.worker(), self.worker()]
-        with distributed.Client(scheduler_file=str(self.file), set_as_default=False) as client:
-            client.wait_for_workers(2)
-            self.address = client.scheduler.address
-
-    def worker(self):
-        here = ["--local-directory", str(self.folder)]
-        return self.start("worker", "--nthreads", "1", "--no-nanny", *here)
-
-    def start(self, kind, *words):
-        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--no-dashboard"]
-        with (self.folder / f"{kind}.log").open("a") as log:
-            return subprocess.Popen(
-                [*command, "--scheduler-file", str(self.file), *words], stdout=log, stderr=log
-            )
-
-    def kill(self, process):
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-
-    def stop(self):
-        for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +116,7 @@ def test_predictions_are_the_same(dask_cluster, tmp_path):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr(runner, "TIMEOUT", 1)
+    monkeypatch.setattr(cluster, "TIMEOUT", 1)
     with pytest.raises(InputError, match="no Dask scheduler answers"), spread("tcp://127.0.0.1:1"):
         pass
 
@@ -167,7 +133,7 @@ def test_without_dask(monkeypatch):
 
 
 def test_workers_of_another_version(dask_cluster, monkeypatch):
-    monkeypatch.setattr(runner, "__version__", "99.0")
+    monkeypatch.setattr(cluster, "__version__", "99.0")
     words = f"has bayestree {bayestree.__version__}, but this machine has 99.0"
     with pytest.raises(InputError, match=re.escape(words)), spread(dask_cluster.address):
         pass
@@ -204,7 +170,7 @@ def test_a_killed_worker_loses_no_point_and_doubles_none(dask_cluster, tmp_path)
 
 
 def test_no_workers(dask_cluster, monkeypatch):
-    monkeypatch.setattr(runner, "TIMEOUT", 1)
+    monkeypatch.setattr(cluster, "TIMEOUT", 1)
     for process in dask_cluster.workers:
         if process.poll() is None:
             dask_cluster.kill(process)

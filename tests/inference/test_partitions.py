@@ -1,0 +1,58 @@
+"""Steps of a fit on rows in partitions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayestree.inference import Data
+from bayestree.inference.partitions import Shares, add_up
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 12), st.integers(0, 9))
+def test_an_epoch_has_every_row_once(sizes, n_steps, seed):
+    first = np.cumsum([0, *sizes])
+    held = {
+        number: Data.of(np.arange(first[number], first[number + 1])[:, None], np.zeros(size))
+        for number, size in enumerate(sizes)
+    }
+    before = torch.get_rng_state()
+    seen = []
+    for count, batches in Shares(held, sizes, n_steps, seed):
+        rows = [row for _, batch in batches for row in batch.X[:, 0].tolist()]
+        assert len(rows) == count
+        seen += rows
+    torch.set_rng_state(before)
+    assert sorted(seen) == list(range(sum(sizes)))
+
+
+@pytest.mark.parametrize("numbers", [[0], [1, 2], [0, 1, 2]])
+def test_the_rows_of_a_partition_do_not_depend_on_who_holds_it(numbers):
+    sizes = [30, 20, 7]
+    every = {
+        n: Data.of(np.arange(size)[:, None] + 100 * n, np.zeros(size))
+        for n, size in enumerate(sizes)
+    }
+
+    def batches(held):
+        state = torch.get_rng_state()
+        try:
+            return [
+                {share.number: batch.X[:, 0].tolist() for share, batch in batches}
+                for _, batches in Shares(held, sizes, 4, seed=3)
+            ]
+        finally:
+            torch.set_rng_state(state)
+
+    whole, part = batches(every), batches({n: every[n] for n in numbers})
+    assert part == [{n: step[n] for n in numbers if n in step} for step in whole]
+
+
+def test_sums_of_one_message():
+    other = torch.arange(7.0)
+    first, second = torch.ones(2, 2), torch.full((3,), 2.0)
+
+    add_up([first, second], lambda message: message.add_(other))
+    assert first.tolist() == [[1, 2], [3, 4]]
+    assert second.tolist() == [6, 7, 8]
