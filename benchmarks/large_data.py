@@ -7,7 +7,7 @@ Run: python benchmarks/large_data.py make FOLDER --rows 10000000 --columns 20 --
 last three levels; then a tenth of the labels is flipped, so that no tree is right in more than nine
 tenths of the rows. Each polytope is a tetrahedron that holds three tenths of the rows. Rows are
 drawn and written block by block, a row group each, from a generator that the seed and the number of
-the block's first row initialise.
+the block's first row initialise. The folder must not exist.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def block(first: int, n_rows: int, n_columns: int, seed: int) -> pa.Table:
 def make(folder: Path, rows: int, columns: int, files: int, seed: int) -> None:
     if columns < POLYTOPES * DIMENSIONS:
         raise SystemExit(f"--columns must be at least {POLYTOPES * DIMENSIONS}, got {columns}.")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     schema = block(0, 1, columns, seed).schema
     ends = [rows * number // files for number in range(files + 1)]
     for number, (start, end) in enumerate(pairwise(ends)):

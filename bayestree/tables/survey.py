@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
-from pandas.util import hash_array, hash_pandas_object
+from pandas.util import hash_pandas_object
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.columns import (
@@ -49,12 +49,13 @@ class _Distinct:
         present = column.dropna()
         if present.head(FIRST).duplicated().any() or present.duplicated().any():
             self._hashes = None
-        elif pd.api.types.is_integer_dtype(present):
-            hashes: AnyArray = hash_array(present.to_numpy(dtype=np.int64))
-            self._follow([hashes], len(present), present.to_numpy(dtype=float))
-        else:
-            hashes = hash_pandas_object(present, index=False).to_numpy()
-            self._follow([hashes], len(present), np.empty(0))
+            return
+        found = np.empty(0)
+        if pd.api.types.is_integer_dtype(present):
+            found = present.to_numpy(dtype=float)
+            present = pd.Series(present.to_numpy(dtype=np.int64))  # hashes depend on the type
+        hashes = hash_pandas_object(present, index=False).to_numpy()
+        self._follow([hashes], len(present), found)
 
     def merge(self, other: "_Distinct") -> None:
         """Include the values of the following rows."""

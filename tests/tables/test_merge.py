@@ -77,7 +77,7 @@ SPOILT = {
     "too large": lambda one: 1e200 if isinstance(one, float) else one,
     "odd": lambda one: "odd?" if isinstance(one, str) and len(one) > 1 else one,  # not levels
 }
-#: Types of the same values: those of the table, as if read alone, and of objects.
+#: Types of the same values: of the table, as if read alone, of objects, and pandas' own.
 TYPED = (
     lambda chunk: chunk,
     lambda chunk: chunk.infer_objects(),
@@ -85,6 +85,7 @@ TYPED = (
     lambda chunk: chunk.apply(
         lambda one: one.cat.remove_unused_categories() if one.dtype == "category" else one
     ),
+    lambda chunk: chunk.convert_dtypes(),
 )
 
 
@@ -93,17 +94,17 @@ def chunked_tables(draw, names):
     """Chunks of a table, whose index holds the numbers of its rows, by parts of the table."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n = draw(st.sampled_from([200, 30, 3]))
-    frame = {}
+    columns = {}
     for name in names:
-        frame[name] = column = COLUMNS[name](rng, n)
+        columns[name] = column = COLUMNS[name](rng, n)
         if spoil := SPOILT.get(draw(st.sampled_from(["", *SPOILT]))):
             places = rng.random(n) < draw(st.sampled_from([0.02, 0.05, 1.0]))
             changed = [
                 spoil(one) if here else one for one, here in zip(column, places, strict=True)
             ]
             keeps = column.dtype if column.dtype in ("category", float) else None
-            frame[name] = pd.Series(changed, dtype=keeps)
-    frame = pd.DataFrame(frame)
+            columns[name] = pd.Series(changed, dtype=keeps)
+    frame = pd.DataFrame(columns)
     ends = sorted(draw(st.sets(st.integers(1, n - 1), min_size=2, max_size=5)))
     chunks = [
         draw(st.sampled_from(TYPED))(frame.iloc[start:end])
