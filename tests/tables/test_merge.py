@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bayestree._utils.wording import CellError, InputError
 from bayestree.tables import Learner, survey
-from bayestree.tables.survey import Survey
+from bayestree.tables.columns import Texts
+from bayestree.tables.survey import Survey, _Distinct
 
 DAYS = pd.Series(pd.date_range("1999-11-28 03:00", periods=400, freq="25h"))
 
@@ -48,6 +49,9 @@ COLUMNS = {
     "few texts": _texts("t", 3),
     "many texts": _texts("t", 90),
     "text identifiers": lambda rng, n: pd.Series([f"n{one}" for one in rng.permutation(n)]),
+    "identifiers, then gaps": lambda rng, n: pd.Series(
+        [f"n{i}" if i < n // 2 or i % 3 else None for i in range(n)]
+    ),
     "numbers as text": _texts("", 500),
     "some codes as text": lambda rng, n: pd.Series([f"{i:02}" for i in rng.integers(999, size=n)]),
     "marked numbers": _texts("1,", 500),
@@ -70,6 +74,7 @@ COLUMNS = {
     "of two types": lambda rng, n: pd.Series(np.where(np.arange(n) < n // 2, None, "text")),
     "text, then numbers": lambda rng, n: pd.Series([*["a"] * (n // 2), *range(n - n // 2)]),
 }
+TEXTS = [name for name in COLUMNS if " text" in name or "dates" in name or name[:6] == "marked"]
 #: What may happen to the values of a column in some rows.
 SPOILT = {
     "missing": lambda one: None,
@@ -191,3 +196,42 @@ def test_merged_parts_are_one_pass(names, data, typed, limit):
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
     else:
         assert found == expected
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_parts_are_all_texts(name):
+    rng = np.random.default_rng(0)
+    column = COLUMNS[name](rng, 300)
+    column = column.where(rng.random(300) < 0.95, [f"odd{i}" for i in range(300)])
+    parts = [column[:120], column[120:150], column[150:]]
+    whole = in_parts([[(part,) for part in parts]], lambda first: Texts(name))
+    merged = in_parts([[(part,)] for part in parts], lambda first: Texts(name))
+    assert [*merged.kinds] == [*whole.kinds], "in the order of the rows"
+    assert vars(merged.dates) == vars(whole.dates)
+    assert vars(merged) | {"dates": 0} == vars(whole) | {"dates": 0}
+
+
+WIDE = 5 * np.arange(300)
+
+
+@pytest.mark.parametrize("limit", [1_000_000, 50])
+@pytest.mark.parametrize(
+    ("values", "count", "count_rows"),
+    [
+        (WIDE, 300, True),
+        (-WIDE, 300, True),
+        (np.random.default_rng(0).permutation(300), 300, True),
+        (np.random.default_rng(0).permutation(WIDE), 300, False),
+        (np.roll(WIDE, 100), 300, False),  # rises in each part
+        (np.r_[WIDE[:-2], WIDE[-1], WIDE[-2]], 300, False),
+        (np.r_[np.arange(149, -1, -1), 700, 150:299], 300, False),  # rows without 299
+        (np.tile(np.random.default_rng(0).permutation(100), 3), 0, False),
+    ],
+)
+def test_numbers_that_count_rows(values, count, count_rows, limit, monkeypatch):
+    monkeypatch.setattr(survey, "MAX_HASHES", limit)
+    parts = [pd.Series(part) for part in np.split(values, 3)]
+    for read in ([[(part,) for part in parts]], [[(part,)] for part in parts]):
+        found = in_parts(read, lambda first: _Distinct())
+        assert (found.count, found.count_rows) == (count, count_rows)
+        assert len(pickle.dumps(found)) < 1000 + 16 * limit
