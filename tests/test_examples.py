@@ -104,6 +104,7 @@ WITHOUT_PICTURES = [
         "responses",
         "smc",
         "tables",
+        "large-data",
         "development",
     )
 ]
