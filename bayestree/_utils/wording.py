@@ -7,7 +7,8 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,11 @@ class CellError(InputError):
         self.before, self.row, self.after = before, row, after
         self.column, self.missing = column, missing
         super().__init__(self.located_at(f"row {row + 1}"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process creates the error anew."""
+        given = {"column": self.column, "missing": self.missing}
+        return partial(type(self), self.before, self.row, self.after, **given), ()
 
     def located_at(self, place: str) -> str:
         """Return the message with another name for the row, such as its line in a file."""

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from bayestree.distributed.cluster import workers
 from bayestree.distributed.rows import DistributedRows, Sample
 from bayestree.distributed.worker import Source
+from bayestree.tables import located
 
 
 @contextmanager
@@ -38,6 +40,8 @@ def on_workers(
     with workers(n_workers, scheduler) as found:
         rows = DistributedRows(found, source, n_partitions)
         try:
-            yield rows, rows.read(task)
+            with located(Path(source.dataset.path)):
+                sample = rows.read(task)
+            yield rows, sample
         finally:
             rows.close()
