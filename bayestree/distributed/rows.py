@@ -1,5 +1,6 @@
 """The rows of a data set on the workers, as the process that runs the fit sees them."""
 
+import copy
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -145,7 +146,9 @@ class DistributedRows:
     def epoch(self, fit: Any, what: Any) -> tuple[Any, float]:
         """See ``PartitionedRows``; an epoch in which a worker goes is repeated."""
         seed = int(torch.randint(2**31 - 1, ()))
-        message = cloudpickle.dumps((fit, what))
+        bare = copy.copy(fit)
+        bare.data = None
+        message = cloudpickle.dumps((bare, what))
         for _ in range(ATTEMPTS):
             try:
                 return self._epoch(message, seed)

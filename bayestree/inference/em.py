@@ -154,9 +154,6 @@ class Climb:
         splits = {name: value.detach().clone() for name, value in self.splits.items()}
         return self.fixed | splits | self.leaves
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "data"}
-
     def epoch(self, steepness: float, batch_size: int, passes: int = 1) -> float:
         """Take an E-step and an M-step; return the log-likelihood of the rows before them."""
         if (rows := elsewhere()) is not None:

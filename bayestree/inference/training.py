@@ -295,9 +295,6 @@ class Ascent:
         self.running.update(sums, share)
         return likelihood.detach() - share * penalty.detach()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "data"}
-
     def shared_epoch(
         self, number: int, held: Mapping[int, Data], sizes: Sequence[int], seed: int, reduce: Reduce
     ) -> float:
