@@ -38,7 +38,7 @@ class CellError(InputError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how another process creates the error anew."""
-        given = {"column": self.column, "missing": self.missing}
+        given: dict[str, Any] = {"column": self.column, "missing": self.missing}
         return partial(type(self), self.before, self.row, self.after, **given), ()
 
     def located_at(self, place: str) -> str:
