@@ -89,6 +89,8 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
     dask = _dask("n_workers")
     settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
     settings |= {"processes": True, "dashboard_address": None, "host": "127.0.0.1"}
+    # The limit of Dask would count mapped rows, which the system can drop, and kill the worker.
+    settings["memory_limit"] = 0
     with (
         dask.LocalCluster(**settings) as cluster,
         dask.Client(cluster, set_as_default=False) as own,
@@ -173,6 +175,7 @@ class Workers:
         WorkerLostError
             If one of the workers goes, or has lost what an earlier call left there.
         """
+        self._check({address for address, *_ in calls.values()})
         futures = {
             key: self.client.submit(
                 function, *given, workers=[address], allow_other_workers=False, pure=False
@@ -192,16 +195,19 @@ class Workers:
         while True:
             done = [future for future in futures if future.done()]
             failed = [future for future in done if future.status != "finished"]
-            if failed and not addresses <= set(self.addresses):
-                raise WorkerLostError
             if failed:
+                self._check(addresses)
                 self._explain(failed)
             if len(done) == len(futures):
                 return
-            if not addresses <= set(self.addresses):
-                raise WorkerLostError
+            self._check(addresses)
             with self.client.as_current(), suppress(TimeoutError):
                 wait([f for f in futures if not f.done()], POLL, return_when="FIRST_COMPLETED")
+
+    def _check(self, addresses: set[str]) -> None:
+        """Raise WorkerLostError unless all these workers are there."""
+        if not addresses <= set(self.addresses):
+            raise WorkerLostError
 
     def _explain(self, failed: Sequence[Any]) -> None:
         """Raise the error of a task, unless it says that a worker has gone."""

@@ -2,9 +2,9 @@
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -23,6 +23,8 @@ from bayestree.inference import Data, memory_mapped
 from bayestree.tables.dataset import Piece
 
 ATTEMPTS = 5  # of one step of the work, each after a worker has gone
+
+Result = TypeVar("Result")
 
 
 class Sample(NamedTuple):
@@ -43,8 +45,6 @@ class DistributedRows:
     ----------
     n_rows, weight
         Number and total weight of the training rows that count, once they are prepared.
-    n_bytes : int
-        Size of the message that each worker sends in a step.
     n_lost : int
         How often a worker had to be replaced.
     """
@@ -97,8 +97,7 @@ class DistributedRows:
         step = max(1, -(-sum(counts) // most))
         self._sample = [slice(-first % step, None, step) for first in firsts[:-1]]
         self._held_sample = [most // len(self.pieces)] * len(self.pieces)
-        with self._repaired():
-            found = self._load(range(len(self._parts)))
+        found = self._insisting(partial(self._load, range(len(self._parts))))
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
         ignored = [*merged.survey.ignored.values()]
         return Sample(training, held, learned.encoding, target, ignored, merged.survey.doubts)
@@ -139,8 +138,12 @@ class DistributedRows:
         given = cloudpickle.dumps((load, low, high))
         if given == self._prepare:  # by the mode before
             return
-        with self._repaired():
+
+        def everywhere() -> None:
+            self._restore()
             self._prepared(given, range(len(self._parts)))
+
+        self._insisting(everywhere)
         self._prepare = given
 
     def epoch(self, fit: Any, what: Any) -> tuple[Any, float]:
@@ -149,15 +152,12 @@ class DistributedRows:
         bare = copy.copy(fit)
         bare.data = None
         message = cloudpickle.dumps((bare, what))
-        for _ in range(ATTEMPTS):
-            try:
-                return self._epoch(message, seed)
-            except WorkerLostError:
-                self._repair()
-        raise InputError(
-            f"workers have gone {ATTEMPTS} times in the same epoch, perhaps for lack of memory; "
-            "use more workers, and resume with the same command."
-        )
+
+        def together() -> tuple[Any, float]:
+            self._restore()
+            return self._epoch(message, seed)
+
+        return self._insisting(together)
 
     def _epoch(self, message: bytes, seed: int) -> tuple[Any, float]:
         used = sorted(set(self._held.values()))
@@ -183,11 +183,11 @@ class DistributedRows:
         """Let the workers form a group, unless they are one."""
         if self._joined == tuple(used):
             return
-        group, address = uuid4().hex, str(urlsplit(used[0]).hostname)
-        port = self.workers.run({0: (used[0], worker.host, (group, address))})[0]
+        group, hosts = uuid4().hex, [str(urlsplit(own).hostname) for own in used]
+        port = self.workers.run({0: (used[0], worker.host, (group, hosts[0]))})[0]
         self.workers.run(
             {
-                own: (own, worker.join, (self.fit, group, rank, len(used), address, port))
+                own: (own, worker.join, (self.fit, group, rank, hosts, port))
                 for rank, own in enumerate(used)
             }
         )
@@ -201,14 +201,15 @@ class DistributedRows:
         for number, address in self._held.items():
             loads[address] += self._parts[number].n_rows
         recipe = cloudpickle.loads(self._recipe)
-        calls = {}
+        calls, places = {}, {}
         for number in numbers:
             address = min(loads, key=lambda one: (loads[one], one))
-            self._held[number] = address
+            places[number] = address
             loads[address] += self._parts[number].n_rows
             given = (self._sample[number], self._held_sample[number])
             calls[number] = (address, worker.load, (self.fit, recipe, self._parts[number], *given))
         found = self.workers.run(calls)
+        self._held |= places
         return [found[number] for number in numbers]
 
     def _prepared(self, given: bytes, numbers: Sequence[int]) -> None:
@@ -225,27 +226,36 @@ class DistributedRows:
             self.n_rows = sum(self._sizes)
             self.weight = sum(found[number][1] for number in range(len(self._parts)))
 
-    @contextmanager
-    def _repaired(self) -> Iterator[None]:
-        """Explain the loss of a worker before the first epoch."""
-        try:
-            yield
-        except WorkerLostError as error:
-            raise InputError(
-                "a worker has gone while it read its rows, perhaps for lack of memory; use more "
-                "workers, or workers with more memory."
-            ) from error
+    def _insisting(self, work: Callable[[], Result]) -> Result:
+        """Do something again, without the workers that have gone, if one goes meanwhile."""
+        for _ in range(ATTEMPTS):
+            try:
+                return work()
+            except WorkerLostError:
+                self._replace()
+        raise InputError(
+            f"workers have gone {ATTEMPTS} times at the same place of the fit, perhaps for lack of "
+            "memory; use more workers or larger ones, and resume with the same command."
+        )
 
-    def _repair(self) -> None:
-        """Load the partitions of workers that have gone on those that are there."""
+    def _replace(self) -> None:
+        """Wait for workers in the place of those that have gone."""
         self.n_lost += 1
         self._joined = ()
         self.addresses = self.workers.await_replacement(len(self.addresses))
         self._held = {part: own for part, own in self._held.items() if own in self.addresses}
-        lost = [part.number for part in self._parts if part.number not in self._held]
-        self._load(lost)
-        if self._prepare:
-            self._prepared(self._prepare, lost)
+        self.workers.everywhere(worker.forget, self.fit, self._lost())  # parts of a failed load
+
+    def _restore(self) -> None:
+        """Load the partitions of workers that have gone on those that are there."""
+        if lost := self._lost():
+            self._load(lost)
+            if self._prepare:
+                self._prepared(self._prepare, lost)
+
+    def _lost(self) -> list[int]:
+        """Return the partitions that no worker holds."""
+        return [part.number for part in self._parts if part.number not in self._held]
 
     def close(self) -> None:
         """Let the workers drop the rows."""

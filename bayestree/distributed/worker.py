@@ -6,7 +6,7 @@ another one then loads them again.
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -255,11 +255,13 @@ def prepare(
     return int(counted.sum()), float(weights[counted].sum())
 
 
-def forget(fit: str) -> None:
-    """Drop what belongs to a fit."""
-    for key in [key for key in _held if key[0] == fit]:
-        del _held[key]
-    _groups.pop(fit, None)
+def forget(fit: str, numbers: Collection[int] | None = None) -> None:
+    """Drop partitions of a fit; by default, all that belongs to it."""
+    for own, number in [*_held]:
+        if own == fit and (numbers is None or number in numbers):
+            del _held[own, number]
+    if numbers is None:
+        _groups.pop(fit, None)
 
 
 _stores: dict[str, Any] = {}
@@ -272,17 +274,24 @@ def host(group: str, address: str) -> int:
     return int(_stores[group].port)
 
 
-def join(fit: str, group: str, rank: int, size: int, address: str, port: int) -> None:
-    """Join the processes of a group, which wait for each other."""
+def join(fit: str, group: str, rank: int, hosts: Sequence[str], port: int) -> None:
+    """Join the processes of a group, on these hosts, which wait for each other.
+
+    This process listens at the address by which the scheduler knows it: that of the name of the
+    machine, which gloo would take, is often 127.0.1.1, or belongs to another network.
+    """
     _groups.pop(fit, None)
-    if size == 1:
+    if len(hosts) == 1:
         _groups[fit] = (rank, None)
         return
     store = _stores.get(group)
     if store is None:
-        store = _torch.TCPStore(address, port, None, is_master=False, timeout=SILENCE)
-    own = _torch.PrefixStore(group, store)
-    _groups[fit] = (rank, _torch.ProcessGroupGloo(own, rank, size, SILENCE))
+        store = _torch.TCPStore(hosts[0], port, None, is_master=False, timeout=SILENCE)
+    gloo = _torch.ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = SILENCE
+    options._devices = [gloo.create_device(hostname=hosts[rank])]
+    _groups[fit] = (rank, gloo(_torch.PrefixStore(group, store), rank, len(hosts), options))
 
 
 class LostRowsError(RuntimeError):
@@ -296,16 +305,22 @@ def epoch(
     held = {one: _held[fit, one].data for one in numbers if (fit, one) in _held}
     if fit not in _groups or len(held) < len(numbers) or None in held.values():
         raise LostRowsError("some partitions were loaded by a worker that has gone.")
-    rank, group = _groups[fit]
+    rank = _groups[fit][0]
     method, what = pickle.loads(message)
-    with threads_for(0):
-        value = method.shared_epoch(what, held, sizes, seed, _sum_over(group))
+    try:
+        with threads_for(0):
+            value = method.shared_epoch(what, held, sizes, seed, _sum_over(fit))
+    except BaseException:
+        # Close the connections, which the last reference does (abort does not): only neighbours of
+        # a lost process notice its loss, and the others would wait for them.
+        del _groups[fit]
+        raise
     return cloudpickle.dumps((method, value)) if rank == 0 else None
 
 
-def _sum_over(group: Any) -> Reduce:
+def _sum_over(fit: str) -> Reduce:
     def reduce(tensor: Tensor) -> None:
-        if group is not None:
-            group.allreduce([tensor]).wait()
+        if _groups[fit][1] is not None:  # no variable, which a traceback would keep
+            _groups[fit][1].allreduce([tensor]).wait()
 
     return reduce
