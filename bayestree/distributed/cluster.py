@@ -1,5 +1,6 @@
 """Dask workers: how they are found or started, and tasks that run on certain ones of them."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -88,7 +89,9 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
         return
     dask = _dask("n_workers")
     settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
-    settings |= {"processes": True, "dashboard_address": None, "host": "127.0.0.1"}
+    # The page of Dask, which cannot be turned off, gets a free port. All failures are raised here.
+    settings |= {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    settings["silence_logs"] = logging.CRITICAL
     # The limit of Dask would count mapped rows, which the system can drop, and kill the worker.
     settings["memory_limit"] = 0
     with (
