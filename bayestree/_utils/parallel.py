@@ -13,6 +13,8 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 from joblib import Parallel, delayed
+from joblib.parallel import LokyBackend, get_active_backend
+from threadpoolctl import threadpool_limits
 
 WATCH = 1.0  # seconds between checks whether the parent is alive
 
@@ -63,7 +65,11 @@ def _attempt(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[
     # All tasks are dispatched at once, in batches of one: workers that join later find work, and
     # a worker that dies loses a single task.
     pool = Parallel(
-        n_jobs=n_jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered"
+        n_jobs=n_jobs,
+        batch_size=1,
+        pre_dispatch="all",
+        return_as="generator_unordered",
+        mmap_mode="c",  # PyTorch warns of arrays that are read-only
     )
     results = pool(
         delayed(_named)(os.getpid(), key, function, *args, **named)
@@ -116,7 +122,28 @@ def _deaths() -> tuple[type[BaseException], ...]:
     return (BrokenExecutor,)
 
 
+def processes_for(n_tasks: int) -> int | None:
+    """Return the number of processes of long tasks of one thread each, as PyTorch's threads allow.
+
+    Slightly more processes than threads if their number does not divide that of the tasks: the
+    system then shares the cores evenly. Three tasks on two cores take as long as 1.5 of them, but
+    two after one another in two processes. None, joblib's default, where a task is parallel
+    itself or ``joblib.parallel_config`` applies.
+    """
+    backend, given = get_active_backend()
+    n_threads = torch.get_num_threads()
+    whole = isinstance(backend, LokyBackend) and backend.nesting_level == 0 and given is None
+    return min(n_tasks, n_threads + n_tasks % n_threads) if whole and n_threads > 1 else None
+
+
 SMALL = 500_000
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run the block on one thread, so that sums have the same order in every process."""
+    with threads_for(0), threadpool_limits(1):
+        yield
 
 
 @contextmanager

@@ -245,9 +245,14 @@ _DEFAULT = Bars()
 _monitor: ContextVar[Monitor] = ContextVar("monitor", default=_DEFAULT)
 
 
+def watched() -> bool:
+    """Return whether a monitor is active, which does not see the loops of other processes."""
+    return _monitor.get() is not _DEFAULT
+
+
 def steps_of(steps: Iterable[Item], label: str) -> Track[Item]:
     """Track steps of what is computed from a fit, shown where a caller asked for progress."""
-    return Track(steps, label, show=_monitor.get() is not _DEFAULT)
+    return Track(steps, label, show=watched())
 
 
 @contextmanager
@@ -257,7 +262,7 @@ def fitting(verbose: Verbose) -> Iterator[None]:
     ``"auto"`` shows them after a second and only in the main process, because parallel workers
     would overwrite each other's output.
     """
-    if _monitor.get() is not _DEFAULT:
+    if watched():
         yield
         return
     auto = verbose == "auto"

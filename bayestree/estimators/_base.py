@@ -125,10 +125,12 @@ class BaseTree(Estimator):
 
     def _fitted_tree(self, rows: TrainingRows, leaf: Leaf) -> FittedTree:
         """Fit the model to scaled rows, and derive the deterministic tree."""
-        prepared = self._prepare(rows, leaf)
-        with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
+        return self._from_prepared(self._prepare(rows, leaf))
+
+    def _from_prepared(self, prepared: Prepared) -> FittedTree:
+        with threads_for(self._work(*prepared.rows.X.shape)), fitting(self.verbose):
             found = self._infer(prepared.model, prepared.given)
-            if self._refits_leaves and leaf.regresses:
+            if self._refits_leaves and prepared.model.leaf.regresses:
                 found = inference.recalibrated(found, prepared.given)
         return self._complete(found, prepared)
 

@@ -124,6 +124,7 @@ class Estimator(BaseEstimator):
                 self,
                 X,
                 in_parts=self._in_parts(),
+                in_place=self._in_parts(),
                 y=y,
                 reset=not continues,
                 sample_weight=sample_weight,

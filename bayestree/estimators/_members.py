@@ -10,14 +10,13 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parallel import Call, in_order, threads_for
+from bayestree._utils.parallel import Call, in_order, one_thread, threads_for
 from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of, takes
 from bayestree._utils.progress import Track, Verbose, fitting
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree
+from bayestree.estimators._base import BaseTree, Prepared
 from bayestree.estimators._classifier import Classifier
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.estimators._estimator import Estimator, member_of
@@ -39,15 +38,21 @@ Member = TypeVar("Member", bound=BaseTree)
 
 def fit_members(
     members: Sequence[Member],
-    rows: TrainingRows,
+    prepared: Prepared,
     leaf: Leaf,
     *,
     label: str,
     n_jobs: int | None,
     verbose: Verbose,
 ) -> list[FittedTree]:
-    """Fit each of the trees; an interrupted fit continues with the first that was not complete."""
-    calls: list[Call[FittedTree]] = [(_fitted, (tree, rows, leaf), {}) for tree in members]
+    """Fit each of the trees to the rows that the first of them has prepared.
+
+    An interrupted fit continues with the first tree that was not complete.
+    """
+    trees = [member_of(members[0], tree) for tree in members]
+    calls: list[Call[FittedTree]] = [(_fitted, (tree, prepared, leaf), {}) for tree in trees]
+    if n_jobs and prepared.data.mapped:  # workers map what is in memory, and read a file themselves
+        calls = [(_fitted_anew, (tree, prepared.rows, leaf), {}) for tree in trees]
     grown = _Grown(members)
 
     def remaining() -> Iterator[FittedTree]:
@@ -61,12 +66,11 @@ def fit_members(
 
 
 def fit_together(
-    members: Sequence[Any], rows: TrainingRows, leaf: Leaf, *, verbose: Verbose
+    members: Sequence[Any], prepared: Prepared, *, verbose: Verbose
 ) -> list[FittedTree]:
     """Fit the trees of several estimators at once, by the seed and the settings of the first."""
-    first = members[0]
-    prepared = first._prepare(rows, leaf)
-    with threads_for(first._work(*rows.X.shape)), fitting(verbose), warnings.catch_warnings():
+    first, work = members[0], members[0]._work(*prepared.rows.X.shape)
+    with threads_for(work), fitting(verbose), warnings.catch_warnings():
         for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
             warnings.simplefilter("ignore", of_all)
         found = first._infer_several(members, prepared.model, prepared.given)
@@ -94,12 +98,19 @@ class _Grown:
         ]
 
 
-def _fitted(tree: BaseTree, rows: TrainingRows, leaf: Leaf) -> FittedTree:
-    """Fit the tree on one thread, so that sums have the same order in every process."""
-    with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
+def _fitted(tree: BaseTree, prepared: Prepared, leaf: Leaf) -> FittedTree:
+    # trees that are continued may have splits of their own
+    model = tree._model(leaf).with_(leaf=prepared.model.leaf)
+    with one_thread(), warnings.catch_warnings():
         for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
             warnings.simplefilter("ignore", of_all)
-        return tree._fitted_tree(rows, leaf)
+        return tree._from_prepared(prepared._replace(model=model))
+
+
+def _fitted_anew(tree: BaseTree, rows: TrainingRows, leaf: Leaf) -> FittedTree:
+    with one_thread():
+        prepared = tree._prepare(rows, leaf)
+    return _fitted(tree, prepared, leaf)
 
 
 OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not passed on
@@ -202,8 +213,10 @@ class IndependentForest(Forest):
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         members = self._trees()
+        with one_thread():
+            prepared = members[0]._prepare(rows, leaf)
         trees = fit_members(
-            members, rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
+            members, prepared, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
         )
         self._keep(trees, members[0], rows, leaf)
         return self

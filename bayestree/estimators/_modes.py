@@ -18,10 +18,12 @@ import torch
 from sklearn.utils import check_random_state
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.parallel import one_thread, processes_for
 from bayestree._utils.parameters import Count, Inference, declare
-from bayestree._utils.progress import fitting
+from bayestree._utils.progress import fitting, watched
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
+from bayestree.estimators._base import SINGLE_ROWS
 from bayestree.estimators._combinations import scores_unseen_rows
 from bayestree.estimators._estimator import member_of
 from bayestree.estimators._members import fit_members, fit_together
@@ -30,6 +32,7 @@ from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import Data, Posterior, Stage, Svi, Vi, pointwise
+from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
@@ -82,22 +85,38 @@ class Modes:
 def fit_modes(estimator: Any, rows: TrainingRows, leaf: Leaf) -> Mixture:
     """Fit all modes, and weight them."""
     members = _new_members(estimator)
-    shared: dict[str, Any] = {"verbose": estimator.verbose}
+    with one_thread():
+        prepared = members[0]._prepare(rows, leaf)
     if members[0]._stages()[-1].several:
-        trees = fit_together(members, rows, leaf, **shared)
+        trees = fit_together(members, prepared, verbose=estimator.verbose)
     else:
-        trees = fit_members(members, rows, leaf, label="modes", n_jobs=estimator.n_jobs, **shared)
-    members[0]._scaling = trees[0].scaling
-    rows = rows.counted()
-    data = members[0]._data(rows, 1.0)
-    scored = _scored_rows(members[0], data)
-    weights = _weigh(estimator, trees, scored)
-    medoid = _medoid(trees, weights, scored)
-    shown = _distilled(estimator, members, Mixture(trees, weights, medoid), rows, leaf)
-    found = Mixture(trees, weights, medoid, shown)
+        n_jobs = _processes(estimator, members, prepared.data)
+        shared: dict[str, Any] = {"n_jobs": n_jobs, "verbose": estimator.verbose}
+        trees = fit_members(members, prepared, leaf, label="modes", **shared)
+    rows = prepared.rows
+    weights = torch.as_tensor(rows.weights).to(prepared.data.X)  # of rows, not what they represent
+    data = prepared.data._replace(weights=weights)
+    with one_thread():
+        scored = _scored_rows(members[0], data)
+        shares = _weigh(estimator, trees, scored)
+        medoid = _medoid(trees, shares, scored)
+    shown = _distilled(estimator, members, Mixture(trees, shares, medoid), rows, leaf)
+    found = Mixture(trees, shares, medoid, shown)
     if not any(one.tree.n_nodes for one in trees):
         estimator._warn_if_single_leaf(found.shown.tree.topology, leaf, data, EVERY_MODE)
     return found
+
+
+def _processes(estimator: Any, members: Sequence[Any], data: Data) -> int | None:
+    """Return ``n_jobs`` or, for long fits that are not watched, as many as there are threads for.
+
+    Workers share rows in memory, but would each copy those that are mapped.
+    """
+    given: int | None = estimator.n_jobs
+    suits = len(data.X) >= SINGLE_ROWS and data.X.device.type == "cpu" and not data.mapped
+    if given is not None or watched() or not suits or elsewhere() is not None:
+        return given
+    return processes_for(len(members))
 
 
 def _new_members(estimator: Any) -> list[Any]:

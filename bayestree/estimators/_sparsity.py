@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import IntArray
-from bayestree._utils.parallel import threads_for
+from bayestree._utils.parallel import one_thread
 from bayestree._utils.parameters import Count, Inference, NonNegative, ParameterError, declare
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves, same_splits
@@ -75,7 +75,7 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
     """Project the mixture onto a tree of sparse facets in the place of the tree that is shown."""
     shown = found.shown
     tree = shown.tree
-    if isinstance(rows.X, FileRows):
+    if isinstance(rows.X, FileRows) and rows.X.mapped:
         if asked := asks_for_sparsity(estimator):
             raise ParameterError(
                 f"{asked} cannot be used, because sparse facets need the rows in memory, but these "
@@ -88,7 +88,7 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
         return found
     rows = rows.counted()
     data = estimator._data(rows, 1.0)
-    with threads_for(estimator._work(*rows.X.shape)):
+    with one_thread():  # for at most 2,000 rows
         new = _sparse(estimator, found, tree, rows, data)
     if new.tree.n_nodes == 0:
         if asks_for_sparsity(estimator):
@@ -147,7 +147,7 @@ def _sparse(
     together = [[np.isin(own, group).all() for own in groups] for group in model.groups]
     projected = project(
         tree,
-        np.asarray(rows.X),
+        rows.X,
         data,
         steepness=model.steepness,
         reference=[(one.posterior, weight) for one, weight in mixture],

@@ -191,7 +191,8 @@ class BasePolytopeTree(PolytopeMethods):
         Inference(
             "Processes, as in joblib, for the trees of n_modes (VI fits them at once, in one "
             "process) or, if there is one, for the chains of NUTS, unless the run takes a few "
-            "seconds; they do not affect the results."
+            "seconds; they do not affect the results. By default, trees fitted to 10,000 or more "
+            "rows in memory have as many as PyTorch's threads keep busy."
         ),
     ] = None
     validation_fraction: Annotated[

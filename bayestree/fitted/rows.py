@@ -1,8 +1,8 @@
-"""Training rows, in memory or in a file that is read in chunks; their columns in use and units."""
+"""Training rows, which are converted whole or in chunks; their columns in use and units."""
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, overload
 
@@ -15,7 +15,7 @@ from bayestree._utils.wording import warn
 from bayestree.inference import Posterior, Units, memory_mapped
 from bayestree.inference.draws import Arrays
 from bayestree.models.soft_tree import declared_sites
-from bayestree.routed_tree import chunks
+from bayestree.routed_tree import RowSource, chunks
 from bayestree.tables import UnusedColumnsWarning
 
 PARTS = 8  # chunks that fit into the allowed memory, since each is copied a few times
@@ -35,9 +35,11 @@ LARGEST = 1e150  # larger values, whose squares overflow, are left to be refused
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Selected rows of a mapped array (N, d), as (source - center) / scale in double precision.
+    """Selected rows of an array (N, d), as (source - center) / scale in double precision.
 
-    ``limits`` (2, d) are the least and the greatest value of each column of the source.
+    They are converted in chunks, which a large array needs that is ``mapped`` from a file, and
+    which saves copies of one in memory. ``limits`` (2, d) are the least and the greatest value of
+    each column of the source.
     """
 
     source: AnyArray
@@ -45,6 +47,7 @@ class FileRows:
     center: FloatArray | None = None
     scale: FloatArray | None = None
     limits: tuple[FloatArray, FloatArray] | None = None
+    mapped: bool = True
 
     def __len__(self) -> int:
         return len(self.source if self.numbers is None else self.numbers)
@@ -90,15 +93,21 @@ class FileRows:
     def tensor(
         self, dtype: torch.dtype, device: str, columns: slice | BoolArray = slice(None)
     ) -> torch.Tensor:
-        """Copy columns of all rows to a tensor, which is mapped from a file if it is on the CPU."""
+        """Copy columns of all rows to a tensor, mapped from a file as they are if on the CPU."""
         shape = (len(self), self[:0][:, columns].shape[1])
-        if torch.device(device).type == "cpu":
+        if self.mapped and torch.device(device).type == "cpu":
             found = memory_mapped.mapped_tensor(shape, dtype)
         else:
             found = torch.empty(shape, dtype=dtype, device=device)
-        for part in self.slices():
-            found[part] = torch.from_numpy(self[part][:, columns]).to(dtype)
+        for part in chunks(*self.shape):
+            found[part] = torch.from_numpy(self[part][:, columns])
         return found
+
+
+def is_large(X: Any) -> bool:
+    """Return whether X is an array in memory of which copies should be avoided."""
+    plain = isinstance(X, np.ndarray) and X.dtype.kind == "f" and X.ndim == 2
+    return plain and X.size > memory_mapped.HELD // PARTS
 
 
 def large_file(X: Any) -> AnyArray | None:
@@ -274,17 +283,27 @@ def _measured(
         center = np.average(X, axis=0, weights=weights)
         deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
         return center, deviation, X.min(axis=0), np.ptp(X, axis=0)
-    total = weights.sum()
-    sums, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
-    for part in X.slices():
+    for part in chunks(*X.shape):
         rows = X[part]
-        sums += weights[part] @ rows
         low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
-    center = sums / total
-    for part in X.slices():
-        square += weights[part] @ (X[part] - center) ** 2
-    return center, np.sqrt(square / total), low, high - low
+    center = mean_of(X, weights)
+    deviation = np.sqrt(mean_of(X, weights, lambda rows: (rows - center) ** 2))
+    return center, deviation, low, high - low
+
+
+def mean_of(
+    X: RowSource, weights: FloatArray, value: Callable[[FloatArray], FloatArray] = np.asarray
+) -> FloatArray:
+    """Compute the mean over rows of values (m, d), by default X, as ``numpy.average`` would.
+
+    In chunks, whose sums go on from those before: NumPy adds the rows of an array one by one.
+    """
+    total = np.zeros(X.shape[1])
+    for part in chunks(*X.shape):
+        rows = value(np.asarray(X[part], dtype=np.float64)) * weights[part, None]
+        total = np.concatenate((total[None], rows)).sum(axis=0)
+    return np.asarray(total / weights.sum())
 
 
 def drawn_in(X: FloatArray | FileRows, weights: FloatArray) -> FloatArray | FileRows:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.fitted.partitions import refuse_dask
-from bayestree.fitted.rows import FileRows, large_file
+from bayestree.fitted.rows import FileRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks
@@ -116,8 +116,7 @@ def _numeric(
     weights = checked_weights(sample_weight, len(rows))
     if not in_file:
         with np.errstate(over="ignore"):
-            mean = np.average(np.ascontiguousarray(rows), axis=0, weights=weights)
-        means = [(value,) for value in mean.tolist()]
+            means = [(value,) for value in mean_of(rows, weights).tolist()]
     kinds = [Booleans if one else Numbers for one in _are_boolean(X, len(names))]
     observed = Observed(len(names))
     for part in chunks(*rows.shape):
@@ -342,18 +341,28 @@ def _located(X: Any, error: ValueError) -> ValueError:
 
 
 def checked(
-    estimator: Any, X: Any, *, in_parts: bool, y: Any = "no_validation", **checks: Any
+    estimator: Any,
+    X: Any,
+    *,
+    in_parts: bool,
+    in_place: bool = False,
+    y: Any = "no_validation",
+    **checks: Any,
 ) -> Any:
     """Check X, and y if it is given, by :func:`validated`.
 
-    X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set.
+    X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set, or a
+    large array in memory and ``in_place`` is set.
     """
     array = large_file(X) if in_parts else None
-    kind = np.float64 if array is None else "numeric"
-    found = validated(estimator, X, y, dtype=kind, **checks)
-    if array is None:
+    stays = in_place and array is None and is_large(X)
+    kind: Any = [np.float64, np.float32] if stays else np.float64
+    found = validated(estimator, X, y, dtype=kind if array is None else "numeric", **checks)
+    if array is None and not stays:
         return found
-    return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)
+    rows, *others = found if isinstance(found, tuple) else (found,)
+    rows = FileRows(rows, mapped=False) if array is None else FileRows(array)
+    return (rows, *others) if others else rows
 
 
 def training_data(

@@ -59,6 +59,12 @@ class Data(NamedTuple):
             )
         return cls(rows, target, weight)
 
+    def __reduce__(self) -> Any:
+        """Pickle tensors in memory as arrays, which joblib lets worker processes map."""
+        if self.X.device.type != "cpu" or any(one.requires_grad for one in self):
+            return Data, tuple(self)
+        return _of_arrays, tuple(one.numpy() for one in self)
+
     def with_ones(self) -> "Data":
         """Append a column of ones, the feature of the intercepts."""
         ones = self.X.new_ones(len(self.X), 1)
@@ -147,6 +153,10 @@ class Data(NamedTuple):
             waiting = joined.take(order[whole:])
         if len(waiting.X):
             yield waiting
+
+
+def _of_arrays(*columns: NDArray[Any]) -> Data:
+    return Data(*(torch.from_numpy(one) for one in columns))
 
 
 class Units(NamedTuple):

@@ -26,6 +26,7 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 ALL = slice(None)
+SUMMED = 2**15  # rows whose statistics are in memory at a time
 ELEMENTS = 6_000_000  # maximum number of activations in a batch; bounds memory, suits the cache
 
 
@@ -110,8 +111,8 @@ class GrowingTree:
             return False
         leaf, y = self.model.leaf, self.data.y[rows]
         y = leaf.target(y) if leaf.regresses else y  # whose other columns are the features
-        heavy = float(self.data.weights[rows].sum()) >= limits.min_rows
-        return heavy and bool((y != y[0]).any())
+        heavy = self.data.weights[rows].sum().double() >= limits.min_rows
+        return bool(heavy & (y != y[0]).any())  # read once, for which a GPU waits
 
     def gain(self, i: int) -> float:
         """Return the gain of the split of a node in nats."""
@@ -183,10 +184,10 @@ class GrowingTree:
         leaf = torch.empty(len(self.data.X), dtype=torch.long, device=self.data.X.device)
         for position, i in enumerate(leaves):
             leaf[self.nodes[i].rows] = position
-        statistics = self.statistics()
-        sums = statistics.new_zeros(len(leaves), statistics.shape[1]).index_add_(
-            0, leaf, statistics
-        )
+        sums = torch.zeros_like(self.statistics(slice(1))).repeat(len(leaves), 1)
+        for start in range(0, len(leaf), SUMMED):  # for bounded memory
+            part = slice(start, start + SUMMED)
+            sums.index_add_(0, leaf[part], self.statistics(part))
         found_leaves = self.model.leaf.estimate(sums)
         for name, values in (by_row or {}).items():
             found_leaves[name] = torch.zeros_like(found_leaves[name]).index_put((leaf,), values)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.inference.data import Data
+from bayestree.inference.data import Data, part_size
 from bayestree.inference.draws import Arrays
-from bayestree.inference.grow import GrowingTree
+from bayestree.inference.grow import SUMMED, GrowingTree
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
 from bayestree.inference.splitters import FittedSplit
@@ -78,8 +78,9 @@ def harden(
     data = data.for_leaf(posterior.model.leaf)
     sites = posterior.point_sites(data.X)
     with torch.no_grad():
-        tree, scores, sources, kept = _cut(posterior, sites, data, limits, drawn=True)
+        tree, sources, kept = _cut(posterior, sites, data, limits, drawn=True)
         if extend:
+            scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])
             kept = _extended(tree, kept, sources, sites, scores, limits)
         if len(sites["intercept"]) and not kept:
             reason = ONE_WAY
@@ -107,7 +108,7 @@ def harden_sums(
     to_right = torch.as_tensor(model.topology.turns[1])[:, reached].T
     with torch.no_grad():
         tree = GrowingTree(model, rows, held, counts[reached])
-        sources = _route(tree, posterior.point_sites(X), to_right.to(sums), limits.min_leaf)
+        sources = _route(tree, posterior.point_sites(X), to_right > 0, limits.min_leaf)
         kept = tree.cut(limits.max_leaves, limits.min_gain)
         hard = _assembled(posterior, tree, kept, sources)
     order = tree.breadth_first(kept)
@@ -123,27 +124,33 @@ def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDAr
     sites = posterior.point_sites(data.X)
     needed = np.zeros(posterior.model.topology.n_nodes, dtype=np.bool_)
     with torch.no_grad():
-        _, _, sources, kept = _cut(posterior, sites, data, limits)
+        _, sources, kept = _cut(posterior, sites, data, limits)
     needed[[sources[i] for i in kept]] = True
     return needed
 
 
 def _cut(
     posterior: Posterior, sites: Sites, data: Data, limits: GrowthLimits, *, drawn: bool = False
-) -> tuple[GrowingTree, Tensor, dict[int, int], set[int]]:
-    """Cut the tree; return it, its rows' scores, the source of each split, and the splits kept.
+) -> tuple[GrowingTree, dict[int, int], set[int]]:
+    """Cut the tree; return it, the source of each split, and the splits kept.
 
     With ``drawn`` the draws must support the splits, too, unless the rows are mapped.
     """
     model = posterior.model
     if data.mapped:
-        tree, scores = _condensed(model, sites, data)
+        tree, right = _condensed(model, sites, data)
     else:
-        scores = torch.cat([model.scores(sites, part.X) for part in data.parts()])
+        # filled in place: small results between large temporaries would fragment the memory
+        right = torch.empty(
+            len(data.X), model.topology.n_nodes, dtype=torch.bool, device=data.X.device
+        )
+        size = part_size(data.X)
+        for part, X in zip(right.split(size), data.X.split(size), strict=True):
+            torch.gt(model.scores(sites, X), LOG2, out=part)
         tree = GrowingTree(model, data)
     support = posterior if drawn and not data.mapped else None
-    sources = _route(tree, sites, scores, limits.min_leaf, support)
-    return tree, scores, sources, tree.cut(limits.max_leaves, limits.min_gain)
+    sources = _route(tree, sites, right, limits.min_leaf, support)
+    return tree, sources, tree.cut(limits.max_leaves, limits.min_gain)
 
 
 def _assembled(
@@ -163,7 +170,7 @@ def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.
 
 
 def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, Tensor]:
-    """Grow from one representative row per leaf; also return the scores of these rows."""
+    """Grow from one representative row per leaf; also return the sides of these rows, (n, V)."""
     n_leaves = model.topology.n_leaves
     statistics = model.leaf.statistics(data.y[:0], data.weights[:0]).double()
     sums = statistics.new_zeros(n_leaves, statistics.shape[1])
@@ -177,7 +184,7 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
         counts += leaf.bincount(minlength=n_leaves)
         for number in set(leaf.tolist()) - set(first):
             row = torch.nonzero(leaf == number)[0]
-            first[number] = part.take(row), scores[row]
+            first[number] = part.take(row), scores[row] > LOG2
     reached = sorted(first)
     rows = Data(
         *(torch.cat(column) for column in zip(*(first[i][0] for i in reached), strict=True))
@@ -190,14 +197,14 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
 def _route(
     tree: GrowingTree,
     sites: Sites,
-    scores: Tensor,
+    goes_right: Tensor,
     min_leaf: int,
     posterior: Posterior | None = None,
 ) -> dict[int, int]:
     """Split the tree as its rows are routed; return the source node of each split.
 
-    A node with fewer than ``min_leaf`` rows on a side, by the scores or by most of the draws of
-    ``posterior``, is replaced by its child on the other side.
+    A node with fewer than ``min_leaf`` rows on a side, by the sides of the rows (n, V) or by most
+    of the draws of ``posterior``, is replaced by its child on the other side.
     """
     children = tree.model.topology.children
     places = {0: 0} if len(children) else {}
@@ -207,9 +214,9 @@ def _route(
             continue
         i = places[node]
         rows = tree.nodes[i].rows
-        right = scores[rows, node] > LOG2
+        right = goes_right[rows, node]
         sides = tree.count(rows[~right]), tree.count(rows[right])
-        supported = posterior is None or _has_support(posterior, node, tree.data.X[rows], min_leaf)
+        supported = posterior is None or _has_support(posterior, node, tree.data.X, rows, min_leaf)
         if min(sides) < min_leaf or not supported:
             places[int(children[node, int(sides[1] > sides[0])])] = i
             continue
@@ -220,17 +227,17 @@ def _route(
     return sources
 
 
-def _has_support(posterior: Posterior, node: int, X: Tensor, min_leaf: int) -> bool:
-    """Return whether enough draws of a split separate ``min_leaf`` of its rows X."""
+def _has_support(posterior: Posterior, node: int, X: Tensor, rows: Tensor, min_leaf: int) -> bool:
+    """Return whether enough draws of a split separate ``min_leaf`` of its rows of X."""
     model, draws = posterior.model, posterior.draws
     every = posterior.n_chains * posterior.n_draws
-    some = X[:: math.ceil(len(X) / MOST_ROWS)]
+    some = X[rows[:: math.ceil(len(rows) / MOST_ROWS)]]
     as_nodes = {}  # whose scores are computed together
     for name in model.split.parameters(draws):
         own = draws[name][:, :, node].reshape(every, *draws[name].shape[3:])
         as_nodes[name] = torch.as_tensor(own[:: math.ceil(every / MOST_DRAWS)]).to(some)
     n_right = (model.scores(as_nodes, some) > LOG2).sum(0)
-    least = min_leaf * len(some) / len(X)
+    least = min_leaf * len(some) / len(rows)
     separates = torch.minimum(n_right, len(some) - n_right) >= least
     return float(separates.double().mean()) >= SUPPORT
 
@@ -282,8 +289,10 @@ def _at_best_level(
         return None
     rows = tree.nodes[i].rows
     score, criterion = scores[rows, node], tree.model.leaf.criterion
-    own, statistics = _of_node(sites, node), tree.statistics(rows)
-    return best_split(own, score, criterion, statistics, limits.min_leaf)
+    own = _of_node(sites, node)
+    return best_split(
+        own, score, criterion, lambda some: tree.statistics(rows[some]), limits.min_leaf
+    )
 
 
 def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
@@ -292,8 +301,11 @@ def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
 
 
 def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
-    statistics = tree.statistics(tree.nodes[i].rows).double()
-    whole, side = statistics.sum(0), statistics[right].sum(0)
+    rows = tree.nodes[i].rows
+    whole, side = (
+        torch.stack([tree.statistics(part).double().sum(0) for part in some.split(SUMMED)]).sum(0)
+        for some in (rows, rows[right])
+    )
     criterion = tree.model.leaf.criterion
     return float(criterion.gain(criterion.split_value(side, whole), whole))
 

@@ -271,15 +271,17 @@ class Ascent:
             self.module.load_state_dict(after.module.state_dict())
             self.optimiser.load_state_dict(after.optimiser.state_dict())
             return value + gained, next(self.data.parts(self.batch_size, ones=True))
-        schedule, each = self.schedule, []
+        schedule, first = self.schedule, number * self.per_epoch
+        each = self.running.sums.new_empty(self.per_epoch)
         batches = self.data.batches(self.batch_size, ones=True)
-        for step, batch in enumerate(batches, number * self.per_epoch):
+        for step, batch in enumerate(batches, first):
             gamma = schedule.gamma(step)
-            if step % self.per_epoch == 0 and number % self.choices == 0:
+            if step == first and number % self.choices == 0:
                 self.module.choose_routing(batch, gamma)
-            each.append(self.step(batch, schedule.rate(step), gamma, schedule.prior(step)))
+            found = self.step(batch, schedule.rate(step), gamma, schedule.prior(step))
+            each[step - first] = found  # a list of small tensors would fragment the memory
         # read once, since every number that is read lets a GPU wait
-        return sum(torch.stack(each).tolist(), value), batch
+        return sum(each[: step - first + 1].tolist(), value), batch
 
     def step(self, batch: Data, rate: float, gamma: float, prior: float) -> Tensor:
         """Take a step at relative ``rate``, steepness ``gamma`` and relative weight ``prior``.

@@ -7,8 +7,10 @@ import sys
 import time
 
 import pytest
+import torch
+from joblib import Parallel, delayed, parallel_config
 
-from bayestree._utils.parallel import in_order, in_parallel
+from bayestree._utils.parallel import in_order, in_parallel, processes_for
 
 distributed = pytest.importorskip("distributed")
 
@@ -99,6 +101,19 @@ class TestInOrder:
     def test_a_task_that_always_kills_is_an_error(self, tmp_path):
         with pytest.raises(RuntimeError, match="its process was killed"):
             list(in_order([(kill, (9, None), {}), (square, (1, tmp_path), {})], n_jobs=2))
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "n_tasks", "expected"),
+    [(1, 3, None), (2, 3, 3), (2, 4, 2), (2, 5, 3), (3, 8, 5), (16, 3, 3)],
+)
+def test_processes_share_the_cores_evenly(monkeypatch, n_threads, n_tasks, expected):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    assert processes_for(n_tasks) == expected
+    with parallel_config(n_jobs=1):
+        assert processes_for(n_tasks) is None
+    with Parallel(n_jobs=2, backend="threading") as pool:
+        assert pool(delayed(processes_for)(n_tasks) for _ in range(2)) == [None, None]
 
 
 DRIVER = """

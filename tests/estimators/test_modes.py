@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import logsumexp
 from sklearn.base import clone
 
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier
+from bayestree._utils.progress import Bars, watching
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators import _modes
 from bayestree.estimators._contents import arrays_of, build, describe
@@ -61,6 +63,31 @@ def test_results_do_not_depend_on_n_jobs(iris, several):
     parallel = clone(several).set_params(n_jobs=2).fit(*iris)
     np.testing.assert_array_equal(parallel.mode_weights_, several.mode_weights_)
     np.testing.assert_array_equal(parallel.predict_proba(iris[0]), several.predict_proba(iris[0]))
+
+
+def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, several, monkeypatch):
+    given, fit = [], _modes.fit_members
+    monkeypatch.setattr(_modes, "SINGLE_ROWS", 100)
+    monkeypatch.setattr("bayestree._utils.parallel.torch.get_num_threads", lambda: 2)
+    monkeypatch.setattr(
+        _modes,
+        "fit_members",
+        lambda *args, **others: given.append(others["n_jobs"]) or fit(*args, **others),
+    )
+    parallel = clone(several).fit(*iris)
+    assert given == [len(several.modes_)]
+    np.testing.assert_array_equal(parallel.mode_weights_, several.mode_weights_)
+    np.testing.assert_array_equal(parallel.predict_proba(iris[0]), several.predict_proba(iris[0]))
+
+
+def test_fits_that_are_watched_stay_in_their_process(iris, several, monkeypatch):
+    data = several.modes_[0].training_data(*iris)
+    monkeypatch.setattr(_modes, "SINGLE_ROWS", 100)
+    monkeypatch.setattr("bayestree._utils.parallel.torch.get_num_threads", lambda: 2)
+    assert _modes._processes(several, several.modes_, data) == len(several.modes_)
+    with watching(Bars(shown=False)):
+        assert _modes._processes(several, several.modes_, data) is None
+    assert _modes._processes(several, several.modes_, data.take(torch.arange(99))) is None
 
 
 def test_predictions_are_those_of_the_mixture(iris, several):

@@ -16,7 +16,8 @@ from bayestree import (
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
 )
-from bayestree.fitted.rows import FileRows, units
+from bayestree.fitted import validation
+from bayestree.fitted.rows import FileRows, mean_of, units
 from bayestree.inference import Data, Svi, memory_mapped
 
 N, WIDTH = 12_000, 4
@@ -157,6 +158,32 @@ class TestLargeFiles:
         weights = np.random.default_rng(1).uniform(0, 2, N)
         found = units(FileRows(in_file(X, tmp_path)), weights, rule)
         np.testing.assert_allclose(found, units(X, weights, rule), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=str)
+def test_rows_in_memory_that_are_not_copied_give_the_same_numbers(estimator, kind, monkeypatch):
+    X, y = table(kind)
+    expected = estimator.fit(X, y).predict_proba(X)
+    read, whole = FileRows.__getitem__, []
+    monkeypatch.setattr(validation, "is_large", lambda X: isinstance(X, np.ndarray))
+    monkeypatch.setattr("bayestree.routed_tree.CHUNK", 1000)
+    monkeypatch.setattr(
+        FileRows, "__getitem__", lambda self, rows: whole.append(1) or read(self, rows)
+    )
+    estimator.fit(X, y)
+    monkeypatch.undo()
+    assert whole
+    np.testing.assert_array_equal(estimator.predict_proba(X), expected)
+
+
+def test_a_mean_is_that_of_numpy(monkeypatch):
+    monkeypatch.setattr("bayestree.routed_tree.CHUNK", 1000)
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(1e3, 1.0, (N, WIDTH)), rng.uniform(0, 2, N)
+    np.testing.assert_allclose(
+        mean_of(X, weights), np.average(X, axis=0, weights=weights), rtol=1e-15
+    )
 
 
 @pytest.mark.usefixtures("small")

@@ -10,7 +10,7 @@ import torch
 from pyro import poutine
 
 from bayestree.distributions import inverse_gamma_scale
-from bayestree.inference import pointwise
+from bayestree.inference import convergence, pointwise
 from bayestree.inference.convergence import evaluate_elbo
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.training import leaf_sums
@@ -112,6 +112,18 @@ def test_without_scales_the_mean_log_ratio_is_the_bound(parts):
         bounds = [float(evaluate_elbo(guide, data, 1)) for _ in range(300)]
     error = math.sqrt((np.var(ratios) + np.var(bounds)) / 300)
     assert abs(np.mean(ratios) - np.mean(bounds)) < 4 * error
+
+
+def test_the_bound_of_many_rows_has_the_same_mean_from_a_draw_for_each_quarter(monkeypatch):
+    guide, data = random_guide(*PARTS[0])
+    data = data.for_leaf(guide.model.leaf)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(3)
+        whole = [float(evaluate_elbo(guide, data, 4)) for _ in range(200)]
+        monkeypatch.setattr(convergence, "ELBO_ROWS", len(data.X))
+        quarters = [float(evaluate_elbo(guide, data)) for _ in range(200)]
+    error = math.sqrt((np.var(whole) + np.var(quarters)) / 200)
+    assert abs(np.mean(whole) - np.mean(quarters)) < 4 * error
 
 
 @pytest.mark.parametrize("leaf", LEAVES)

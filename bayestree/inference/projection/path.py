@@ -13,6 +13,7 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.projection.nodes import Columns, Facets, Node, nodes_of
 from bayestree.inference.projection.points import in_points, round_units
 from bayestree.inference.projection.reference import Reference
+from bayestree.routed_tree import RowSource
 from bayestree.tree import Tree
 
 MOST_ROWS = 2_000  # on which splits are projected and trees compared
@@ -71,7 +72,7 @@ class Projected(NamedTuple):
 
 def project(
     tree: Tree,
-    rows: FloatArray,
+    rows: RowSource,
     data: Data,
     *,
     steepness: float,

@@ -151,8 +151,12 @@ class SoftSplit:
         usable = ~taken
         if self.together is not None:
             usable &= self.together[(self.together >= taken).all(axis=1)].any(axis=0)
-        gain, freedom = np.zeros(len(self.groups)), np.ones(len(self.groups))
-        for number in np.flatnonzero(usable).tolist():
+        freedom = np.ones(len(self.groups))
+        first = [own[0] for own in self.groups]
+        gain = score[first] ** 2 / (importance @ free[:, first] ** 2 + least)
+        gain[~usable] = 0.0
+        several = [len(own) > 1 for own in self.groups]
+        for number in np.flatnonzero(usable & several).tolist():
             own = self.groups[number]
             size, axes = np.linalg.eigh((free[:, own] * importance[:, None]).T @ free[:, own])
             gain[number] = ((score[own] @ axes) ** 2 / (size + least)).sum()

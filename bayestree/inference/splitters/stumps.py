@@ -26,6 +26,7 @@ REACH = 1e3  # thresholds farther from log 2 by this factor would give extreme w
 WINDOW = 20  # steps between new subsamples of nodes with too many rows, and tests of progress
 FAST = 0.15  # least learning rate while groups of features are compared
 STALLED = 0.1  # change of the log-likelihood between windows, in nats: far below any gain in use
+NUMBERS = 2**18  # of statistics that are summed at a time
 BETAS, EPS = (0.9, 0.99), 1e-8  # of Adam
 
 Rule = Callable[[Tensor, Tensor], Tensor]
@@ -378,12 +379,17 @@ class StumpFitter:
             "log_weight": stumps.values[node, 0, :, -1],
         }
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
-        scores = torch.cat(
-            [score(data.X[part], *single)[:, 0] for part in rows.split(part_size(rows))]
-        )
-        statistics = self.leaf.statistics(data.y[rows], data.weights[rows])
+        scores = data.X.new_empty(len(rows))
+        size = part_size(rows)
+        for into, part in zip(scores.split(size), rows.split(size), strict=True):
+            into.copy_(score(data.X[part], *single)[:, 0])
         if not self.split.weighted:
             del sites["log_weight"]
+
+        def statistics(some: Tensor) -> Tensor:
+            own = rows[some]
+            return self.leaf.statistics(data.y[own], data.weights[own])
+
         return best_split(sites, scores, self.leaf.criterion, statistics, self.min_leaf, fits)
 
 
@@ -391,7 +397,7 @@ def best_split(
     sites: Mapping[str, Tensor],
     scores: Tensor,
     criterion: Criterion,
-    statistics: Tensor,
+    statistics: Callable[[Tensor], Tensor],
     min_leaf: int,
     fits: Rule | None = None,
 ) -> FittedSplit | None:
@@ -423,33 +429,52 @@ def _gain(split: FittedSplit | None) -> float:
 def best_threshold(
     scores: Tensor,
     criterion: Criterion,
-    statistics: Tensor,
+    statistics: Callable[[Tensor], Tensor],
     min_leaf: int,
     fits: Rule | None = None,
 ) -> tuple[float, float] | None:
     """Find the threshold of largest gain in nats, by exact search over the sorted scores (n,).
 
-    None if no threshold leaves ``min_leaf`` rows of ``statistics`` (n, c) on each side. ``fits``
-    says which splits are allowed, given the sums (..., c) of their left and right sides.
+    None if no threshold leaves ``min_leaf`` rows on each side. ``statistics`` are those (m, c) of
+    rows, given their numbers (m,), and ``fits`` says which splits are allowed, given the sums
+    (..., c) of their left and right sides. Sums are formed in pieces, for bounded memory, and the
+    result is read once, for which a GPU waits.
     """
-    n = len(scores)
     value, order = scores.sort()
-    left = statistics[order].double().cumsum(0)
-    whole = left[-1]
-    low, high = max(min_leaf, 1) - 1, n - max(min_leaf, 1) - 1
-    position = torch.arange(n - 1, device=scores.device)
-    middle = (value[:-1].double() + value[1:].double()) / 2
-    rounded = middle.to(value.dtype)  # must still separate the two scores
-    allowed = (position >= low) & (position <= high)
-    allowed &= (value[:-1] <= rounded) & (rounded < value[1:])
-    allowed &= (rounded > LOG2 / REACH) & (rounded < LOG2 * REACH)
-    if fits is not None:
-        allowed &= fits(left[:-1], whole - left[:-1])
-    if not allowed.any():
-        return None
-    split = criterion.split_value(left[:-1], whole)
-    best = int(split.masked_fill(~allowed, -math.inf).argmax())
-    return float(rounded[best]), float(criterion.gain(split[best], whole))
+    whole = torch.zeros_like(statistics(order[:1])[0], dtype=torch.float64)
+    pieces = order.split(max(1, NUMBERS // len(whole)))
+    for rows in pieces:
+        whole = _running_sums(statistics(rows), whole)[-1]
+    found = whole.new_tensor([-math.inf, math.nan])  # value of the split, and threshold
+    before, start = torch.zeros_like(whole), 0
+    for rows in pieces:
+        left = _running_sums(statistics(rows), before)
+        before = left[-1]
+        here = value[start : start + len(rows) + 1]  # with the first score of the next piece
+        left = left[: len(here) - 1]
+        position = torch.arange(start + 1, start + len(here), device=scores.device)
+        middle = (here[:-1].double() + here[1:].double()) / 2
+        rounded = middle.to(here.dtype)  # must still separate the two scores
+        allowed = (position >= min_leaf) & (position <= len(scores) - max(min_leaf, 1))
+        allowed &= (here[:-1] <= rounded) & (rounded < here[1:])
+        allowed &= (rounded > LOG2 / REACH) & (rounded < LOG2 * REACH)
+        if fits is not None:
+            allowed &= fits(left, whole - left)
+        if len(left):
+            split = criterion.split_value(left, whole).masked_fill_(~allowed, -math.inf)
+            best = split.argmax()
+            new = torch.stack((split.take(best), rounded.take(best).double()))
+            found = torch.where(new[0] > found[0], new, found)
+        start += len(rows)
+    best_value, threshold, gain = torch.cat((found, criterion.gain(found[:1], whole))).tolist()
+    return (threshold, gain) if best_value > -math.inf else None
+
+
+def _running_sums(statistics: Tensor, before: Tensor) -> Tensor:
+    """Add statistics (m, c) of one row after another to the sums ``before``, (m, c)."""
+    found = statistics.double()
+    found[0] += before
+    return found.cumsum_(0)
 
 
 def _turned(facet: Tensor, size: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ def search(scores, y, weights, min_leaf, *, classes):
     leaf = CLASSES if classes else REALS
     statistics = leaf.statistics(torch.as_tensor(y), torch.as_tensor(weights))
     criterion = Entropy() if classes else SquaredError()
-    return best_threshold(torch.as_tensor(scores), criterion, statistics, min_leaf)
+    return best_threshold(torch.as_tensor(scores), criterion, lambda n: statistics[n], min_leaf)
 
 
 @st.composite
@@ -207,6 +207,16 @@ def test_best_threshold_is_that_of_trying_all(classes, data):
     elif -max(tried) > 1e-6:
         expected = weights.sum() / 2 * np.log(whole / max(tried))
         assert gain == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_thresholds_of_pieces_are_those_of_all_rows(classes, monkeypatch):
+    rng = np.random.default_rng(0)
+    scores, weights = rng.integers(1, 40, 200) / 10, rng.uniform(0.5, 2, 200)
+    y = rng.integers(0, 3, 200) if classes else rng.normal(size=200)
+    whole = search(scores, y, weights, 5, classes=classes)
+    monkeypatch.setattr(stumps, "NUMBERS", 50)
+    assert search(scores, y, weights, 5, classes=classes) == whole
 
 
 @pytest.mark.parametrize("classes", [True, False])
