@@ -22,8 +22,8 @@ PER_ROW = 38  # bytes in the memory of a worker, beside the mapped features
 
 
 def calculate(
-    *, rows: float, columns: int, machines: int, cores: int, gigabits: float, nodes: int, facets: int,
-    batch: int, epochs: int, chunk: float,
+    *, rows: float, columns: int, machines: int, cores: int, gigabits: float, nodes: int,
+    facets: int, batch: int, epochs: int, chunk: float,
 ) -> None:  # fmt: skip
     planes, cells, speed = nodes * facets, rows * columns, gigabits * 1e9 / 8
     print("| quantity | value |")
