@@ -57,6 +57,8 @@ class DistributedRows:
             raise InputError(f"n_partitions must be 1 or more, got {n_partitions}.")
         self.addresses = workers.addresses
         self.pieces = source.dataset.split(n_partitions or len(self.addresses))
+        if not self.pieces:
+            raise InputError(f"{source.dataset.path!r} has no rows; specify files that have some.")
         self.fit = uuid4().hex
         self.n_rows, self.weight, self.n_lost = 0, 0.0, 0
         self._parts: list[Partition] = []
@@ -105,7 +107,7 @@ class DistributedRows:
     def _each(self, function: Callable[..., Any], arguments: Callable[..., Any]) -> list[Any]:
         """Call a function for each partition, on any worker."""
         each = [arguments(pieces, number) for number, pieces in enumerate(self.pieces)]
-        return self.workers.anywhere(function, each)
+        return self._insisting(partial(self.workers.anywhere, function, each))
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""

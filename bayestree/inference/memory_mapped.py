@@ -61,6 +61,7 @@ def _unnamed_file(size: int) -> Iterator[Path]:
     folder = _folder.get() or Path(tempfile.gettempdir())
     handle, name = tempfile.mkstemp(dir=folder, prefix=PREFIX)
     try:
+        size = max(size, 1)  # an empty file cannot be mapped
         os.truncate(handle, size)
         try:
             yield Path(name)

@@ -105,19 +105,22 @@ class Shares:
         self._shares = [
             Share(number, data.batches(self._rows[number][1], ones=ones), seed)
             for number, data in sorted(held.items())
+            if sizes[number]
         ]
 
     def __iter__(self) -> Iterator[tuple[int, list[tuple[Share, Data]]]]:
         """Yield for each step the number of its rows in all processes, and those of this one."""
         for step in range(self.n_steps):
             count = sum(min(most, max(0, size - step * most)) for size, most in self._rows)
+            if count == 0:  # the shares are rounded up, so that they may end before the last step
+                return
             here = [(share, share.next()) for share in self._shares]
             yield count, [(share, batch) for share, batch in here if batch is not None]
 
 
 def _even(size: int, most: int) -> int:
     """Return how many rows ``Data.batches(most)`` yields at a time, of ``size`` in total."""
-    return -(-size // -(-size // most))
+    return -(-size // -(-size // most)) if size else 0
 
 
 def add_up(tensors: Sequence[Tensor], reduce: Reduce) -> None:

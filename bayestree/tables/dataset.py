@@ -128,6 +128,8 @@ class Dataset:
         if n < 1:
             raise ValueError(f"n must be 1 or more, got {n}.")
         n = min(n, len(self.pieces))
+        if n == 0:
+            return []
         middles = [piece.start + piece.n_rows / 2 for piece in self.pieces]
         cuts = np.searchsorted(middles, np.arange(n) * self.n_rows / max(n, 1))
         order = np.arange(n)

@@ -213,3 +213,34 @@ def test_planted_sides_are_found_from_all_rows(tmp_path):
     error = float(np.mean(tree.predict(new[FEATURES]) != new["kind"]))
     assert error < 0.05 + 4 * np.sqrt(0.05 * 0.95 / len(new))
     assert isinstance(pd.Series(tree.predict(new[FEATURES])).iloc[0], str)
+
+
+@pytest.mark.parametrize("inference", ["map", "svi"])
+def test_minibatches_of_few_rows_of_each_partition(rows, data, inference):
+    # 200 rows in 86 steps are three at a time, which end after 67 steps
+    tree = classifier(inference=inference, batch_size=7).fit_files(data, "kind", **ALONE)
+    assert tree.tree_.n_leaves > 1
+    assert np.isfinite(tree.predict_proba(rows[FEATURES])).all()
+
+
+def test_a_partition_whose_rows_have_no_weight(rows, tmp_path):
+    weighted = rows.assign(copies=np.where(np.arange(len(rows)) < 250, 0.0, 1.0))
+    others = {**ALONE, "drop": ["price", "count", "exposure"]}
+    tree = classifier().fit_files(written(tmp_path, weighted), "kind", weights="copies", **others)
+    assert tree.tree_.n_leaves > 1
+    assert np.isfinite(tree.predict_proba(rows[FEATURES])).all()
+
+
+def test_resets_of_idle_experts(data):
+    tree = classifier(inference="svi", reset_idle=True).fit_files(data, "kind", **ALONE)
+    assert tree.tree_.n_leaves > 1
+
+
+def test_files_without_rows(rows, tmp_path):
+    with pytest.raises(ValueError, match="has no rows"):
+        classifier().fit_files(written(tmp_path, rows[:0], 1), "kind", **ALONE)
+
+
+def test_the_word_connection_in_a_message_does_not_mean_that_a_worker_has_gone():
+    assert not cluster._is_loss(ValueError("column 'connection' has 2 missing values"))
+    assert cluster._is_loss(RuntimeError("Connection closed by peer"))
