@@ -162,9 +162,20 @@ class Workers:
     def anywhere(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
-        """Call a function with each of the arguments, on any worker; return its results."""
+        """Call a function with each of the arguments, on any worker; return its results.
+
+        Raises
+        ------
+        WorkerLostError
+            If one worker after another goes during a call.
+        """
+        from distributed import KilledWorker  # noqa: PLC0415 - it is optional
+
         futures = [self.client.submit(function, *given, pure=False) for given in arguments]
-        return list(self.client.gather(futures))
+        try:
+            return list(self.client.gather(futures))
+        except KilledWorker as error:
+            raise WorkerLostError from error
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Call a function on every worker that answers."""
@@ -231,4 +242,6 @@ def _is_loss(error: BaseException) -> bool:
         "FutureCancelledError",
         "DistNetworkError",
     }
+    if isinstance(error, ValueError):  # such as an InputError that quotes a column "connection"
+        return False
     return bool(names & lost) or "onnection" in str(error) or "imed out" in str(error)
