@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from joblib import parallel_config
 from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError
@@ -101,7 +102,8 @@ def fit_sample(estimator: Any, rows: PartitionedRows, sample: Sample) -> None:
     given = {} if extra is None else {"exposure": extra}
     estimator._to_come = sample.target.classes if is_classifier(estimator) else None
     try:
-        with partitioned(rows):
+        # other processes would not know of the partitions
+        with partitioned(rows), parallel_config("sequential", n_jobs=1):
             estimator.fit(Features.of(X, sample.encoding), y, weights, **given)
     finally:
         estimator._to_come = None
