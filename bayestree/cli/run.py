@@ -171,7 +171,7 @@ def run(
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
         found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
         if found.cluster is not None and scheduler is not None:
-            cluster = found.cluster.model_copy(update={"scheduler": scheduler})
+            cluster = found.cluster.model_copy(update={"scheduler": scheduler, "workers": None})
             found, scheduler = found.model_copy(update={"cluster": cluster}), None
         with spread(scheduler):
             output.run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
