@@ -309,9 +309,9 @@ def compare_workers(
     folder: Path, batches: list[int], methods: list[str], counts: list[int]
 ) -> None:
     print(
-        "| rows | columns | method | batch | workers | ms per step | CPU ms | waiting ms | kB sent "
-        "| efficiency | log loss | probabilities | trees |"
+        "| rows | columns | method | batch | workers | ms per step | CPU ms | waiting | kB sent |"
     )
+    print("efficiency | log loss | probabilities | trees |")
     for method in methods:
         for batch in batches:
             epochs = 20 if batch >= 50_000 else 2

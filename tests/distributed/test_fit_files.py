@@ -1,5 +1,6 @@
 """Fits to data sets in partitions, by the process of the fit alone."""
 
+import pickle
 import re
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from sklearn.base import clone
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
-from bayestree.distributed import cluster
+from bayestree.distributed import cluster, worker
 from bayestree.inference import Map, memory_mapped
 from tests.distributed.cases import classifier, regressor, table, written
 
@@ -197,8 +198,33 @@ def test_workers_that_go_again_and_again(data, monkeypatch):
         raise cluster.WorkerLostError
 
     monkeypatch.setattr("bayestree.distributed.worker.epoch", gone)
-    with pytest.raises(ValueError, match="workers have gone 5 times in the same epoch"):
+    with pytest.raises(ValueError, match="workers have gone 5 times"):
         classifier().fit_files(data, "kind", **ALONE)
+
+
+@pytest.mark.parametrize("name", ["load", "prepare", "epoch"])
+def test_work_whose_worker_goes_is_repeated(data, monkeypatch, name):
+    expected = classifier(epochs=2).fit_files(data, "kind", **ALONE)
+    function, calls = getattr(worker, name), []
+
+    def lost_at_first(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise cluster.WorkerLostError
+        return function(*given)
+
+    monkeypatch.setattr(worker, name, lost_at_first)
+    found = classifier(epochs=2).fit_files(data, "kind", **ALONE)
+    frame = pd.read_parquet(data)[FEATURES]
+    np.testing.assert_array_equal(found.predict_proba(frame), expected.predict_proba(frame))
+    assert len(calls) > 2
+
+
+def test_a_process_whose_epoch_fails_leaves_its_group(monkeypatch):
+    monkeypatch.setitem(worker._groups, "fit", (0, None))
+    with pytest.raises(AttributeError, match="shared_epoch"):
+        worker.epoch("fit", pickle.dumps((None, 0)), [], [], 0)
+    assert "fit" not in worker._groups
 
 
 @pytest.mark.portable

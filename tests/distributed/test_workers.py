@@ -134,7 +134,7 @@ def test_a_killed_worker_changes_only_the_order_of_sums(dask_cluster, data, infe
     settings = {"scheduler": dask_cluster.address, **PARTITIONS}
     whole = classifier(inference=inference).fit_files(data, "kind", **settings)
     lost = []
-    repair = rows.DistributedRows._repair
+    repair = rows.DistributedRows._replace
 
     def repaired(self):
         lost.append(self.addresses)
@@ -148,7 +148,7 @@ def test_a_killed_worker_changes_only_the_order_of_sums(dask_cluster, data, infe
         return epoch(self, *given)
 
     epoch = rows.DistributedRows._epoch
-    monkeypatch.setattr(rows.DistributedRows, "_repair", repaired)
+    monkeypatch.setattr(rows.DistributedRows, "_replace", repaired)
     monkeypatch.setattr(rows.DistributedRows, "_epoch", _after(3, epoch, killing))
     found = classifier(inference=inference).fit_files(data, "kind", **settings)
     assert len(lost) >= 1
