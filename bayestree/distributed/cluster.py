@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -73,6 +73,20 @@ def _version() -> str:
 
 
 @contextmanager
+def stopped(scheduler: str) -> Iterator[None]:
+    """Explain an error of the connection to a scheduler."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # an error of a file, not of Dask
+            raise
+        raise InputError(
+            f"the scheduler at {scheduler!r} or all of its workers have stopped; restart them, "
+            "and resume with the same command."
+        ) from error
+
+
+@contextmanager
 def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers | ThisProcess"]:
     """Use the workers of a scheduler, or as many processes on this machine for the block."""
     if n_workers is not None and (scheduler is not None or n_workers < 1):
@@ -81,7 +95,7 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
             fault = f"set either n_workers or a scheduler, got {n_workers} and {scheduler!r}"
         raise InputError(f"{fault}.")
     if scheduler is not None:
-        with client_of(scheduler) as client:
+        with client_of(scheduler) as client, stopped(scheduler):
             yield Workers(client)
         return
     if n_workers == 1:
@@ -128,6 +142,10 @@ class ThisProcess:
         """Call a function on every worker."""
         function(*arguments)
 
+    def exclusive(self) -> AbstractContextManager[Any]:
+        """Let no other fit run on the workers during the block."""
+        return nullcontext()
+
     def await_replacement(self, number: int) -> list[str]:
         """Return the workers."""
         return self.addresses
@@ -143,6 +161,17 @@ class Workers:
     def addresses(self) -> list[str]:
         """The workers that are there now."""
         return sorted(self.client.nthreads())
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let no other fit use the workers during the block: their tasks would wait for each other.
+
+        A fit that is killed keeps them for half a minute more.
+        """
+        from distributed import Lock  # noqa: PLC0415 - it is optional
+
+        with self.client.as_current(), Lock("bayestree"):
+            yield
 
     def await_replacement(self, number: int) -> list[str]:
         """Return the workers, as soon as there are ``number`` of them or some time has passed."""
@@ -225,7 +254,7 @@ class Workers:
 
     def _explain(self, failed: Sequence[Any]) -> None:
         """Raise the error of a task, unless it says that a worker has gone."""
-        errors = [future.exception() for future in failed]
+        errors = [future.exception().with_traceback(future.traceback()) for future in failed]
         for error in errors:
             if not _is_loss(error):
                 raise error

@@ -1,7 +1,7 @@
 """The rows of a fit on workers: from the names of its files to rows that a fit can use."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bayestree.distributed.cluster import workers
@@ -44,4 +44,5 @@ def on_workers(
                 sample = rows.read(task)
             yield rows, sample
         finally:
-            rows.close()
+            with suppress(OSError):  # of workers that have gone
+                rows.close()

@@ -65,7 +65,7 @@ class DistributedRows:
         self._sizes: list[int] = []
         self._held: dict[int, str] = {}  # the worker of each partition
         self._sample: list[slice] = []
-        self._held_sample: list[int] = []
+        self._held_share = 1.0  # of the held-out rows, that the sample has
         self._prepare = b""
         self._joined: tuple[str, ...] = ()
 
@@ -98,7 +98,8 @@ class DistributedRows:
         most = max(1, memory_mapped.HELD // width)
         step = max(1, -(-sum(counts) // most))
         self._sample = [slice(-first % step, None, step) for first in firsts[:-1]]
-        self._held_sample = [most // len(self.pieces)] * len(self.pieces)
+        n_aside = self.source.dataset.n_rows - sum(counts)
+        self._held_share = min(1.0, most / max(n_aside, 1))
         found = self._insisting(partial(self._load, range(len(self._parts))))
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
         ignored = [*merged.survey.ignored.values()]
@@ -156,8 +157,9 @@ class DistributedRows:
         message = cloudpickle.dumps((bare, what))
 
         def together() -> tuple[Any, float]:
-            self._restore()
-            return self._epoch(message, seed)
+            with self.workers.exclusive():
+                self._restore()
+                return self._epoch(message, seed)
 
         return self._insisting(together)
 
@@ -186,7 +188,7 @@ class DistributedRows:
         if self._joined == tuple(used):
             return
         group, hosts = uuid4().hex, [str(urlsplit(own).hostname) for own in used]
-        port = self.workers.run({0: (used[0], worker.host, (group, hosts[0]))})[0]
+        port = self.workers.run({0: (used[0], worker.host, (self.fit, hosts[0]))})[0]
         self.workers.run(
             {
                 own: (own, worker.join, (self.fit, group, rank, hosts, port))
@@ -208,7 +210,7 @@ class DistributedRows:
             address = min(loads, key=lambda one: (loads[one], one))
             places[number] = address
             loads[address] += self._parts[number].n_rows
-            given = (self._sample[number], self._held_sample[number])
+            given = (self._sample[number], self._held_share)
             calls[number] = (address, worker.load, (self.fit, recipe, self._parts[number], *given))
         found = self.workers.run(calls)
         self._held |= places
@@ -245,7 +247,9 @@ class DistributedRows:
         self.n_lost += 1
         self._joined = ()
         self.addresses = self.workers.await_replacement(len(self.addresses))
-        self._held = {part: own for part, own in self._held.items() if own in self.addresses}
+        there = {own: (own, worker.holds, (self.fit,)) for own in self.addresses}
+        found = self.workers.run(there).items()  # a worker may come back at the address of another
+        self._held = {part: own for own, parts in found for part in parts}
         self.workers.everywhere(worker.forget, self.fit, self._lost())  # parts of a failed load
 
     def _restore(self) -> None:

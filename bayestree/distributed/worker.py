@@ -218,9 +218,9 @@ _groups: dict[str, tuple[int, Any]] = {}
 
 
 def load(
-    fit: str, recipe: Recipe, part: Partition, sample: slice, held_sample: int
+    fit: str, recipe: Recipe, part: Partition, sample: slice, held_share: float
 ) -> tuple[Rows, Rows]:
-    """Load a partition; return a sample of its training rows, and of the rows that it holds out."""
+    """Load a partition; return a sample of its training rows, and a share of those held out."""
     source, encoding = recipe.source, recipe.learned.encoding
     shape = (part.n_rows, len(encoding.feature_names))
     X = memory_mapped.mapped_array(shape, recipe.dtype)
@@ -230,7 +230,8 @@ def load(
         X[done : done + len(own)] = recipe.learned.encode_training(own, part.first + done)
         done += len(own)
         kept.append(_rows(recipe, own, X[:0]))
-        some = frame[held].head(max(0, held_sample - sum(len(one.y) for one in aside)))
+        chosen = _uniform(frame.index.to_numpy(), source.seed + 1) < held_share
+        some = frame[held & chosen]
         aside.append(_rows(recipe, some, encoding.features(some).to_numpy()))
     table = Rows.joined(kept)._replace(X=X)
     _held[fit, part.number] = _Held(table)
@@ -262,16 +263,21 @@ def forget(fit: str, numbers: Collection[int] | None = None) -> None:
             del _held[own, number]
     if numbers is None:
         _groups.pop(fit, None)
+        _stores.pop(fit, None)
 
 
-_stores: dict[str, Any] = {}
+def holds(fit: str) -> list[int]:
+    """Return the partitions of a fit that are here."""
+    return [number for own, number in _held if own == fit]
 
 
-def host(group: str, address: str) -> int:
+_stores: dict[str, Any] = {}  # of the latest group of each fit
+
+
+def host(fit: str, address: str) -> int:
     """Open the store by which the processes of a group find each other; return its port."""
-    _stores.clear()  # those of groups that have ended
-    _stores[group] = _torch.TCPStore(address, 0, None, is_master=True, wait_for_workers=False)
-    return int(_stores[group].port)
+    _stores[fit] = _torch.TCPStore(address, 0, None, is_master=True, wait_for_workers=False)
+    return int(_stores[fit].port)
 
 
 def join(fit: str, group: str, rank: int, hosts: Sequence[str], port: int) -> None:
@@ -284,8 +290,8 @@ def join(fit: str, group: str, rank: int, hosts: Sequence[str], port: int) -> No
     if len(hosts) == 1:
         _groups[fit] = (rank, None)
         return
-    store = _stores.get(group)
-    if store is None:
+    store = _stores.get(fit)
+    if store is None or rank:
         store = _torch.TCPStore(hosts[0], port, None, is_master=False, timeout=SILENCE)
     gloo = _torch.ProcessGroupGloo
     options = gloo._Options()

@@ -1,6 +1,6 @@
 """Training rows as tensors, their minibatches and their units."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,16 +128,22 @@ class Data(NamedTuple):
             yield self.with_ones() if ones else self
             return
         most = -(-n // -(-n // size))
+        yield from self.dealt([most] * (n // most) + [n % most] * (n % most > 0), ones=ones)
+
+    def dealt(self, sizes: Iterable[int], *, ones: bool = False) -> Iterator["Data"]:
+        """Yield an epoch of shuffled minibatches of given sizes, which add up to the rows."""
         if self.mapped:
-            batches = self._shuffled(most)
+            batches = self._shuffled(sizes)
         else:
-            order = torch.randperm(n, device=self.X.device)
-            batches = (self.take(rows) for rows in order.split(most))
+            order = torch.randperm(len(self.X), device=self.X.device)
+            batches = (self.take(rows) for rows in order.split(list(sizes)))
         for batch in batches:
             yield batch.with_ones() if ones else batch
 
-    def _shuffled(self, size: int) -> Iterator["Data"]:
+    def _shuffled(self, sizes: Iterable[int]) -> Iterator["Data"]:
         n, width = self.X.shape
+        left = iter(sizes)
+        size = next(left, None)
         block = max(1, BLOCK // (width * self.X.element_size()))
         load = max(1, memory_mapped.HELD // 8 // (width * block))  # blocks at a time
         waiting = self.take(torch.arange(0))
@@ -147,12 +153,10 @@ class Data(NamedTuple):
             here = self.take(rows[rows < n])
             joined = Data(*(torch.cat(pair) for pair in zip(waiting, here, strict=True)))
             order = torch.randperm(len(joined.X))
-            whole = len(order) // size * size
-            if whole:
-                yield from (joined.take(some) for some in order[:whole].split(size))
-            waiting = joined.take(order[whole:])
-        if len(waiting.X):
-            yield waiting
+            while size is not None and size <= len(order):
+                yield joined.take(order[:size])
+                order, size = order[size:], next(left, None)
+            waiting = joined.take(order)
 
 
 def _of_arrays(*columns: NDArray[Any]) -> Data:

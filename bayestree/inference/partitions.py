@@ -39,6 +39,7 @@ class PartitionedRows(Protocol):
         """Return ``fit`` after its ``shared_epoch`` of all rows, given ``what``, and the value."""
 
 
+GOLDEN = 0.6180339887498949
 _elsewhere: ContextVar[PartitionedRows | None] = ContextVar("elsewhere", default=None)
 
 
@@ -78,10 +79,10 @@ class Share:
         yield
         self._state = torch.get_rng_state()
 
-    def next(self) -> Data | None:
-        """Return the rows of the next step; None if there are none left."""
+    def next(self) -> Data:
+        """Return the rows of the next step."""
         with self.random():
-            return next(self._batches, None)
+            return next(self._batches)
 
 
 class Shares:
@@ -100,27 +101,38 @@ class Shares:
         *,
         ones: bool = True,
     ) -> None:
-        self.n_steps = n_steps
-        self._rows = [(size, _even(size, -(-size // n_steps))) for size in sizes]
+        self.n_steps, self._sizes = n_steps, sizes
         self._shares = [
-            Share(number, data.batches(self._rows[number][1], ones=ones), seed)
+            Share(number, self._batches(number, data, ones=ones), seed)
             for number, data in sorted(held.items())
             if sizes[number]
         ]
 
+    def _batches(self, number: int, data: Data, *, ones: bool) -> Iterator[Data]:
+        counts = (self._count(number, step) for step in range(self.n_steps))
+        return (
+            data.dealt(counts, ones=ones)
+            if self.n_steps > 1
+            else data.batches(len(data.X), ones=ones)
+        )
+
+    def _count(self, number: int, step: int) -> int:
+        """Return how many rows a partition has in a step: in all of them, it has all of its rows.
+
+        The numbers are as even as whole numbers can be. Where partitions have few rows, those of
+        different partitions come in different steps, by multiples of the golden ratio.
+        """
+        size, n = self._sizes[number], self.n_steps
+        first = int(number * GOLDEN % 1 * n)
+        return ((step + 1) * size + first) // n - (step * size + first) // n
+
     def __iter__(self) -> Iterator[tuple[int, list[tuple[Share, Data]]]]:
         """Yield for each step the number of its rows in all processes, and those of this one."""
         for step in range(self.n_steps):
-            count = sum(min(most, max(0, size - step * most)) for size, most in self._rows)
-            if count == 0:  # the shares are rounded up, so that they may end before the last step
-                return
+            count = sum(self._count(number, step) for number in range(len(self._sizes)))
             here = [(share, share.next()) for share in self._shares]
-            yield count, [(share, batch) for share, batch in here if batch is not None]
-
-
-def _even(size: int, most: int) -> int:
-    """Return how many rows ``Data.batches(most)`` yields at a time, of ``size`` in total."""
-    return -(-size // -(-size // most)) if size else 0
+            if count:
+                yield count, [(share, batch) for share, batch in here if len(batch.X)]
 
 
 def add_up(tensors: Sequence[Tensor], reduce: Reduce) -> None:

@@ -25,7 +25,7 @@ from sklearn.utils.validation import has_fit_parameter
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
-from bayestree.distributed.cluster import client_of
+from bayestree.distributed.cluster import client_of, stopped
 from bayestree.estimators._partitioned import check_partitions, fit_sample
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
@@ -352,14 +352,9 @@ def spread(scheduler: str | None) -> Iterator[None]:
     if scheduler is None:
         yield
         return
-    with client_of(scheduler) as client:
-        try:
-            with parallel_config("dask", client=client):
-                yield
-        except OSError as error:
-            if error.errno is not None:  # an error of a file, not of Dask
-                raise
-            raise InputError(
-                f"the scheduler at {scheduler!r} or all of its workers have stopped; restart them, "
-                "and resume with the same command."
-            ) from error
+    with (
+        client_of(scheduler) as client,
+        stopped(scheduler),
+        parallel_config("dask", client=client),
+    ):
+        yield

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from joblib import parallel_config
 from sklearn.base import clone
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
@@ -103,6 +104,14 @@ def test_the_posterior_counts_all_rows_although_the_sample_is_small(rows, data, 
 def test_several_modes(rows, data):
     tree = classifier(n_modes=2).fit_files(data, "kind", **ALONE)
     assert len(tree.modes_) == 2
+
+
+def test_several_modes_stay_in_the_process_that_knows_the_partitions(data, monkeypatch):
+    epochs, epoch = [], DistributedRows.epoch
+    monkeypatch.setattr(DistributedRows, "epoch", lambda *given: epochs.append(1) or epoch(*given))
+    with parallel_config("loky", n_jobs=2):
+        classifier(n_modes=2).fit_files(data, "kind", **ALONE)
+    assert len(epochs) == 2 * classifier().epochs
 
 
 def test_a_class_that_only_one_file_has(rows, tmp_path):

@@ -10,7 +10,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.progress import Bars, watching
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators import _modes
+from bayestree.estimators import _members, _modes
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.inference import Map, Nuts, Svi, pointwise
@@ -66,7 +66,7 @@ def test_results_do_not_depend_on_n_jobs(iris, several):
 
 
 def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, several, monkeypatch):
-    given, fit = [], _modes.fit_members
+    given, fit = [], _members.fit_members
     monkeypatch.setattr(_modes, "SINGLE_ROWS", 100)
     monkeypatch.setattr("bayestree._utils.parallel.torch.get_num_threads", lambda: 2)
     monkeypatch.setattr(

@@ -56,3 +56,18 @@ def test_sums_of_one_message():
     add_up([first, second], lambda message: message.add_(other))
     assert first.tolist() == [[1, 2], [3, 4]]
     assert second.tolist() == [6, 7, 8]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=70), st.integers(1, 40))
+def test_minibatches_are_even(sizes, n_steps):
+    counts = [count for count, _ in Shares({}, sizes, n_steps, seed=0)]
+    assert sum(counts) == sum(sizes)
+    # each partition has the integer below or above its share, and not all of them the one above
+    assert all(abs(count - sum(sizes) / n_steps) < len(sizes) for count in counts)
+
+
+def test_small_partitions_take_turns():
+    counts = [count for count, _ in Shares({}, [10] * 64, 64, seed=0)]
+    assert len(counts) == 64
+    assert min(counts) >= 7
+    assert max(counts) <= 13
