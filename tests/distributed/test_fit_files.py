@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
 from bayestree.distributed import cluster, worker
+from bayestree.distributed.rows import DistributedRows
 from bayestree.inference import Map, memory_mapped
 from tests.distributed.cases import classifier, regressor, table, written
 
