@@ -102,13 +102,18 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
         yield ThisProcess()
         return
     dask = _dask("n_workers")
+    from dask import config as dask_config  # noqa: PLC0415 - it is optional
+
     settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
     # The page of Dask, which cannot be turned off, gets a free port. All failures are raised here.
     settings |= {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     settings["silence_logs"] = logging.CRITICAL
     # The limit of Dask would count mapped rows, which the system can drop, and kill the worker.
     settings["memory_limit"] = 0
+    # Dask has malloc return memory at once, which doubles the CPU time of steps on many rows.
+    keeping = {"distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25}
     with (
+        dask_config.set(keeping),
         dask.LocalCluster(**settings) as cluster,
         dask.Client(cluster, set_as_default=False) as own,
     ):
