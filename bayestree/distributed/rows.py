@@ -87,13 +87,13 @@ class DistributedRows:
         self._check(merged)
         target = _target(merged, self.source, task)
         learned = self._learned(merged, target, counts)
-        recipe = Recipe(self.source, learned, target, _dtype(merged, learned.encoding))
+        dtype = _dtype(merged, learned.encoding)
+        self._recipe = Recipe(self.source, learned, target, dtype)
         firsts = np.concatenate([[0], np.cumsum(counts)])
         self._parts = [
             Partition(number, pieces, int(firsts[number]), counts[number])
             for number, pieces in enumerate(self.pieces)
         ]
-        self._recipe = cloudpickle.dumps(recipe)
         width = len(learned.encoding.feature_names)
         most = max(1, memory_mapped.HELD // width)
         step = max(1, -(-sum(counts) // most))
@@ -204,14 +204,14 @@ class DistributedRows:
         loads = dict.fromkeys(self.addresses, 0)
         for number, address in self._held.items():
             loads[address] += self._parts[number].n_rows
-        recipe = cloudpickle.loads(self._recipe)
         calls, places = {}, {}
         for number in numbers:
             address = min(loads, key=lambda one: (loads[one], one))
             places[number] = address
             loads[address] += self._parts[number].n_rows
             given = (self._sample[number], self._held_share)
-            calls[number] = (address, worker.load, (self.fit, recipe, self._parts[number], *given))
+            part = self._parts[number]
+            calls[number] = (address, worker.load, (self.fit, self._recipe, part, *given))
         found = self.workers.run(calls)
         self._held |= places
         return [found[number] for number in numbers]
@@ -232,11 +232,14 @@ class DistributedRows:
 
     def _insisting(self, work: Callable[[], Result]) -> Result:
         """Do something again, without the workers that have gone, if one goes meanwhile."""
+        gone = False
         for _ in range(ATTEMPTS):
             try:
+                if gone:
+                    self._replace()
                 return work()
             except WorkerLostError:
-                self._replace()
+                gone = True
         raise InputError(
             f"workers have gone {ATTEMPTS} times at the same place of the fit, perhaps for lack of "
             "memory; use more workers or larger ones, and resume with the same command."
@@ -248,8 +251,8 @@ class DistributedRows:
         self._joined = ()
         self.addresses = self.workers.await_replacement(len(self.addresses))
         there = {own: (own, worker.holds, (self.fit,)) for own in self.addresses}
-        found = self.workers.run(there).items()  # a worker may come back at the address of another
-        self._held = {part: own for own, parts in found for part in parts}
+        found = self.workers.run(there)  # a worker may come back at the address of another
+        self._held = {part: own for part, own in self._held.items() if part in found.get(own, ())}
         self.workers.everywhere(worker.forget, self.fit, self._lost())  # parts of a failed load
 
     def _restore(self) -> None:
