@@ -18,6 +18,14 @@ def class_numbers(y: AnyArray, classes: AnyArray) -> IntArray:
     return order[np.searchsorted(classes, y, sorter=order)]
 
 
+def hashed(numbers: AnyArray) -> NDArray[np.uint64]:
+    """Return the hashes of whole numbers from 0 on (SplitMix64), which are evenly distributed."""
+    key = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return key ^ (key >> np.uint64(31))
+
+
 def weighted_quantiles(
     values: FloatArray, weights: FloatArray, levels: Sequence[float]
 ) -> FloatArray:

@@ -10,7 +10,7 @@ from bayestree._utils.wording import InputError
 from bayestree._version import __version__
 
 TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
-REPLACED = 30.0  # seconds to wait for a worker in the place of one that has gone
+REPLACED = 30.0  # seconds to wait for a worker in the place of a lost one
 POLL = 1.0  # seconds between checks whether all workers are there
 
 
@@ -121,7 +121,7 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
 
 
 class WorkerLostError(Exception):
-    """A worker has gone before its task was done."""
+    """A worker was lost before its task was done."""
 
 
 #: What to call, where and with what: ``(address, function, arguments)``.
@@ -258,7 +258,7 @@ class Workers:
             raise WorkerLostError
 
     def _explain(self, failed: Sequence[Any]) -> None:
-        """Raise the error of a task, unless it says that a worker has gone."""
+        """Raise the error of a task, unless it says that a worker was lost."""
         errors = [future.exception().with_traceback(future.traceback()) for future in failed]
         for error in errors:
             if not _is_loss(error):
@@ -267,7 +267,7 @@ class Workers:
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Return whether an error says that another process has gone, or that this one is new."""
+    """Return whether an error says that another process was lost, or that this one is new."""
     names = {kind.__name__ for kind in type(error).__mro__}
     lost = {
         "LostRowsError",

@@ -44,5 +44,5 @@ def on_workers(
                 sample = rows.read(task)
             yield rows, sample
         finally:
-            with suppress(OSError):  # of workers that have gone
+            with suppress(OSError):  # of lost workers
                 rows.close()

@@ -22,7 +22,7 @@ from bayestree.distributed.worker import Partition, Recipe, Rows, Scan, Source, 
 from bayestree.inference import Data, memory_mapped
 from bayestree.tables.dataset import Piece
 
-ATTEMPTS = 5  # of one step of the work, each after a worker has gone
+ATTEMPTS = 5  # of one step of the work, each after the loss of a worker
 
 Result = TypeVar("Result")
 
@@ -87,7 +87,8 @@ class DistributedRows:
         self._check(merged)
         target = _target(merged, self.source, task)
         learned = self._learned(merged, target, counts)
-        dtype = _dtype(merged, learned.encoding)
+        # in single precision, if it represents all features exactly
+        dtype = np.float32 if merged.single and learned.encoding.keeps_values else np.float64
         self._recipe = Recipe(self.source, learned, target, dtype)
         firsts = np.concatenate([[0], np.cumsum(counts)])
         self._parts = [
@@ -113,6 +114,8 @@ class DistributedRows:
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""
         scan.survey.check(typed=True)
+        if self.source.weights is None and scan.weight == 0:
+            raise InputError("all rows are held out; lower the share of held-out rows.")
         if scan.least_weight < 0 or scan.weight == 0:
             raise InputError(
                 f"weights {self.source.weights!r} must be zero or more and not all zero, got a "
@@ -231,7 +234,7 @@ class DistributedRows:
             self.weight = sum(found[number][1] for number in range(len(self._parts)))
 
     def _insisting(self, work: Callable[[], Result]) -> Result:
-        """Do something again, without the workers that have gone, if one goes meanwhile."""
+        """Repeat some work without the workers that are lost, if any is lost meanwhile."""
         gone = False
         for _ in range(ATTEMPTS):
             try:
@@ -241,12 +244,12 @@ class DistributedRows:
             except WorkerLostError:
                 gone = True
         raise InputError(
-            f"workers have gone {ATTEMPTS} times at the same place of the fit, perhaps for lack of "
+            f"workers were lost {ATTEMPTS} times in the same step of the fit, perhaps for lack of "
             "memory; use more workers or larger ones, and resume with the same command."
         )
 
     def _replace(self) -> None:
-        """Wait for workers in the place of those that have gone."""
+        """Wait for replacements of the workers that are lost."""
         self.n_lost += 1
         self._joined = ()
         self.addresses = self.workers.await_replacement(len(self.addresses))
@@ -256,7 +259,7 @@ class DistributedRows:
         self.workers.everywhere(worker.forget, self.fit, self._lost())  # parts of a failed load
 
     def _restore(self) -> None:
-        """Load the partitions of workers that have gone on those that are there."""
+        """Load the partitions of lost workers on the remaining ones."""
         if lost := self._lost():
             self._load(lost)
             if self._prepare:
@@ -271,18 +274,10 @@ class DistributedRows:
         self.workers.everywhere(worker.forget, self.fit)
 
 
-def _dtype(scan: Scan, encoding: tables.Encoding) -> type:
-    """Return the precision in which features are kept: single, if it represents them exactly."""
-    exact = all(
-        (isinstance(one, tables.Numbers) and not one.gaps) or type(one) is tables.Categories
-        for one in encoding.columns
-    )
-    return np.float32 if exact and scan.single else np.float64
-
-
 def _target(scan: Scan, source: Source, task: str) -> Target:
     """Decide how y is read, from its different values."""
-    values = pd.concat(scan.targets * 2, ignore_index=True).rename(source.target)
+    # twice, as if each value occurred in several rows
+    values = pd.concat([scan.targets] * 2, ignore_index=True).rename(source.target)
     found, y = tables.read_target(values, task)
     classes = np.unique(y) if found == "classification" else y[:0]
     if len(classes) == worker.MOST_VALUES:

@@ -17,12 +17,13 @@ import pandas as pd
 from torch import Tensor, distributed
 
 from bayestree import tables
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, hashed
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.inference import Data, memory_mapped
 from bayestree.inference.partitions import Reduce
+from bayestree.tables.columns import is_single
 from bayestree.tables.dataset import Dataset, Piece
 
 _torch: Any = distributed  # whose stubs lack the stores and groups
@@ -78,12 +79,8 @@ class Source:
 
 
 def _uniform(numbers: AnyArray, seed: int) -> FloatArray:
-    """Return a number in [0, 1) for the number of each row: its hash (SplitMix64)."""
-    key = numbers.astype(np.uint64) + np.uint64(1)
-    key = (key + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    return (key >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    """Return a number in [0, 1) for the number of each row: its hash."""
+    return (hashed(numbers + seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 MOST_VALUES = 10_000  # different values of a target that are kept
@@ -96,7 +93,7 @@ class Scan:
         self.survey = tables.Survey(source.features, codes=source.codes)
         self.n_rows, self.weight, self.least_weight = 0, 0.0, np.inf
         self.single = True  # whether single precision represents all features
-        self.targets: list[pd.Series] = []  # the different values of y, each of them twice
+        self.targets = pd.Series(dtype=object)  # the different values of y, of which some are kept
 
     def add(self, source: Source, frame: pd.DataFrame, held: BoolArray) -> None:
         """Read a chunk."""
@@ -106,7 +103,7 @@ class Scan:
         counted = (weights > 0) & ~held
         self.n_rows += int((~held).sum())
         self.weight += float(weights[counted].sum())
-        self.single &= all(_is_single(frame[name].dtype) for name in source.features)
+        self.single &= all(is_single(frame[name].dtype) for name in source.features)
         self._keep(frame[source.target][counted])
 
     def merge(self, other: "Scan") -> None:
@@ -115,19 +112,12 @@ class Scan:
         self.n_rows, self.weight = self.n_rows + other.n_rows, self.weight + other.weight
         self.least_weight = min(self.least_weight, other.least_weight)
         self.single &= other.single
-        for values in other.targets:
-            self._keep(values)
+        self._keep(other.targets)
 
     def _keep(self, values: pd.Series) -> None:
-        some = pd.concat([*self.targets, values.drop_duplicates()]).drop_duplicates()
-        self.targets = [some.head(MOST_VALUES)]
-
-
-def _is_single(dtype: Any) -> bool:
-    """Return whether single precision represents all numbers; categories become 0 and 1."""
-    if not pd.api.types.is_numeric_dtype(dtype):
-        return not pd.api.types.is_timedelta64_dtype(dtype)
-    return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
+        found = [one for one in (self.targets, values.drop_duplicates()) if len(one)]
+        if found:
+            self.targets = pd.concat(found).drop_duplicates().head(MOST_VALUES)
 
 
 def scan(source: Source, pieces: Sequence[Piece]) -> Scan:
@@ -310,7 +300,7 @@ def epoch(
     """Take the steps of an epoch with these partitions; the first process returns the result."""
     held = {one: _held[fit, one].data for one in numbers if (fit, one) in _held}
     if fit not in _groups or len(held) < len(numbers) or None in held.values():
-        raise LostRowsError("some partitions were loaded by a worker that has gone.")
+        raise LostRowsError("some partitions were loaded by a worker that was lost.")
     rank = _groups[fit][0]
     method, what = pickle.loads(message)
     try:

@@ -16,12 +16,12 @@ from torch import Tensor
 from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, forked, seeded
+from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.partitions import Reduce, Share, Shares, add_up, elsewhere, n_rows
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
-    Adam,
     at_prior_mean,
     check_differentiable,
     check_topology,
@@ -219,12 +219,7 @@ class Climb:
             found = self._slopes(batch, held, steepness, count)
             value += found[0]
             sums += found[1]
-        slopes = []
-        for parameter in self.splits.values():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            slopes.append(parameter.grad)
-        add_up([*slopes, sums, value], reduce)
+        add_up(self.optimiser.parameters, [sums, value], reduce)
         self._move()
         return value, sums
 

@@ -9,7 +9,7 @@ generator of its own, so that the numbers of a fit depend on the partitions, and
 processes hold them; only the order of the sums differs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -135,10 +135,15 @@ class Shares:
                 yield count, [(share, batch) for share, batch in here if len(batch.X)]
 
 
-def add_up(tensors: Sequence[Tensor], reduce: Reduce) -> None:
-    """Add tensors to those of the other processes, in place, in one message."""
-    message = torch.cat([value.reshape(-1) for value in tensors])
+def add_up(parameters: Iterable[Tensor], tensors: Sequence[Tensor], reduce: Reduce) -> None:
+    """Add gradients and other tensors to those of the other processes, in place, in one message."""
+    values = [*tensors]
+    for parameter in parameters:
+        if parameter.grad is None:  # of a process without rows in this step
+            parameter.grad = torch.zeros_like(parameter)
+        values.append(parameter.grad)
+    message = torch.cat([value.reshape(-1) for value in values])
     reduce(message)
-    parts = message.split([value.numel() for value in tensors])
-    for value, part in zip(tensors, parts, strict=True):
+    parts = message.split([value.numel() for value in values])
+    for value, part in zip(values, parts, strict=True):
         value.copy_(part.view(value.shape))

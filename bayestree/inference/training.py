@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam as fused_adam
 
 from bayestree._utils.seed import forked
 from bayestree.inference import memory_mapped
+from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.partitions import Reduce, Share, Shares, add_up, elsewhere, n_rows
 from bayestree.inference.pointwise import ROWS, leaf_probs, pays
@@ -347,12 +347,7 @@ class Ascent:
                 ((weight * part * penalty - likelihood / share) / self.total).backward()
             value += likelihood.detach() - share * part * penalty.detach()
             sums += found.detach()
-        slopes = []
-        for parameter in self.optimiser.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            slopes.append(parameter.grad)
-        add_up([*slopes, sums, value], reduce)
+        add_up(self.optimiser.parameters, [sums, value], reduce)
         self.module.refresh()
         self.optimiser.rate = self.learning_rate * schedule.rate(step)
         self.optimiser.step()
@@ -443,76 +438,3 @@ def expert_size(hyperplane: Tensor, intercept: Tensor, support: Tensor | None = 
     if support is not None:
         count = support.sum((1, 2))
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)
-
-
-class Adam:
-    """Minimise a function of tensors by their gradients ``grad``; set ``rate`` before any step.
-
-    A short memory of squared gradients, ``betas[1]``, suits objectives that change during a fit.
-    """
-
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        rate: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.99),
-    ) -> None:
-        self.parameters = list(parameters)
-        self.rate, self.betas = rate, betas
-        # of the memory layout of the parameters, as the fused kernel requires
-        self.means = [torch.zeros_like(value) for value in self.parameters]
-        self.squares = [torch.zeros_like(value) for value in self.parameters]
-        self.counts = [
-            torch.zeros((), dtype=torch.float32, device=value.device) for value in self.parameters
-        ]
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        for value in self.parameters:
-            value.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move the parameters that have a gradient."""
-        found = [
-            (value, value.grad, *state)
-            for value, *state in zip(
-                self.parameters, self.means, self.squares, self.counts, strict=True
-            )
-            if value.grad is not None
-        ]
-        if not found:
-            return
-        values, slopes, means, squares, counts = (
-            list(column) for column in zip(*found, strict=True)
-        )
-        fused_adam(
-            values,
-            slopes,
-            means,
-            squares,
-            [],
-            counts,
-            fused=True,
-            amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=self.rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
-
-    def forget(self, places: Tensor) -> None:
-        """Start afresh at these places, a mask of the leading dimensions of all parameters."""
-        for moments in (*self.means, *self.squares):
-            moments[places] = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"means": self.means, "squares": self.squares, "counts": self.counts}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore in place, which preserves the memory layouts."""
-        for name, values in state.items():
-            for own, value in zip(getattr(self, name), values, strict=True):
-                own.copy_(value)

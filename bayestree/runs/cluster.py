@@ -4,13 +4,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
-
-from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import InputError
 from bayestree.distributed.fit import on_workers
-from bayestree.distributed.worker import Rows, Source
-from bayestree.runs.rows import RunRows, read_rows
+from bayestree.distributed.worker import Source
+from bayestree.runs.rows import RunRows, read_rows, response
 from bayestree.runs.schema import RunFile
 from bayestree.tables import Features
 from bayestree.tables.columns import codes_by_column
@@ -51,10 +48,10 @@ def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) ->
             task=sample.target.task,
             encoding=sample.encoding,
             X=Features.of(training.X, sample.encoding),
-            y=_response(training),
+            y=response(training.y, training.extra),
             weights=training.weights,
             X_held=Features.of(aside.X, sample.encoding),
-            y_held=_response(aside),
+            y_held=response(aside.y, aside.extra),
             weights_held=aside.weights,
             rows_held=aside.numbers,
             held_out=held > 0,
@@ -63,7 +60,3 @@ def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) ->
             elsewhere=rows,
             sample=sample,
         )
-
-
-def _response(rows: Rows) -> AnyArray:
-    return rows.y if rows.extra is None else np.column_stack((rows.y, rows.extra))

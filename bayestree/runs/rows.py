@@ -35,7 +35,7 @@ from bayestree.tables import (
     is_dataset,
     located,
 )
-from bayestree.tables.columns import Codes, codes_by_column
+from bayestree.tables.columns import Codes, codes_by_column, is_single
 
 
 class RunRows(NamedTuple):
@@ -121,10 +121,10 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> RunRows:
         task=task,
         encoding=encoding,
         X=X,
-        y=_response(y, scan.extra)[kept],
+        y=response(y, scan.extra)[kept],
         weights=scan.weights[kept],
         X_held=X_held,
-        y_held=_response(y_other, other.extra)[held],
+        y_held=response(y_other, other.extra)[held],
         weights_held=other.weights[held],
         rows_held=held,
         held_out=data.test is not None or fraction > 0,
@@ -184,7 +184,7 @@ class _Scan:
                 if data.extra is not None:
                     extras.append(frame[data.extra])
                 for name in features:
-                    single[name] &= _is_single(frame[name].dtype)
+                    single[name] &= is_single(frame[name].dtype)
             remarks = survey.check()
             target = pd.concat(targets)
             counts = tables.read_weights(pd.concat(weights)) if weights else np.ones(len(target))
@@ -248,12 +248,9 @@ class _Scan:
     def _allocate(self, shape: tuple[int, int], encoding: Encoding) -> AnyArray:
         if self.dtype is None:
             return np.empty(shape, order="F")  # as pandas lays out a frame
-        exact = all(
-            (isinstance(one, tables.Numbers) and not one.gaps) or type(one) is tables.Categories
-            for one in encoding.columns
-        )
         try:
-            return memory_mapped.mapped_array(shape, self.dtype if exact else np.float64)
+            dtype = self.dtype if encoding.keeps_values else np.float64
+            return memory_mapped.mapped_array(shape, dtype)
         except memory_mapped.NoRoomError as error:
             raise InputError(str(error)) from error
 
@@ -273,7 +270,7 @@ def _joined(columns: list[AnyArray]) -> AnyArray:
     return columns[0] if len(columns) == 1 else np.column_stack(columns)
 
 
-def _response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
+def response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
     """Return y, with the exposure or event of each row as a second column."""
     return y if extra is None else np.column_stack((y, extra))
 
@@ -312,13 +309,6 @@ def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
     start = frame.index[0]
     part = slice(*np.searchsorted(rows, [start, start + len(frame)]))
     return part, frame.iloc[rows[part] - start]
-
-
-def _is_single(dtype: Any) -> bool:
-    """Return whether single precision represents all numbers; categories become 0 and 1."""
-    if not pd.api.types.is_numeric_dtype(dtype):
-        return not pd.api.types.is_timedelta64_dtype(dtype)
-    return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
 
 
 def _check_columns(table: Table, data: DataTable) -> None:

@@ -353,6 +353,13 @@ def _dates_refused(column: pd.Series) -> InputError:
     return InputError(f"column {column.name!r} holds dates; {_dates_remedy(str(column.name))}")
 
 
+def is_single(dtype: Any) -> bool:
+    """Return whether single precision represents all numbers; categories become 0 and 1."""
+    if not pd.api.types.is_numeric_dtype(dtype):
+        return not pd.api.types.is_timedelta64_dtype(dtype)
+    return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
+
+
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     """Read the target, which has no missing values, and infer the task.
 

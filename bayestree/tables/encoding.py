@@ -17,6 +17,7 @@ from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_co
 from bayestree.tables.files import as_pandas, open_table
 from bayestree.tables.kinds import (
     KINDS,
+    Categories,
     Column,
     Dates,
     Numbers,
@@ -82,6 +83,14 @@ class Encoding:
     @cached_property
     def feature_names(self) -> list[str]:
         return [name for column in self.columns for name in column.features]
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether features are the numbers of the columns themselves, or 0 and 1."""
+        return all(
+            (isinstance(one, Numbers) and not one.gaps) or type(one) is Categories
+            for one in self.columns
+        )
 
     @cached_property
     def is_plain(self) -> bool:

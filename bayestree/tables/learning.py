@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, hashed
 from bayestree.tables.columns import Codes, Kind, without_codes
 from bayestree.tables.dates import read_times
 from bayestree.tables.encoding import Encoding
@@ -141,16 +141,12 @@ class Learned(NamedTuple):
 
 
 def _folds(first: int, n_rows: int) -> IntArray:
-    """Return the fold of each of some consecutive rows, by a hash of its number (SplitMix64).
+    """Return the fold of each of some consecutive rows, by a hash of its number.
 
     Remainders of the numbers would put all rows of a category into one fold where rows are sorted
     and categories recur with a period.
     """
-    key = np.arange(first + 1, first + n_rows + 1, dtype=np.uint64)
-    key *= np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    return ((key ^ (key >> np.uint64(31))) % np.uint64(FOLDS)).astype(np.int64)
+    return (hashed(np.arange(first, first + n_rows)) % np.uint64(FOLDS)).astype(np.int64)
 
 
 class _NumberPart:

@@ -208,7 +208,7 @@ def test_workers_that_go_again_and_again(data, monkeypatch):
         raise cluster.WorkerLostError
 
     monkeypatch.setattr("bayestree.distributed.worker.epoch", gone)
-    with pytest.raises(ValueError, match="workers have gone 5 times"):
+    with pytest.raises(ValueError, match="workers were lost 5 times in the same step"):
         classifier().fit_files(data, "kind", **ALONE)
 
 

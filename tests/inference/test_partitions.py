@@ -50,12 +50,15 @@ def test_the_rows_of_a_partition_do_not_depend_on_who_holds_it(numbers):
 
 
 def test_sums_of_one_message():
-    other = torch.arange(7.0)
+    other = torch.arange(9.0)
     first, second = torch.ones(2, 2), torch.full((3,), 2.0)
+    moved, idle = (torch.zeros(1, requires_grad=True) for _ in range(2))
+    moved.grad = torch.ones(1)
 
-    add_up([first, second], lambda message: message.add_(other))
+    add_up([moved, idle], [first, second], lambda message: message.add_(other))
     assert first.tolist() == [[1, 2], [3, 4]]
     assert second.tolist() == [6, 7, 8]
+    assert (moved.grad.tolist(), idle.grad.tolist()) == ([8], [8])
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=70), st.integers(1, 40))

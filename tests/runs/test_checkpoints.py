@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayestree._utils.progress import Track, watching
-from bayestree.inference.training import Adam
+from bayestree.inference.adam import Adam
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import (
     Checkpoints,
