@@ -176,7 +176,7 @@ def test_rows_in_memory_that_are_not_copied_give_the_same_numbers(estimator, kin
     assert whole
     # Some kernels sum parts in another order: in single precision, a few hundred steps make of
     # this differences of 1e-6.
-    np.testing.assert_allclose(estimator.predict_proba(X), expected, atol=1e-4)
+    np.testing.assert_allclose(estimator.predict_proba(X), expected, atol=1e-5)
 
 
 def test_a_mean_is_that_of_numpy(monkeypatch):
