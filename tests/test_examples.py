@@ -91,21 +91,24 @@ def test_example_says_where_its_results_are(script, tmp_path, capsys, monkeypatc
         assert (folder / name).stat().st_size > 0
 
 
-PAGES = [README, *(ROOT / f"docs/{name}.md" for name in ("guide", "pictures", "readable"))]
+PAGES = [
+    README,
+    *(ROOT / f"docs/{name}.md" for name in ("start/guide", "show/pictures", "show/readable")),
+]
 WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
     for name in (
-        "convergence",
-        "arviz",
-        "trees",
-        "export",
-        "explain",
-        "modes",
-        "responses",
-        "smc",
-        "tables",
-        "large-data",
-        "development",
+        "posterior/convergence",
+        "posterior/arviz",
+        "trees/trees",
+        "show/export",
+        "show/explain",
+        "posterior/modes",
+        "data/responses",
+        "posterior/smc",
+        "data/tables",
+        "data/large-data",
+        "develop/development",
     )
 ]
 
@@ -204,7 +207,9 @@ def test_run_file_runs(file, tmp_path):
     assert (tmp_path / "run/posterior.nc").stat().st_size > 0
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/analysis.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "docs/learn/analysis.md"], ids=lambda page: page.name
+)
 def test_pictures_of_the_pages_are_there_and_small(page):
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", page.read_text(), re.DOTALL)
     assert pictures
@@ -213,6 +218,6 @@ def test_pictures_of_the_pages_are_there_and_small(page):
 
 
 def test_links_of_the_pages_lead_somewhere():
-    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -39,7 +39,7 @@ MIN_NATS = 2.0  # a gain of the ELBO by two nats is accepted: a facet costs abou
 MIN_SHARE = 1e-3  # so is one by this share of the ELBO
 N_ERRORS = 2.0  # and one by this multiple of its Monte Carlo error
 MUCH = 2.0  # multiple of the accepted gain that fails, if it is also more than this for each row:
-ROW_NATS = 0.03  # docs/convergence.md has the tables on which this was measured
+ROW_NATS = 0.03  # docs/posterior/convergence.md has the tables on which this was measured
 MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
@@ -360,7 +360,7 @@ def _more_particles(found: Evidence) -> str:
         return MORE_PARTICLES
     return (
         f"{MORE_PARTICLES} This may not help: nearly all draws have {found.n_leaves.max()} leaves, "
-        "as many as their depth allows, and such runs have seldom agreed (docs/smc.md). Then do "
+        "as many as their depth allows, and such runs have seldom agreed (docs/posterior/smc.md). Then do "
         "not compare models by this evidence, and predict by the default method."
     )
 

@@ -40,7 +40,7 @@ def refuse_dask(*given: Any) -> None:
         raise TypeError(
             "a Dask DataFrame is taken only by methods that predict its rows: "
             f"{', '.join(BY_ROWS)}. To fit its rows, write them by X.to_parquet('rows') and fit "
-            "that data set by fit_files (docs/large-data.md); if they fit into memory, pass "
+            "that data set by fit_files (docs/data/large-data.md); if they fit into memory, pass "
             "X.compute()."
         )
 

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pictures.md and others, the same on every run, in some minutes.
+"""Makes the pictures of docs/show/pictures.md and others, the same on every run, in some minutes.
 
 Run: python docs/images/make.py [NAME ...]
 """
@@ -46,7 +46,7 @@ def wine():
 
 
 def readable_wine():
-    """The first tree of docs/readable.md."""
+    """The first tree of docs/show/readable.md."""
     data = load_wine(as_frame=True)
     clf = bt.ConvexPolytopeTreeClassifier(max_columns=2, random_state=0).fit(data.data, data.target)
     return plots.tree(clf, X=data.data, y=data.target)

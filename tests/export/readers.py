@@ -141,7 +141,7 @@ def dot_leaves(text, X, names):
 
 
 def json_leaves(text, X):
-    """Number of the leaf that each row of X reaches by the JSON, as docs/export.md says."""
+    """Number of the leaf that each row of X reaches by the JSON, as docs/show/export.md says."""
     (tree,) = json.loads(text)["trees"]
 
     def walk(place, X):

@@ -1,4 +1,4 @@
-"""docs/runs.md agrees with the code: keys, cards, messages, and blocks that run."""
+"""docs/run/runs.md agrees with the code: keys, cards, messages, and blocks that run."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ from bayestree.runs.cards import cards
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import inference_cards, keys_of, trees_by_parameter
 
-PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "run" / "runs.md").read_text(encoding="utf-8")
 
 
 def blocks(language):

@@ -1,0 +1,86 @@
+"""Settings of the site: ``make docs`` builds it into ``docs/_build/html``."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+from bayestree import __version__
+
+project = "bayestree"
+author = "bayestree developers"
+copyright = f"2026, {author}"  # noqa: A001 - the name that Sphinx reads
+version = release = __version__
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_llms_txt",
+    "repository",
+]
+exclude_patterns = ["_build", "_static", "gallery", "Thumbs.db", "api/generated/*.ipynb"]
+templates_path = ["_templates"]
+
+# A reference that leads nowhere fails the build.
+nitpicky = True
+linkcheck_anchors = True
+
+# Pages.
+myst_enable_extensions = [
+    "amsmath",
+    "attrs_block",
+    "attrs_inline",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+]
+myst_heading_anchors = 4
+nb_execution_mode = "cache"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+# The reference.
+autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings have the types
+numpydoc_show_class_members = False  # the template of classes has them
+numpydoc_validation_checks = set()
+
+# The gallery.
+sphinx_gallery_conf = {
+    "examples_dirs": ["gallery"],
+    "gallery_dirs": ["auto_gallery"],
+    "filename_pattern": r"\.py$",
+    "remove_config_comments": True,
+    "show_memory": False,
+    "download_all_examples": False,
+    "abort_on_example_error": True,
+}
+
+# Pages for language models: llms.txt and llms-full.txt.
+llms_txt_summary = (
+    "bayestree fits Bayesian decision trees whose splits are convex polytopes, with a scikit-learn "
+    "interface, a Pyro model, run files and reports."
+)
+
+# Appearance.
+html_theme = "pydata_sphinx_theme"
+html_title = f"bayestree {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
