@@ -22,9 +22,16 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinx_llms_txt",
+    "docstrings",
     "repository",
 ]
-exclude_patterns = ["_build", "_static", "gallery", "Thumbs.db", "api/generated/*.ipynb"]
+exclude_patterns = [
+    "_build",
+    "_includes",
+    "_static",
+    "gallery",
+    *(f"auto_gallery/*.{suffix}" for suffix in ("ipynb", "json", "md5", "py", "zip")),
+]
 templates_path = ["_templates"]
 
 # A reference that leads nowhere fails the build.

@@ -7,49 +7,48 @@ relative paths. The site has a copy of each of these files, made by the build.
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
-LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+BENCHMARKS = ROOT / "benchmarks"
+LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def published() -> dict[Path, Path]:
-    """Map each file outside ``docs`` to the page that the build makes of it."""
-    results = sorted((ROOT / "benchmarks").glob("results/*.md"))
-    histories = sorted((ROOT / "benchmarks").glob("history/*.md"))
-    return (
-        {one: DOCS / "benchmarks/results" / one.name for one in results}
-        | {one: DOCS / "benchmarks/history" / one.name for one in histories}
-        | {
-            ROOT / "benchmarks/results/papers/tables.md": DOCS
-            / "benchmarks/results/paper-tables.md",
-            ROOT / "CHANGELOG.md": DOCS / "release-notes.md",
-            ROOT / "CONTRIBUTING.md": DOCS / "develop/contributing.md",
-            ROOT / "SECURITY.md": DOCS / "develop/security.md",
-        }
-    )
+    """Map each published file outside ``docs`` to the page that the build makes of it."""
+    pages = {one: DOCS / one.relative_to(ROOT) for one in BENCHMARKS.glob("*/*.md")}
+    return pages | {
+        BENCHMARKS / "results/papers/tables.md": DOCS / "benchmarks/results/paper-tables.md",
+        ROOT / "CHANGELOG.md": DOCS / "release-notes.md",
+        ROOT / "CONTRIBUTING.md": DOCS / "develop/contributing.md",
+        ROOT / "SECURITY.md": DOCS / "develop/security.md",
+        ROOT / "README.md": DOCS / "index.md",
+    }
 
 
-def relinked(text: str, origin: Path, page: Path, copies: dict[Path, Path]) -> str:
+def relinked(text: str, origin: Path, page: Path) -> str:
     """Rewrite the relative links of a file for the page that shows it."""
+    pages = published()
 
     def link(found: re.Match[str]) -> str:
-        target = Path(os.path.normpath(origin.parent / found[1]))
-        target = copies.get(target, target)
-        return f"]({os.path.relpath(target, page.parent)}{found[2] or ''})"
+        label, path, anchor = found.groups(default="")
+        target = Path(os.path.normpath(origin.parent / path))
+        if target.is_dir():  # a folder of the repository, which the site does not have
+            return label
+        return f"[{label}]({os.path.relpath(pages.get(target, target), page.parent)}{anchor})"
 
     return LINK.sub(link, text)
 
 
-def publish(app: Sphinx) -> None:
-    """Write the copies that changed, before Sphinx looks for pages."""
-    copies = published()
-    for origin, page in copies.items():
-        if not origin.exists():
+def publish(_: Sphinx) -> None:
+    """Write the copies that have changed, before Sphinx looks for pages."""
+    for origin, page in published().items():
+        if page == DOCS / "index.md" or not origin.exists():
             continue
-        text = relinked(origin.read_text(encoding="utf-8"), origin, page, copies)
+        text = relinked(origin.read_text(encoding="utf-8"), origin, page)
         page.parent.mkdir(exist_ok=True, parents=True)
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
@@ -57,12 +56,12 @@ def publish(app: Sphinx) -> None:
 
 def follow(app: Sphinx, docname: str, source: list[str]) -> None:
     """Let links of a page to files outside ``docs`` lead to their copies."""
-    page = app.env.doc2path(docname)
-    if Path(page).suffix == ".md":
-        source[0] = relinked(source[0], Path(page), Path(page), published())
+    page = Path(app.env.doc2path(docname))
+    if page.suffix == ".md":
+        source[0] = relinked(source[0], page, page)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("builder-inited", publish, priority=100)
     app.connect("source-read", follow)
