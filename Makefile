@@ -29,7 +29,7 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-arviz1 coverage lint \
+.PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-arviz1 coverage docs lint \
     bench clean
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo "make test-kernels      the same, and once more with those of a CPU before this one"
 	@echo "make test-statistical  the long tests of the inference"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
+	@echo "make docs              the site, docs/_build/html/index.html (five minutes, later less)"
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
 	@echo "make lint              formatting, lint, types and layers only"
 	@echo "make bench             time the steps of the inference"
@@ -80,6 +81,12 @@ coverage: .venv/test.stamp
 test-arviz1: .venv/test.stamp .venv-arviz1/test.stamp
 	$(BIN)/python -m pytest tests/test_arviz1.py
 
+# Sphinx fails on any warning. What pages print is cached by a digest of the package and its data: a
+# change there executes all pages again, a change of a page that page only.
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --jobs 2 docs docs/_build/html
+	@echo "Open docs/_build/html/index.html."
+
 lint: .venv/test.stamp
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
@@ -91,7 +98,8 @@ bench: .venv/runtime.stamp
 
 clean:
 	rm -rf .venv .venv-arviz1 results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	    .import_linter_cache .coverage coverage.xml
+	    .import_linter_cache .coverage coverage.xml \
+	    docs/_build docs/api/generated docs/auto_gallery docs/benchmarks/results docs/benchmarks/history
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps keep a second run from installing again.
@@ -113,6 +121,10 @@ clean:
 	@echo "Installing bayestree and what its tests need into .venv; this takes a few minutes once."
 	$(PIP) --editable ".[test]"
 	@touch .venv/runtime.stamp $@
+
+.venv/docs.stamp: .venv/created.stamp pyproject.toml constraints.txt
+	$(PIP) --editable ".[docs]"
+	@touch $@
 
 # Without torch: neither the adapter nor the diagnostics need it.
 .venv-arviz1/test.stamp: pyproject.toml

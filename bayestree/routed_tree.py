@@ -73,7 +73,7 @@ class RoutedTree(ABC):
 
     @abstractmethod
     def collapse(self, bypass: IntArray) -> Self:
-        """Remove the marked nodes (see :meth:`Topology.collapse`)."""
+        """Remove the marked nodes (see ``Topology.collapse``)."""
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return all arrays of the tree except the topology, from which it can be restored."""
@@ -187,7 +187,7 @@ class RoutedTree(ABC):
 
         ``y`` are class numbers if ``n_classes`` > 0, else real values, (n,) or (n, q). Class
         probabilities are posterior means under a Dirichlet prior equivalent to ``smoothing`` rows
-        (see :func:`weight_unit`), distributed over the classes like all rows. A leaf without rows
+        (see ``weight_unit``), distributed over the classes like all rows. A leaf without rows
         takes the value of all rows.
         """
         leaf = self.apply(X)

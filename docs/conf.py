@@ -1,5 +1,6 @@
 """Settings of the site: ``make docs`` builds it into ``docs/_build/html``."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -8,9 +9,22 @@ sys.path.insert(0, str(HERE / "_ext"))
 
 from bayestree import __version__
 
+
+def digest() -> str:
+    """Name what the outputs of pages depend on besides their own code: package, cards and data."""
+    found = hashlib.sha256()
+    for folder in ("bayestree", "models", "inference", "examples"):
+        for path in sorted((HERE.parent / folder).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+CACHE = HERE / "_build" / "executed" / digest()
+
 project = "bayestree"
 author = "bayestree developers"
-copyright = f"2026, {author}"  # noqa: A001 - the name that Sphinx reads
+copyright = f"2026, {author}"
 version = release = __version__
 
 extensions = [
@@ -36,6 +50,8 @@ templates_path = ["_templates"]
 
 # A reference that leads nowhere fails the build.
 nitpicky = True
+# Classes with the gradients of a family of leaves: of interest to none but the family.
+nitpick_ignore_regex = [("py:class", r"bayestree\.models\.leaves\.\w+\.\w+Gradient")]
 linkcheck_anchors = True
 
 # Pages.
@@ -49,6 +65,7 @@ myst_enable_extensions = [
 ]
 myst_heading_anchors = 4
 nb_execution_mode = "cache"
+nb_execution_cache_path = str(CACHE)
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
@@ -68,6 +85,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "download_all_examples": False,
     "abort_on_example_error": True,
+    "run_stale_examples": not CACHE.exists(),
 }
 
 # Pages for language models: llms.txt and llms-full.txt.

@@ -360,8 +360,8 @@ def _more_particles(found: Evidence) -> str:
         return MORE_PARTICLES
     return (
         f"{MORE_PARTICLES} This may not help: nearly all draws have {found.n_leaves.max()} leaves, "
-        "as many as their depth allows, and such runs have seldom agreed (docs/posterior/smc.md). Then do "
-        "not compare models by this evidence, and predict by the default method."
+        "as many as their depth allows, and such runs have seldom agreed (docs/posterior/smc.md). "
+        "Then do not compare models by this evidence, and predict by the default method."
     )
 
 

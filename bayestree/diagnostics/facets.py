@@ -257,7 +257,7 @@ def node_facets(
     center, scale : arrays, shape (d,)
         Standardisation of the features: draws apply to (x - center) / scale.
     factor : float
-        Factor of the weights (see :class:`bayestree.diagnostics.polytopes.Reach`).
+        Factor of the weights (see ``bayestree.diagnostics.polytopes.Reach``).
     label : str
         Name of the node; its number by default.
     feature_names : sequence of str, optional

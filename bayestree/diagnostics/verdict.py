@@ -352,7 +352,7 @@ def held_out_intervals(
     at_least : bool
         Whether more rows than this may be inside, as with intervals of whole numbers.
     residual : pair of arrays, shape (n,), optional
-        From :func:`residuals`.
+        From ``residuals``.
     """
     found = np.asarray(inside, dtype=np.float64)
     share, n = float(found.mean()), len(found)

@@ -93,7 +93,7 @@ def save(estimator: Any, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, network: Network | None = None) -> Any:
-    """Read a fitted estimator that :func:`save` wrote.
+    """Read a fitted estimator that its method ``save`` wrote.
 
     Parameters
     ----------

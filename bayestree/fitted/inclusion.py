@@ -24,10 +24,10 @@ def column_inclusion(
 
     It is computed from the effects of the columns on the predictions, next to one another and
     to their posterior standard deviations, by a model of two groups of columns: see
-    :mod:`bayestree.diagnostics.inclusion`. ``get_support`` of the result chooses columns at a
-    Bayesian false discovery rate. The rate is that of columns without an effect given the others.
-    With fewer than some ten columns the prior of the two groups counts for much; with more columns
-    than rows, SVI is too certain of those that it uses, and the rate is not held.
+    :class:`bayestree.diagnostics.ColumnInclusion`. ``get_support`` of the result chooses columns
+    at a Bayesian false discovery rate, that of columns without an effect given the others. With
+    fewer than some ten columns the prior of the two groups counts for much; with more columns than
+    rows, SVI is too certain of those that it uses, and the rate is not held.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ MOST_STEPS = 100  # 13 for continuous y, 43 for whole numbers
 class Posterior(Draws):
     """Draws of the parameters of a soft tree, with predictions and conversion to ArviZ.
 
-    See :class:`~bayestree.inference.draws.Draws` for the parameters.
+    The draws have the fields of ``bayestree.inference.draws.Draws``.
     """
 
     def leaf_probs(self, X: NDArray[Any], sites: Sites) -> NDArray[Any]:

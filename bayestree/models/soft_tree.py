@@ -50,7 +50,7 @@ class SoftTree:
     monotone : tuple of int
         For each feature 1 if predictions must rise with it, -1 if they must fall, and 0 if they are
         free; () without constraints. Growth, MAP and the package's own guides give the coefficients
-        the signs that this needs (see :class:`MonotonicityConstraints`). The density of such
+        the signs that this needs (``MonotonicityConstraints``). The density of such
         coefficients equals the density without constraints, up to a constant; Pyro, which
         samples the latter, ignores them.
     groups : tuple of tuples of int

@@ -10,7 +10,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 FITTED = re.compile(r"(?<![\w`:*.\"'])([a-z]\w*_)(?![\w`:*\"'])")
-BARS = re.compile(r"(?<!`)\|([^|`]+)\|(?!`)")
+LITERAL = re.compile(r"(``.+?``)")
 
 
 def mark_up(
@@ -19,7 +19,9 @@ def mark_up(
     """Set names of fitted attributes and absolute values in a docstring, in place."""
     for at, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "..", ":")):
-            lines[at] = BARS.sub(r"``|\1|``", FITTED.sub(r"``\1``", line))
+            parts = LITERAL.split(line)  # every second part is between double backticks
+            parts[::2] = [FITTED.sub(r"``\1``", part).replace("|", r"\|") for part in parts[::2]]
+            lines[at] = "".join(parts)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

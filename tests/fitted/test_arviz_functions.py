@@ -1,4 +1,4 @@
-"""ArviZ's functions on the result of ``to_arviz``: docs/posterior/arviz.md lists those that work."""
+"""ArviZ's functions on the result of ``to_arviz``; docs/posterior/arviz.md lists which work."""
 
 import matplotlib.pyplot as plt
 import numpy as np

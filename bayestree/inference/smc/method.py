@@ -163,8 +163,8 @@ class Smc(Stage):
         to powers from 0 to 1, then the steepness from 1 to the model's, if that is larger.
         After each such change some are resampled, and moved by Hamiltonian trajectories given the
         scales of the coefficients, births and deaths of splits, fresh experts and leaves, and
-        slides (docs/posterior/smc.md); their states on the way are the next particles. The means of their
-        weights give the evidence.
+        slides (docs/posterior/smc.md); their states on the way are the next particles. The means
+        of their weights give the evidence.
 
         Parameters
         ----------

@@ -90,7 +90,8 @@ class InverseGammaScale(HyperplanePrior):
     form : {"collapsed", "explicit"}
     coefficient_scale : float
         Scale s of the coefficients relative to the scale of the intercept; 1 is the paper's
-        prior. At :func:`width_scale`, the prior on the number of facets does not depend on d.
+        prior. At :func:`~bayestree.models.priors.width_scale`, the prior on the number of facets
+        does not depend on d.
     """
 
     shape: float = 1.0
