@@ -69,22 +69,26 @@ nb_execution_cache_path = str(CACHE)
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+smartquotes = False  # texts quote code
 
 # The reference.
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings have the types
 numpydoc_show_class_members = False  # the template of classes has them
-numpydoc_validation_checks = set()
+toc_object_entries_show_parents = "hide"
 
 # The gallery.
 sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
     "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
     "show_memory": False,
     "download_all_examples": False,
     "abort_on_example_error": True,
+    "capture_repr": (),
+    "image_scrapers": ("figures.last_figure",),
     "run_stale_examples": not CACHE.exists(),
 }
 

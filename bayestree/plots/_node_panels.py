@@ -59,7 +59,7 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
         (node_at[:, 1] - below / level).min(), (leaf_at[:, 1] - (LEAF + 0.45) / level).min()
     )
     width, height = slot * (tree.n_leaves + EDGES) + panel.left, level * (top - bottom)
-    figure = Figure(figsize=(width, height))
+    figure = _style.DisplayedFigure(figsize=(width, height))
     ground = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     left = -0.5 - EDGES / 2 - panel.left / slot
     ground.set(xlim=(left, left + width / slot), ylim=(bottom, top))

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
 import matplotlib as mpl
@@ -58,10 +59,19 @@ def linear_tree_of(estimator: object) -> Tree:
     return found
 
 
+class DisplayedFigure(Figure):
+    """A figure that notebooks show without pyplot, which registers how others are shown."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
 def new_axes(width: float, height: float, **grid: Any) -> Any:
     """Create Axes, or a grid of them, in a Figure of these inches that pyplot does not know."""
     layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
-    return Figure(figsize=(width, height), layout=layout).subplots(**grid)
+    return DisplayedFigure(figsize=(width, height), layout=layout).subplots(**grid)
 
 
 def width_of(ax: Axes) -> float:

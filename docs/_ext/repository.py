@@ -26,6 +26,7 @@ def published() -> dict[Path, Path]:
         ROOT / "CONTRIBUTING.md": DOCS / "develop/contributing.md",
         ROOT / "SECURITY.md": DOCS / "develop/security.md",
         ROOT / "README.md": DOCS / "index.md",
+        DOCS / "gallery": DOCS / "auto_gallery/index.rst",
     }
 
 
@@ -36,7 +37,9 @@ def relinked(text: str, origin: Path, page: Path) -> str:
     def link(found: re.Match[str]) -> str:
         label, path, anchor = found.groups(default="")
         target = Path(os.path.normpath(origin.parent / path))
-        if target.is_dir():  # a folder of the repository, which the site does not have
+        if (
+            target.is_dir() and target not in pages
+        ):  # a folder of the repository, which the site does not have
             return label
         return f"[{label}]({os.path.relpath(pages.get(target, target), page.parent)}{anchor})"
 
@@ -46,7 +49,7 @@ def relinked(text: str, origin: Path, page: Path) -> str:
 def publish(_: Sphinx) -> None:
     """Write the copies that have changed, before Sphinx looks for pages."""
     for origin, page in published().items():
-        if page == DOCS / "index.md" or not origin.exists():
+        if page == DOCS / "index.md" or not origin.is_file():
             continue
         text = relinked(origin.read_text(encoding="utf-8"), origin, page)
         page.parent.mkdir(exist_ok=True, parents=True)

@@ -37,3 +37,8 @@ def test_every_range_of_time_has_two_ticks_or_more_and_no_warning(days, n_ticks)
 
     low, high = ax.get_xlim()
     assert 2 <= sum(low <= place <= high for place in ax.get_xticks()) <= n_ticks
+
+
+def test_notebooks_show_a_figure_that_pyplot_does_not_know():
+    ax = _style.new_axes(2.0, 1.0)
+    assert ax.figure._repr_png_().startswith(b"\x89PNG")
