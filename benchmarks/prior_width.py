@@ -1,6 +1,6 @@
 """The prior number of facets by the number of columns, and the effect of its calibration.
 
-Run: python benchmarks/prior_width.py prior            # table of docs/concepts/model.md
+Run: python benchmarks/prior_width.py prior            # table of docs/concepts/priors.md
      python benchmarks/prior_width.py scores [SET ...] # 5-fold cross-validation, two seeds
 """
 

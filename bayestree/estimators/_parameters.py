@@ -224,7 +224,7 @@ class HyperplanePriors(ImageShape):
             "scale of each facet; 'laplace' the l1 penalty of sparse oblique trees as a prior, "
             "with wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' "
             "are improper: the posterior is local to the fitted tree, and a warning names the "
-            "nodes whose coefficients the rows do not determine (see docs/concepts/model.md)."
+            "nodes whose coefficients the rows do not determine (see docs/concepts/priors.md)."
         ),
     ] = "inverse-gamma"
     scale_shape: Annotated[

@@ -10,7 +10,7 @@ These hold for the intercept, and for the d coefficients in units of s = ``coeff
 with beta / s and sigma / s in place of beta and sigma, and -log s in the constant.
 
 The bound under factors q(beta) q(sigma) q(b), with q(sigma) at its optimum, is the second line
-with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/concepts/model.md, "Priors").
+with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/concepts/priors.md, "Priors").
 """
 
 import math

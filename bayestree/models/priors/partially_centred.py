@@ -14,7 +14,7 @@ with h the log sigma of the start and rho between 0 (centred: beta does not depe
 
 so that a coefficient about which the rows say nothing costs almost nothing: its factors return to
 the prior, sigma with it. Factors that are independent of sigma pay for every such coefficient
-(docs/concepts/model.md, "The cost of idle coefficients").
+(docs/concepts/variational.md, "The cost of idle coefficients").
 """
 
 import math
