@@ -1,6 +1,7 @@
 """Settings of the site: ``make docs`` builds it into ``docs/_build/html``."""
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -41,6 +42,7 @@ extensions = [
 ]
 exclude_patterns = [
     "_build",
+    "sg_execution_times.rst",
     "_includes",
     "_static",
     "gallery",
@@ -70,6 +72,8 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 smartquotes = False  # texts quote code
+nb_output_stderr = "remove"  # progress
+os.environ.pop("MPLBACKEND", None)  # kernels show their figures
 
 # The reference.
 autosummary_generate = True
