@@ -2,7 +2,7 @@
 
 178 wines with two measurements, flavanoids and proline. Is one score of the two sufficient, or are
 there several limits? The analysis covers uncertainty, convergence, sensitivity to the prior and
-calibration; docs/learn/analysis.md discusses its results, which are written to results/analysis.
+calibration; docs/learn/bayesian-analyst.md explains the steps. Results go to results/analysis.
 Run: python examples/analysis.py [--quick] [--out FOLDER]
 """
 
