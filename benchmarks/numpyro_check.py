@@ -8,8 +8,8 @@ NumPyro lives in an environment of its own, with jax and NumPy only; the two exc
     /tmp/numpyro/bin/python benchmarks/numpyro_check.py check check.npz
 
 ``sample`` fits the default classifier with NUTS (--draws transitions of warm-up, and as many after
-it). ``check`` writes the model anew from its documentation (docs/concepts/model.md, priors.md), compares log
-densities and P(y | x) of the same draws, samples with NumPyro from the same start, and compares
+it). ``check`` writes the model anew from its documentation (docs/concepts), compares log densities
+and P(y | x) of the same draws, samples with NumPyro from the same start, and compares
 means, standard deviations and effective draws.
 """
 

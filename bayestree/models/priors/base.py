@@ -8,7 +8,7 @@ closed forms, used where a prior has them (:meth:`Prior.implements`): NUTS then 
 differentiation, the polytope guide no draws, and single experts can be proposed from the prior.
 
 The NumPy methods take *free* sites: positive sites by their logarithms, all others as they are.
-Their densities include the Jacobian and omit constants. docs/concepts/priors.md has the derivations.
+Their densities include the Jacobian and omit constants; see docs/concepts/priors.md.
 """
 
 import math
