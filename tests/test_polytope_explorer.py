@@ -1,4 +1,4 @@
-"""The interactive picture of docs/concepts/polytope.md: its numbers, its keys, and a small screen."""
+"""The interactive picture of docs/concepts/polytope.md: its numbers, its keys, a small screen."""
 
 import math
 import re
