@@ -109,12 +109,22 @@ def compare(
     output.print_result(content, comparison, as_json=as_json)
 
 
+COMPARISON = "comparison.html"  # in the current folder
+
+
 def report(
-    folder: FolderArgument,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Folder of a run; several are compared."),
+    ],
     *,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write; by default report.html in the folder."),
+        typer.Option(
+            metavar="FILE",
+            help="File to write; by default report.html in the folder, or comparison.html in the "
+            "current one for several runs.",
+        ),
     ] = None,
     no_rows: Annotated[
         bool,
@@ -122,11 +132,15 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run: a self-contained HTML page.
+    """Write the report of a run, or of several side by side: a self-contained HTML page.
 
     The page shows the tree with selectable nodes and leaves, the posterior of its facets, the
     uncertainty of its splits, scores, calibration, convergence in plain words, and the command that
     repeats the run. It can be read offline, on a phone and on paper, and sent by e-mail.
+
+    Of several runs on the same rows, the page shows which settings differ, the scores and their
+    differences with standard errors, the rows on which the predictions differ most, the trees, the
+    importance of the columns, convergence and time. Runs on different rows are refused.
 
     The rows are read again and must be unchanged; with --no-rows they are not needed.
 
@@ -135,25 +149,39 @@ def report(
         bayestree report results/tumours
 
         bayestree report results/tumours --out tumours.html
+
+        bayestree report results/tumours results/laplace --out laplace.html
     """
     output.check_output(out and out.absolute(), output.PAGE, force=True)
     from bayestree._utils.progress import watching
     from bayestree._utils.write import write_whole
-    from bayestree.runs.outputs import report_of
     from bayestree.runs.store import REPORT, open_run
 
-    run = open_run(folder)
-    run.columns.check_single("report")
-    page = (out or folder / REPORT).absolute()
-    rows = None if no_rows else _rows(run)
+    runs = [open_run(folder) for folder in folders]
+    several = len(runs) > 1
+    page = (out or (Path(COMPARISON) if several else folders[0] / REPORT)).absolute()
+    if several and no_rows:
+        raise InputError("--no-rows is for the report of one run; remove it to compare several.")
     with closing(output.display(quiet=as_json)) as shown, watching(shown):
         shown.stage("report")
-        text = report_of(
-            run.folder, run.file, rows, run.estimator, run.manifest, metrics=run.metrics
-        )
+        text = _side_by_side(runs) if several else _report(runs[0], no_rows=no_rows)
     write_whole(page, text)
     content = {"file": str(page), "bytes": len(text.encode())}
     output.print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
+
+
+def _report(run: "Run", *, no_rows: bool) -> str:
+    from bayestree.runs.outputs import report_of
+
+    run.columns.check_single("report")
+    rows = None if no_rows else _rows(run)
+    return report_of(run.folder, run.file, rows, run.estimator, run.manifest, metrics=run.metrics)
+
+
+def _side_by_side(runs: "Sequence[Run]") -> str:
+    from bayestree.runs.comparison_page import comparison_page
+
+    return comparison_page(runs)
 
 
 def _rows(run: "Run") -> "RunRows":

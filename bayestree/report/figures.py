@@ -352,6 +352,15 @@ def pairs(study: Study, rows: LabelledRows, columns: list[int]) -> list[Markup]:
 
 def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
     """Return a column's values, from its features (n, k), with categories spread around places."""
+    found = column_scale(column, block)
+    if not found.levels:
+        return found
+    spread = np.random.default_rng(seed).uniform(-JITTER, JITTER, len(block))
+    return found._replace(at=found.at + spread)
+
+
+def column_scale(column: Column, block: FloatArray) -> Scale:
+    """Return a column's values from its features (n, k): numbers, times or places of levels."""
     if not column.levels or isinstance(column, Statistics):
         values: AnyArray = block[:, 0]
         if column.gaps:
@@ -363,8 +372,7 @@ def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
     levels = [*column.levels, *([None] if column.gaps else [])]
     known = column.encode(pd.Series(levels, dtype=object))
     place = np.abs(block[:, None] - known).sum(axis=-1).argmin(axis=1)
-    spread = np.random.default_rng(seed).uniform(-JITTER, JITTER, len(block))
-    return Scale(isolated(column.name), place + spread, tuple(in_words(one, 3) for one in levels))
+    return Scale(isolated(column.name), place, tuple(in_words(one, 3) for one in levels))
 
 
 def _pair(ax: Axes, *, study: Study, rows: LabelledRows, pair: tuple[Scale, Scale]) -> None:

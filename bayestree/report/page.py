@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.progress import fitting
 from bayestree._utils.wording import counted, quantity
 from bayestree._version import __version__
-from bayestree.description import FittedModel, kind_of, modes_of, trees_of
+from bayestree.description import FittedModel, modes_of
 from bayestree.diagnostics import Calibration, PolytopeSize
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.plots import _style
@@ -24,11 +24,10 @@ from bayestree.report.rows import (
     IMPORTANCE_DEFINITION,
     UNCERTAIN_DEFINITION,
     most_important,
-    rows_of,
 )
 from bayestree.report.scores import ScoreLine, Scores, scores_of, with_error
-from bayestree.report.sections import sections
-from bayestree.report.study import SPACE, Study, number, percent, with_minus
+from bayestree.report.sections import Section, sections
+from bayestree.report.study import SPACE, Study, number, percent, study_of, with_minus
 from bayestree.report.trees import DOT, MOST_FACETS, LabelledTree
 from bayestree.tree import Tree
 
@@ -85,15 +84,33 @@ def html_report(
     TypeError
         If the estimator is not a fitted one of this package.
     """
-    if not hasattr(estimator, "tree_") and not hasattr(estimator, "estimators_"):
-        raise TypeError(f"estimator must be a fitted tree or forest, got {kind_of(estimator)}.")
-    trees_of(estimator)  # of one output
-    train = rows_of(estimator, X, y, weights, held_out=False)
-    held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)
-    texts = title, question, command, run_file
-    records = data or {}, metrics or {}, manifest or {}
+    study = study_of(
+        estimator,
+        X=X,
+        y=y,
+        weights=weights,
+        X_held=X_held,
+        y_held=y_held,
+        weights_held=weights_held,
+        title=title,
+        question=question,
+        command=command,
+        run_file=run_file,
+        data=data or {},
+        metrics=metrics or {},
+        manifest=manifest or {},
+        known_sizes=sizes,
+    )
     with fitting(getattr(estimator, "verbose", False)):
-        return _rendered(Study(estimator, train, held, *texts, *records, sizes))
+        shown = sections(study)  # first, because it shows the progress of most computations
+        return rendered(
+            study,
+            shown,
+            title=study.title or _default_title(study),
+            subtitle=subtitle_of(study),
+            findings=findings_of(study, scores_of(study)),
+            classes=study.classes,
+        )
 
 
 @cache
@@ -116,21 +133,34 @@ def _environment() -> Environment:
     return environment
 
 
-def _rendered(study: Study) -> str:
+def rendered(
+    subject: Any,
+    shown: Sequence[Section],
+    *,
+    title: str,
+    subtitle: str,
+    findings: Sequence["Finding"],
+    classes: Sequence[str],
+    macros: str = "sections.html",
+) -> str:
+    """Write a page: its findings, and its sections by the ``macros`` of their names.
+
+    The macros take the variables of a section and the ``subject``, which has a ``question``.
+    """
     environment = _environment()
     source = environment.loader
     assert source is not None
     script = source.get_source(environment, "report.js")[0]
     style = source.get_source(environment, "report.css")[0]
-    shown = sections(study)  # first, because it shows the progress of most computations
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    colours = map(to_hex, _style.class_colours(len(study.classes)))
+    colours = map(to_hex, _style.class_colours(len(classes)))
     return environment.get_template("report.html").render(
-        title=study.title or _default_title(study),
-        study=study,
-        subtitle=_subtitle(study),
-        findings=_findings(study, scores_of(study)),
+        title=title,
+        study=subject,
+        subtitle=subtitle,
+        findings=findings,
         sections=shown,
+        macros=macros,
         style=Markup(style),  # a file of the package, as is the script
         script=Markup(script),
         digest=digest,
@@ -145,7 +175,7 @@ def _default_title(study: Study) -> str:
     return f"A {kind} for {target}" if target else f"A fitted {kind}"
 
 
-def _subtitle(study: Study) -> str:
+def subtitle_of(study: Study) -> str:
     """Write the estimator, inference, data and draws in a line."""
     parts = [type(study.estimator).__name__]
     if study.inference:
@@ -171,8 +201,8 @@ class Finding(NamedTuple):
     tone: str = ""
 
 
-def _findings(study: Study, scores: Scores | None) -> list[Finding]:
-    """Return all findings that apply."""
+def findings_of(study: Study, scores: Scores | None) -> list[Finding]:
+    """Return all findings that apply to a study."""
     others = (_tree, _first_split, _uncertainty, _calibration, _convergence)
     found = [_prediction(study, scores), *(find(study) for find in others)]
     return [one for one in found if one is not None]

@@ -145,12 +145,8 @@ def _class_scores(
     study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
 ) -> tuple[list[ScoreLine], float | None]:
     """Score a classification; return the standard error of the difference in accuracy too."""
-    assert study.probability is not None
-    truth = y[:, None] == study.labels
-    right = (found == y).astype(np.float64)
+    right, loss, brier = row_scores(study, y, found).values()
     frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
-    loss = -np.log(np.maximum((study.probability * truth).sum(axis=1), TINY))
-    brier = ((study.probability - truth) ** 2).sum(axis=1)
     uniform = np.log(len(study.classes))
     linear: dict[str, FloatArray] = {}
     if study.baseline is not None and study.scored is not None:
@@ -169,7 +165,21 @@ def _class_scores(
         ece = study.calibration.ece
         reference = f"{ece.if_calibrated:.3f} would be expected if calibrated"
         scores.append(ScoreLine("ece", ece.value, reference, ece.error))
-    return scores, _error(right - linear["accuracy"], weights) if linear else None
+    return scores, mean_error(right - linear["accuracy"], weights) if linear else None
+
+
+def row_scores(study: Study, y: AnyArray, found: AnyArray) -> dict[str, FloatArray]:
+    """Score each row (n,): of values, by the squared (``rmse``) and the absolute error."""
+    if study.probability is None:
+        error = y.astype(np.float64) - found.astype(np.float64)
+        return {"rmse": error**2, "mae": np.abs(error)}
+    truth = y[:, None] == study.labels
+    likelihood = (study.probability * truth).sum(axis=1)
+    return {
+        "accuracy": (found == y).astype(np.float64),
+        "log_loss": -np.log(np.maximum(likelihood, TINY)),
+        "brier": ((study.probability - truth) ** 2).sum(axis=1),
+    }
 
 
 def _own_scores(study: Study, rows: LabelledRows, weights: FloatArray) -> list[ScoreLine]:
@@ -190,7 +200,7 @@ def _mean(
     """Average over the rows, with the standard error, and the average of the linear model."""
     value = float(np.average(values, weights=weights))
     other = float(np.average(baseline[key], weights=weights)) if key in baseline else None
-    error = _error(values, weights)
+    error = mean_error(values, weights)
     return ScoreLine(key, value, reference, error, key == "accuracy", other)
 
 
@@ -198,7 +208,7 @@ def _value_scores(
     study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
 ) -> tuple[list[ScoreLine], float | None]:
     """Score a regression; return the standard error of the difference in RMSE too."""
-    truth, guess = y.astype(np.float64), found.astype(np.float64)
+    truth, guess, row = y.astype(np.float64), found.astype(np.float64), row_scores(study, y, found)
     mean = np.full(len(truth), np.average(truth, weights=weights))
     tree, constant = (squared_scores(truth, one, weights) for one in (guess, mean))
     linear: dict[str, float] = {}
@@ -210,20 +220,27 @@ def _value_scores(
     scores = [
         ScoreLine("rmse", tree["rmse"], units, baseline=linear.get("rmse")),
         ScoreLine("baseline", constant["rmse"], "always predicting the mean"),
-        _mean("mae", np.abs(truth - guess), weights, "in units of y", distance),
+        _mean("mae", row["mae"], weights, "in units of y", distance),
     ]
     if "r2" in tree:
         best = "1 is best; 0 is as good as the mean"
         scores.append(ScoreLine("r2", tree["r2"], best, baseline=linear.get("r2")))
     if not linear:
         return scores, None
-    # a - b = (a^2 - b^2) / (a + b), and the numerator is a mean over the rows
-    difference = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
-    total = tree["rmse"] + linear["rmse"]
-    return scores, None if difference is None or total == 0 else difference / total
+    apart = row["rmse"] - (truth - other) ** 2
+    return scores, root_error(apart, weights, tree["rmse"] + linear["rmse"])
 
 
-def _error(values: FloatArray, weights: FloatArray) -> float | None:
+def root_error(difference: FloatArray, weights: FloatArray, total: float) -> float | None:
+    """Estimate the standard error of a difference of two roots of mean squares, of this ``total``.
+
+    a - b = (a^2 - b^2) / (a + b), and the numerator is the mean of ``difference`` over the rows.
+    """
+    error = mean_error(difference, weights)
+    return None if error is None or total == 0 else error / total
+
+
+def mean_error(values: FloatArray, weights: FloatArray) -> float | None:
     """Estimate the standard error of a weighted mean of independent rows."""
     share = weights / weights.sum()
     deviation = values - np.average(values, weights=weights)

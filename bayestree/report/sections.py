@@ -25,6 +25,7 @@ from bayestree.report.scores import confusion_of, is_recorded, scores_of
 from bayestree.report.study import Study, number, percent
 from bayestree.report.trees import (
     FEW,
+    MAX_NODES,
     LabelledTree,
     compared_modes,
     drawing,
@@ -92,15 +93,17 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     return facts + [("Warning", warning) for warning in study.manifest.get("warnings", [])]
 
 
-def tree(study: Study) -> Shown:
-    """Draw the tree, or the first trees of a forest."""
+def tree(
+    study: Study, prefix: str = "", *, most_nodes: int = MAX_NODES, most_leaves: int = DRAWN_LEAVES
+) -> tuple[str, dict[str, Any]]:
+    """Draw the tree, or the first trees of a forest, whose anchors begin with the prefix."""
     drawn, leaves = [], 0
     for place, tree in enumerate(study.trees):
         leaves += tree.n_leaves
-        if place and leaves > DRAWN_LEAVES:
+        if place and leaves > most_leaves:
             break
-        prefix = f"t{place + 1}-" if study.is_forest else ""
-        drawn.append(_drawn(study, LabelledTree(study, tree, prefix)))
+        own = f"{prefix}t{place + 1}-" if study.is_forest else prefix
+        drawn.append(_drawn(study, LabelledTree(study, tree, own), most_nodes))
     title = "Trees" if study.is_forest else "Tree"
     path = sparsity_of(study.estimator)
     summary = "" if path is None else path.summary
@@ -118,10 +121,10 @@ def _averages(study: Study) -> bool:
     return bool(study.bayesian.fitted_.averages(study.bayesian.prediction))
 
 
-def _drawn(study: Study, labelled: LabelledTree) -> dict[str, Any]:
+def _drawn(study: Study, labelled: LabelledTree, most_nodes: int) -> dict[str, Any]:
     """Draw a tree on its sheets, and describe its nodes and leaves."""
     topology = labelled.tree.topology
-    shown = shown_nodes(labelled.node_rows)
+    shown = shown_nodes(labelled.node_rows, most_nodes)
     found = sheets(topology, labelled.node_rows, shown)
     leaves = [~tip for sheet in found for tip in sheet.tips if tip < 0]
     rows = rows_of_nodes(study, labelled.tree)
@@ -277,13 +280,14 @@ def features(study: Study) -> Shown:
         "hidden": len(used) - MAX_USED,
         "unused": len(study.columns) - in_tree,
         "averages": averages,
-        "image": _importance_image(study, total),
+        "image": importance_image(study, total),
         "factors": factors,
         "noun": "feature" if study.encoding.is_plain else "column",
     }
 
 
-def _importance_image(study: Study, total: FloatArray) -> Markup | None:
+def importance_image(study: Study, total: FloatArray) -> Markup | None:
+    """Show the importance of the pixels, if rows are images."""
     if study.image_shape is None or not total.any():
         return None
     alt = "Importance of each pixel: dark pixels are important"

@@ -26,7 +26,9 @@ from bayestree.description import (
     TreeDescription,
     features_of,
     has_evidence,
+    kind_of,
     modes_of,
+    trees_of,
 )
 from bayestree.diagnostics import (
     Calibration,
@@ -43,6 +45,7 @@ from bayestree.report.rows import (
     PermutationImportance,
     evaluation_rows,
     permutation_importance,
+    rows_of,
     split_uncertainty,
 )
 from bayestree.routed_tree import RoutedTree
@@ -347,6 +350,26 @@ class Study:
         if not known.any():
             return None
         return calibration(self.scored.y[known], self.probability[known], classes=self.labels)
+
+
+def study_of(
+    estimator: FittedModel,
+    *,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    X_held: ArrayLike | None = None,
+    y_held: ArrayLike | None = None,
+    weights_held: ArrayLike | None = None,
+    **told: Any,
+) -> Study:
+    """Check an estimator and its rows, which are those of ``html_report``; ``told`` are fields."""
+    if not hasattr(estimator, "tree_") and not hasattr(estimator, "estimators_"):
+        raise TypeError(f"estimator must be a fitted tree or forest, got {kind_of(estimator)}.")
+    trees_of(estimator)  # of one output
+    train = rows_of(estimator, X, y, weights, held_out=False)
+    held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)
+    return Study(estimator, train, held, **told)
 
 
 def fit_baseline(

@@ -120,16 +120,18 @@ def _opened(
 class LabelledTree(TreeDescription):
     """The description of a tree of a study, with its labels and anchors on the page.
 
-    ``prefix`` distinguishes the anchors of the trees of a forest or a mixture; the study has no
-    posterior of these. ``conditions`` belong to the point estimate; ``posterior`` has the posterior
+    ``prefix`` distinguishes the anchors of several trees; ``has_posterior`` is false for a mode of
+    a mixture. ``conditions`` belong to the point estimate; ``posterior`` has the posterior
     number of facets of each node, if there is one; ``uncertain`` (V,) is the share of the evaluated
     rows about which each split is uncertain.
     """
 
-    def __init__(self, study: Study, tree: RoutedTree, prefix: str = "") -> None:
+    def __init__(
+        self, study: Study, tree: RoutedTree, prefix: str = "", *, has_posterior: bool = True
+    ) -> None:
         super().__init__(tree, TERMS, DIGITS, features=study.features, classes=study.classes)
         self.prefix = prefix
-        self.posterior_polytopes = not prefix and study.n_experts > 1 and not self.is_sparse
+        self.posterior_polytopes = has_posterior and study.n_experts > 1 and not self.is_sparse
         self.conditions = tuple(map(self._short_condition, range(tree.n_nodes)))
         self.posterior: tuple[str, ...] = ()
         if self.posterior_polytopes and study.sizes is not None:
@@ -137,7 +139,7 @@ class LabelledTree(TreeDescription):
                 f"posterior {study.size_text(node)}" for node in range(tree.n_nodes)
             )
         self.uncertain = None
-        if not prefix and study.uncertainty is not None:
+        if has_posterior and study.uncertainty is not None:
             self.uncertain = np.nan_to_num(study.uncertainty_table["unsure"].to_numpy())
 
     @cached_property
@@ -333,7 +335,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
 def _drawing(study: Study, mode: Mode, used: PermutationImportance | None) -> Markup:
     """Draw the upper splits of a mode, with the features that matter most to each."""
     tree = mode.estimator.tree_
-    labelled = LabelledTree(study, tree, f"m{mode.number}-")
+    labelled = LabelledTree(study, tree, f"m{mode.number}-", has_posterior=False)
     used_by: list[str] = []
     if used is not None:
         orders = [most_important(share)[:NAMED] for share in used.nodes[0]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -125,13 +126,18 @@ class Comparison:
     The ``basis`` is the evidence if all runs have it. It is leave-one-out if at least two runs have
     scores that can be trusted: k is good for nine rows of ten. ``difference`` and ``weight``
     are missing unless it is "leave-one-out", and the last three columns unless it is "evidence".
-    ``remarks`` are caveats about the figures, and conclusions from the differences.
+    ``remarks`` are the ``caveats`` about the figures, and the ``conclusions`` from the differences.
     """
 
     table: pd.DataFrame
     basis: str
     scored_on: str
-    remarks: tuple[str, ...]
+    caveats: tuple[str, ...]
+    conclusions: tuple[str, ...]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return self.caveats + self.conclusions
 
     def __str__(self) -> str:
         hidden = [] if self.basis == LOO else ["elpd", "se", "p_loo"]
@@ -159,14 +165,16 @@ def compare(runs: Sequence[Run]) -> Comparison:
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
     an InputError names the difference. Dropped columns may differ.
     """
-    for run in runs:
-        run.columns.check_single("compare")
-    named = _named(runs)
-    rows = _same_rows(named)
+    named = named_runs(runs)
+    return compare_named(named, same_rows(named))
+
+
+def compare_named(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> Comparison:
+    """Compare runs by their names, given the rows that :func:`same_rows` has read."""
     results = {name: _loo(run, rows[name]) for name, run in named.items()}
     scores = {name: found for name, found in results.items() if isinstance(found, Loo)}
     evidence = _evidence(named)
-    remarks = [
+    caveats = [
         f"{name}: no leave-one-out score: {found}"
         for name, found in results.items()
         if isinstance(found, str)
@@ -174,7 +182,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
     other = HELD_OUT if held is not None else NONE
     basis = EVIDENCE if "probability" in evidence else LOO if len(scores) > 1 else other
-    remarks += _reasons(basis, scores, held)
+    caveats += _reasons(basis, scores, held)
     ranked = [] if held is None else sorted(named, key=lambda name: -held.rows[name].sum())
     order = ranked
     if basis == EVIDENCE:
@@ -184,21 +192,21 @@ def compare(runs: Sequence[Run]) -> Comparison:
         order += [name for name in named if name not in scores]
     weights = _weights(scores) if basis == LOO else {}
     lines = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
-    if basis == EVIDENCE:
-        remarks += _favoured(evidence)
-    elif len(evidence) > 1:
-        remarks.append(f"Compare {' and '.join(evidence.index)} alone for their Bayes factors.")
+    conclusions = list(_favoured(evidence)) if basis == EVIDENCE else []
+    if basis != EVIDENCE and len(evidence) > 1:
+        caveats.append(f"Compare {' and '.join(evidence.index)} alone for their Bayes factors.")
     if basis == LOO:
         by_row = {name: scores[name].elpd_row for name in order if name in scores}
-        remarks += _conclusions(by_row, in_nats=True)
+        conclusions += _conclusions(by_row, in_nats=True)
     if held is not None and (basis == HELD_OUT or len(scores) < len(named)):
         by_row = {name: held.rows[name] for name in ranked}
-        remarks += _conclusions(by_row, in_nats=held.in_nats, where=" on the held-out rows")
+        conclusions += _conclusions(by_row, in_nats=held.in_nats, where=" on the held-out rows")
     return Comparison(
         table=pd.DataFrame.from_dict(lines, orient="index").join(evidence).rename_axis("run"),
         basis=basis,
         scored_on=" or ".join(sorted({str(run.metrics["scored_on"]) for run in named.values()})),
-        remarks=tuple(remarks),
+        caveats=tuple(caveats),
+        conclusions=tuple(conclusions),
     )
 
 
@@ -263,11 +271,16 @@ def _reasons(basis: str, scores: Mapping[str, Loo], held: _HeldOutScores | None)
         )
 
 
-def _named(runs: Sequence[Run]) -> dict[str, Run]:
-    """Return the runs by the shortest ends of their paths that differ."""
+def named_runs(runs: Sequence[Run]) -> dict[str, Run]:
+    """Return runs of one target by the shortest ends of their paths that differ."""
     places = [run.folder for run in runs]
-    if len(set(places)) < len(places):
-        raise InputError("a run is compared with itself; specify each folder once.")
+    for place in places:
+        if places.count(place) > 1:
+            raise InputError(
+                f"the run in {str(place)!r} is compared with itself; specify each folder once."
+            )
+    for run in runs:
+        run.columns.check_single("compare")
     if len(runs) < 2:
         raise InputError("one run cannot be compared; specify two or more.")
     for n_parts in range(1, max(len(place.parts) for place in places) + 1):
@@ -277,8 +290,8 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
     return dict(zip(names, runs, strict=True))
 
 
-def _same_rows(named: Mapping[str, Run]) -> dict[str, RunRows]:
-    """Return the rows of each run, provided that they are the same."""
+def same_rows(named: Mapping[str, Run]) -> dict[str, RunRows]:
+    """Read the rows of each run, which must be the same."""
 
     def refuse(name: str, reason: str) -> InputError:
         return InputError(
@@ -308,11 +321,15 @@ def _table_difference(one: Run, other: Run) -> str:
         for run in (one, other)
     ]
     if digests[0] != digests[1]:
-        return "their tables differ"
+        paths = [run.manifest["data"]["data"]["path"] for run in (one, other)]
+        where = " and ".join(dict.fromkeys(repr(Path(path).name) for path in paths))
+        return f"their tables differ ({where}, by SHA-256); fit both to the same table"
     if one.columns.target != other.columns.target:
-        return f"one predicts {one.columns.target!r}, the other {other.columns.target!r}"
+        targets = f"one predicts {one.columns.target!r}, the other {other.columns.target!r}"
+        return f"{targets}; specify runs of one target"
     if one.columns.task != other.columns.task:
-        return f"one is {one.columns.task}, the other {other.columns.task}"
+        tasks = f"one is {one.columns.task}, the other {other.columns.task}"
+        return f"{tasks}; set the same task for both"
     return ""
 
 

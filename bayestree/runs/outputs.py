@@ -270,24 +270,35 @@ def report_of(
     """Return the HTML report; without rows it has no figures of them."""
     from bayestree.report.page import html_report  # noqa: PLC0415 - importing it takes seconds
 
+    told = report_arguments(folder, file, rows, manifest, metrics=metrics)
+    return html_report(estimator, **told, sizes=sizes_of(estimator))
+
+
+def report_arguments(
+    folder: Path,
+    file: RunFile,
+    rows: RunRows | None,
+    manifest: Mapping[str, Any],
+    *,
+    metrics: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the rows and records of a run as the report takes them, thinned if they are many."""
     names: tuple[str, ...] = ()
     if rows is not None:
         rows = rows.thinned()
         names = ("X", "y", "weights")
         names += ("X_held", "y_held", "weights_held") if rows.held_out else ()
     table = dict(manifest["data"]["data"])
-    return html_report(
-        estimator,
+    return {
         **{name: getattr(rows, name) for name in names},
-        title=file.title,
-        question=file.question,
-        data=table | {"target": file.data.target, "task": file.data.task},
-        metrics=metrics,
-        sizes=sizes_of(estimator),
-        command=_repeat_command(folder),
-        run_file=_strip_folders((folder / store.RUN).read_text(encoding="utf-8")),
-        manifest=dict(manifest),
-    )
+        "title": file.title,
+        "question": file.question,
+        "data": table | {"target": file.data.target, "task": file.data.task},
+        "metrics": metrics,
+        "command": _repeat_command(folder),
+        "run_file": _strip_folders((folder / store.RUN).read_text(encoding="utf-8")),
+        "manifest": dict(manifest),
+    }
 
 
 def _repeat_command(folder: Path) -> str:

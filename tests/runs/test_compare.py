@@ -12,7 +12,7 @@ import pytest
 
 from bayestree.diagnostics import stacking_weights
 from bayestree.runs import compare as module
-from bayestree.runs.compare import _conclusions, _same_rows, compare, held_out_scores
+from bayestree.runs.compare import _conclusions, same_rows, compare, held_out_scores
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
@@ -213,9 +213,9 @@ def test_other_weights_are_other_rows():
         columns = SimpleNamespace(target="y", task="regression")
         return SimpleNamespace(manifest={"data": data}, columns=columns, rows=lambda: rows)
 
-    assert [*_same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 2.0)})] == ["A", "B"]
+    assert [*same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 2.0)})] == ["A", "B"]
     with pytest.raises(InputError, match="their held-out rows or weights differ"):
-        _same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 1.0)})
+        same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 1.0)})
 
 
 def test_two_runs_are_needed():

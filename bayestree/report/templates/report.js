@@ -7,10 +7,11 @@
   const links = (at) => all(`.tree a[data-at="${CSS.escape(at)}"]`);
   const narrow = matchMedia("(max-width: 44rem)");
 
-  // "L" is the parent of "LR", and "root" that of "L"; trees of a forest have a prefix, as "t2-LR".
+  // "L" is the parent of "LR", and "root" that of "L"; each of several runs and each tree of a forest
+  // has a prefix, as "t2-LR" or "r1-t2-LR".
   const parts = (at) => {
-    const found = /^(t\d+-)?(.*)$/.exec(at);
-    return [found[1] || "", found[2]];
+    const found = /^((?:r\d+-)?(?:t\d+-)?)(.*)$/.exec(at);
+    return [found[1], found[2]];
   };
   const parent = (at) => {
     const [prefix, path] = parts(at);
