@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from bayestree.literature.weighted_oblique import (
         WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
     )
+    from bayestree.report.comparison import html_comparison as html_comparison
     from bayestree.report.page import html_report as html_report
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
     from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning
@@ -85,6 +86,7 @@ _MODULES = {
     "export_onnx": "bayestree.export.onnx",
     "export_rules": "bayestree.export.rules",
     "export_text": "bayestree.export.text",
+    "html_comparison": "bayestree.report.comparison",
     "html_report": "bayestree.report.page",
     "load": "bayestree.estimators.files",
     "regularization_path": "bayestree.literature.tao.estimators",

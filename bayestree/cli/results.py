@@ -3,8 +3,9 @@
 import json
 import math
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,31 +158,37 @@ def report(
     from bayestree._utils.write import write_whole
     from bayestree.runs.store import REPORT, open_run
 
-    runs = [open_run(folder) for folder in folders]
-    several = len(runs) > 1
-    page = (out or (Path(COMPARISON) if several else folders[0] / REPORT)).absolute()
-    if several and no_rows:
+    first, *others = folders
+    if others and no_rows:
         raise InputError("--no-rows is for the report of one run; remove it to compare several.")
+    runs = [open_run(folder) for folder in folders]
+    page = (out or (Path(COMPARISON) if others else first / REPORT)).absolute()
+    write = _comparison(runs) if others else _report(runs[0], no_rows=no_rows)
     with closing(output.display(quiet=as_json)) as shown, watching(shown):
         shown.stage("report")
-        text = _side_by_side(runs) if several else _report(runs[0], no_rows=no_rows)
+        text = write()
     write_whole(page, text)
     content = {"file": str(page), "bytes": len(text.encode())}
     output.print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
 
 
-def _report(run: "Run", *, no_rows: bool) -> str:
+def _report(run: "Run", *, no_rows: bool) -> Callable[[], str]:
+    """Read the rows of a run, and return the function that writes its report."""
     from bayestree.runs.outputs import report_of
 
     run.columns.check_single("report")
     rows = None if no_rows else _rows(run)
-    return report_of(run.folder, run.file, rows, run.estimator, run.manifest, metrics=run.metrics)
+    parts = run.folder, run.file, rows, run.estimator, run.manifest
+    return partial(report_of, *parts, metrics=run.metrics)
 
 
-def _side_by_side(runs: "Sequence[Run]") -> str:
+def _comparison(runs: "Sequence[Run]") -> Callable[[], str]:
+    """Read the rows of several runs, and return the function that compares them."""
+    from bayestree.runs.compare import named_runs, same_rows
     from bayestree.runs.comparison_page import comparison_page
 
-    return comparison_page(runs)
+    named = named_runs(runs)
+    return partial(comparison_page, named, same_rows(named))
 
 
 def _rows(run: "Run") -> "RunRows":

@@ -200,4 +200,4 @@ def value_texts(study: Study, rows: LabelledRows, column: int) -> list[str]:
     found = figures.column_scale(encoding.columns[column], rows.matrix[:, encoding.places[column]])
     if found.levels:
         return [found.levels[place] for place in found.at]
-    return [in_words(value, 4) for value in found.at]
+    return [number(x) if isinstance(x, float) else in_words(x, 4) for x in found.at.tolist()]

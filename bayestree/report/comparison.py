@@ -183,7 +183,7 @@ def _difference(compared: Compared) -> str:
     some = len(compared.different) - len(shared)
     each = [f"{key} ({', '.join(map(_written, own))})" for key, own in shared.items()]
     said = f"{counted(len(each), 'setting')}: {listed(each, MOST_KEYS)}." if each else "No setting."
-    return f"{said} {counted(some, 'other')} belong to some of the trees only." if some else said
+    return f"{said} Of the others, {some} exist for some of them only." if some else said
 
 
 def _main_score(study: Study) -> str:

@@ -47,3 +47,32 @@ def test_what_cannot_be_written_is_refused(fitted):
     assert "must end in .html" in refused("report", "found", "--out", "page.txt")
     assert "does not exist" in refused("report", "found", "--out", "nowhere/page.html")
     assert "nothing' does not exist; specify the folder" in refused("report", "nothing")
+
+
+def test_several_runs_are_put_side_by_side(fitted, place):
+    done("fit", "things.csv", "--target", "kind", "--out", "other", *QUICK, "--set", "min_leaf=2")
+    assert "comparison.html" in done("report", "found", "other").stdout
+    page = (place / "comparison.html").read_text(encoding="utf-8")
+    assert "Comparison of found and other" in page
+    assert "1 setting: model.min_leaf (10, 2)." in page
+    assert str(place) not in page
+    written = json.loads(done("report", "found", "other", "--out", "two.html", "--json").stdout)
+    assert written == {"file": str(place / "two.html"), "bytes": len(page.encode())}
+
+
+def test_what_cannot_be_compared_is_refused(fitted, place):
+    assert "--no-rows is for the report of one run" in refused("report", "found", "x", "--no-rows")
+    assert "nothing' does not exist; specify" in refused("report", "found", "nothing")
+    assert "compared with itself; specify each folder once" in refused("report", "found", "found")
+    done("fit", "things.csv", "--target", "price", "--out", "price", *QUICK)
+    said = refused("report", "found", "price")
+    assert "one predicts 'kind', the other 'price'; specify runs of one target" in said
+    (place / "price" / "model.safetensors").unlink()
+    (place / "price" / "metrics.json").unlink()
+    (place / "price" / "columns.json").unlink()
+    said = refused("report", "found", "price")
+    assert "was not finished; resume it by `bayestree run" in said
+    (place / "others.csv").write_text((place / "things.csv").read_text() + "0,red,small,1,2\n")
+    done("fit", "others.csv", "--target", "kind", "--out", "others", *QUICK)
+    said = refused("report", "found", "others")
+    assert "tables differ ('things.csv' and 'others.csv', by SHA-256); fit both to the same" in said

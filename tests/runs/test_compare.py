@@ -12,7 +12,7 @@ import pytest
 
 from bayestree.diagnostics import stacking_weights
 from bayestree.runs import compare as module
-from bayestree.runs.compare import _conclusions, same_rows, compare, held_out_scores
+from bayestree.runs.compare import _conclusions, compare, held_out_scores, same_rows
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished

@@ -1,0 +1,188 @@
+"""The page of several fits side by side."""
+
+import re
+
+import numpy as np
+import pytest
+
+import bayestree as bt
+from bayestree.report.agreement import agreement_of, differences
+from bayestree.report.scores import scores_of
+from bayestree.report.study import percent, study_of
+from bayestree.runs.compare import named_runs, same_rows
+from bayestree.runs.comparison_page import comparison_page
+from bayestree.runs.store import open_run
+from tests.finished import finished
+from tests.report.page import Page, plain
+
+
+def page_of(*kinds):
+    named = named_runs([open_run(finished(kind)) for kind in kinds])
+    return Page(comparison_page(named, same_rows(named)))
+
+
+def table(page, section, caption=""):
+    """Cells of the first table whose text begins so, by the heads of their lines."""
+    found = next(one for one in page.all("table") if section in one["inside"]
+                 and plain(one["text"]).startswith(caption))  # fmt: skip
+    start, lines, head = page.elements.index(found), {}, None
+    for one in page.elements[start + 1 :]:
+        if one["tag"] == "table":
+            break
+        if one["tag"] == "th" and one["attrs"].get("scope") == "row":
+            head = plain(one["text"])
+            lines[head] = []
+        elif one["tag"] == "td":
+            lines[head].append(plain(one["text"]))
+    return lines
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """A tree with a posterior, and a forest."""
+    return page_of("svi", "forest")
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return page_of("numbers", "numbers, tao")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Studies of two of the runs of numbers."""
+    runs = [open_run(finished(kind)) for kind in ("numbers", "numbers, tao")]
+    rows = runs[0].rows()
+    given = {"X": rows.X, "y": rows.y, "X_held": rows.X_held, "y_held": rows.y_held}
+    return [study_of(run.estimator, **given) for run in runs]
+
+
+def test_ids_are_unique_and_links_lead_somewhere(classes, numbers):
+    for page in (classes, numbers):
+        ids = page.ids()
+        assert len(set(ids)) == len(ids)
+        links = {one["attrs"]["href"] for one in page.all("a") if "href" in one["attrs"]}
+        assert {link.removeprefix("#") for link in links} <= set(ids)
+        names = [one["attrs"]["aria-label"] for one in page.all("div", role="region")]
+        assert len(set(names)) == len(names) >= 2
+
+
+def test_only_settings_that_differ_are_listed(classes, numbers):
+    shared = table(classes, "settings", "Settings whose values differ")
+    assert shared["model.tree"] == ['"cpt"', '"e2edf"']
+    assert "model.max_depth" not in shared  # both are 2
+    assert "output.folder" not in shared
+    assert table(numbers, "settings", "Settings whose values differ")["model.max_depth"] == [
+        "1",
+        "2",
+    ]
+    single = table(classes, "settings", "Settings of some")
+    assert single["model.n_experts"] == ["3", "none"]
+    assert "model.n_estimators" in single
+
+
+def test_scores_and_differences_are_those_of_the_rows(numbers, pair):
+    lines = table(numbers, "scores", "Scores of 16 held-out rows")
+    errors = [study.scored.y - study.predicted for study in pair]
+    rmse = [np.sqrt((error**2).mean()) for error in errors]
+    best = int(np.argmin(rmse))
+    found, gap = lines["Root mean squared error"][:2], lines["Root mean squared error"][2]
+    assert [float(one) for one in found] == pytest.approx(rmse, rel=1e-3)
+    mean, se = (float(one) for one in re.findall(r"[\d.]+", gap))
+    square = errors[1 - best] ** 2 - errors[best] ** 2
+    assert mean == pytest.approx(rmse[1 - best] - rmse[best], abs=0.06)
+    assert se == pytest.approx(square.std() / 4 / sum(rmse), rel=0.05)
+    assert lines["Mean absolute error"][2] != ""
+    assert any("idge" in one["text"] for one in numbers.all("th"))
+
+
+def test_differences_of_a_study_from_itself_are_zero(pair):
+    scores = scores_of(pair[0])
+    assert set(differences(pair[0], pair[0], (scores, scores)).values()) == {"0"}
+    same = agreement_of(pair[0], pair[0])
+    assert same.share == 1
+    assert same.correlation == pytest.approx(1)
+
+
+def test_agreement_of_classes(classes):
+    runs = [open_run(finished(kind)) for kind in ("svi", "forest")]
+    rows = runs[0].rows()
+    one, other = (study_of(run.estimator, X_held=rows.X_held, y_held=rows.y_held) for run in runs)
+    found = agreement_of(one, other)
+    predicted = [run.estimator.predict(rows.X_held) for run in runs]
+    right = [own == rows.y_held for own in predicted]
+    assert found.share == (predicted[0] == predicted[1]).mean()
+    assert found.counts == [
+        (right[0] & right[1]).sum(), (right[0] & ~right[1]).sum(),
+        (~right[0] & right[1]).sum(), (~right[0] & ~right[1]).sum(),
+    ]  # fmt: skip
+    p = [run.estimator.predict_proba(rows.X_held)[:, 0] for run in runs]
+    np.testing.assert_allclose(found.apart, np.abs(p[0] - p[1]))
+    assert "predict the same class for" in plain(classes.at("findings")["text"])
+
+
+def test_the_rows_that_differ_most_come_first(numbers, pair):
+    apart = np.abs(pair[0].predicted - pair[1].predicted)
+    run = open_run(finished("numbers"))
+    rows = run.rows()
+    worst = int(apart.argmax())
+    lines = table(numbers, "predictions", "The rows on which predictions differ most")
+    head, cells = next(iter(lines.items()))
+    assert head.startswith(f"{rows.rows_held[worst]}: ")
+    assert float(cells[2]) == pytest.approx(apart[worst], rel=0.01)
+    shown = run.file.data.path.read_text().splitlines()[1 + rows.rows_held[worst]]
+    assert float(cells[3]) == pytest.approx(float(shown.split(",")[0]), rel=0.01)  # its size
+
+
+def test_trees_have_facets_and_certainty_for_each_run(classes):
+    text = plain(classes.at("trees")["text"])
+    assert "svi" in text
+    assert "forest" in text
+    assert "Posterior" in plain(classes.at("r1-root")["text"])
+    assert "Uncertainty" in plain(classes.at("r1-root")["text"])
+    assert "Point estimate" in plain(classes.at("r2-t1-root")["text"])
+
+
+def test_importance_convergence_and_time_are_side_by_side(classes):
+    run = open_run(finished("svi"))
+    study = study_of(run.estimator, X_held=run.rows().X_held)
+    shares = table(classes, "features")
+    for name, share in zip(study.columns, study.importance.total, strict=True):
+        assert plain(shares[name][0]) == (plain(percent(share)) if share else "in no split")
+    said = plain(classes.at("convergence")["text"])
+    assert "nothing to judge, as there is no posterior" in said
+    assert "The checks of svi" in said
+    seconds = table(classes, "repeat", "Seconds of each stage")
+    assert len(seconds["together"]) == 2
+    files = [
+        one for one in classes.all("code") if one["attrs"].get("id", "").startswith("run-file")
+    ]
+    assert len(files) == 2
+
+
+def test_a_python_user_compares_fits_to_the_same_rows(drawn):
+    clf, given = drawn
+    rows = {key: given[key] for key in ("X", "y", "X_held", "y_held")}
+    wodt = bt.WeightedObliqueTreeClassifier(max_depth=1, random_state=0).fit(rows["X"], rows["y"])
+    head = {"title": "Rings", "question": "Where does the core end?"}
+    page = Page(bt.html_comparison({"<b>": clf, "wodt": wodt}, **rows, **head))
+    assert plain(page.all("h1")[0]["text"]) == "Comparison of <b> and wodt"
+    assert "Where does the core end?" in plain(page.at("main")["text"])
+    different = table(page, "settings", "Settings whose values differ")
+    assert different["estimator"] == [
+        '"ConvexPolytopeTreeClassifier"', '"WeightedObliqueTreeClassifier"'
+    ]  # fmt: skip
+    bare = bt.html_comparison({"a": clf, "b": wodt})
+    assert "predictions" not in Page(bare).ids()
+
+
+def test_what_cannot_be_compared_is_refused(drawn):
+    clf, given = drawn
+    reg = bt.WeightedObliqueTreeRegressor(max_depth=1, random_state=0)
+    reg.fit(given["X"], np.arange(80.0))
+    with pytest.raises(ValueError, match="two or more by name, got 1"):
+        bt.html_comparison({"a": clf})
+    with pytest.raises(ValueError, match="'a' predicts the classes core, shell, 'b' numbers"):
+        bt.html_comparison({"a": clf, "b": reg})
+    with pytest.raises(TypeError, match="fitted tree or forest, got int"):
+        bt.html_comparison({"a": clf, "b": 1})
