@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import bayestree as bt
+from bayestree.report.comparison import html_comparison
 from bayestree.report.page import html_report
 
 
@@ -30,6 +31,16 @@ def drawn():
     # sizes of few draws: those of the prior take longest
     given = {"X": X[:80], "y": y[:80], "X_held": X[80:], "y_held": y[80:]}
     return clf, given | {"sizes": clf.polytope_size(max_draws=8)}
+
+
+@pytest.fixture(scope="package")
+def side_by_side(drawn):
+    """The page of the same tree, under a name that must be escaped, beside a large one."""
+    clf, given = drawn
+    rows = {key: given[key] for key in ("X", "y", "X_held", "y_held")}
+    deep = bt.WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(rows["X"], rows["y"])
+    head = {"title": "Rings", "question": "Where does the core end?"}
+    return html_comparison({"<b>": clf, "deep": deep}, **rows, **head)
 
 
 @pytest.fixture(scope="package")
@@ -66,9 +77,10 @@ def choice():
 
 
 @pytest.fixture(scope="package")
-def pages(drawn, large, ten, choice, tmp_path_factory):
+def pages(drawn, large, ten, choice, side_by_side, tmp_path_factory):
     """Folder with the pages of all."""
     folder = tmp_path_factory.mktemp("pages")
+    (folder / "side by side.html").write_text(side_by_side, encoding="utf-8")
     head = {"title": "Rings", "question": "Where does the core end?", "command": "bayestree run x"}
     for name, (estimator, rows), told in (
         ("drawn", drawn, head),

@@ -117,6 +117,21 @@ def test_an_address_leads_to_its_node(seen):
     assert shown_cards(seen("drawn", at="#L")) == ["L"]
 
 
+def test_trees_side_by_side_are_walked_alone(seen):
+    page = seen("side by side", width=1400)
+    assert shown_cards(page) == ["r1-root", "r2-root"]
+    page.focus('.upright a[data-at="r2-root"]')
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert shown_cards(page) == ["r1-root", "r2-R"]
+    columns = page.locator("#trees .runs > div")
+    left, right = (columns.nth(place).bounding_box() for place in (0, 1))
+    assert left["x"] + left["width"] <= right["x"]
+    page.set_viewport_size({"width": 390, "height": 900})
+    above, below = (columns.nth(place).bounding_box() for place in (0, 1))
+    assert above["y"] + above["height"] <= below["y"]
+
+
 def test_branches_of_a_large_tree_open_on_sheets(seen):
     page = seen("large")
     branch = page.locator(".sheet:visible .upright a.branch").first
@@ -131,7 +146,15 @@ def test_branches_of_a_large_tree_open_on_sheets(seen):
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    [("drawn", 320), ("choice", 320), ("drawn", 800), ("drawn", 1280), ("large", 375)],
+    [
+        ("drawn", 320),
+        ("choice", 320),
+        ("drawn", 800),
+        ("drawn", 1280),
+        ("large", 375),
+        ("side by side", 320),
+        ("side by side", 1400),
+    ],
 )
 def test_no_screen_scrolls_sideways(seen, name, width):
     page = seen(name, width)

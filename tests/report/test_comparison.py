@@ -160,20 +160,18 @@ def test_importance_convergence_and_time_are_side_by_side(classes):
     assert len(files) == 2
 
 
-def test_a_python_user_compares_fits_to_the_same_rows(drawn):
-    clf, given = drawn
-    rows = {key: given[key] for key in ("X", "y", "X_held", "y_held")}
-    wodt = bt.WeightedObliqueTreeClassifier(max_depth=1, random_state=0).fit(rows["X"], rows["y"])
-    head = {"title": "Rings", "question": "Where does the core end?"}
-    page = Page(bt.html_comparison({"<b>": clf, "wodt": wodt}, **rows, **head))
-    assert plain(page.all("h1")[0]["text"]) == "Comparison of <b> and wodt"
+def test_a_python_user_compares_fits_to_the_same_rows(side_by_side, drawn):
+    page = Page(side_by_side)
+    assert plain(page.all("h1")[0]["text"]) == "Comparison of <b> and deep"
     assert "Where does the core end?" in plain(page.at("main")["text"])
     different = table(page, "settings", "Settings whose values differ")
     assert different["estimator"] == [
         '"ConvexPolytopeTreeClassifier"', '"WeightedObliqueTreeClassifier"'
     ]  # fmt: skip
-    bare = bt.html_comparison({"a": clf, "b": wodt})
-    assert "predictions" not in Page(bare).ids()
+    assert "predictions" in page.ids()
+    bare = Page(bt.html_comparison({"a": drawn[0], "b": drawn[0]}))
+    assert "predictions" not in bare.ids()
+    assert "All settings are the same." in plain(bare.at("settings")["text"])
 
 
 def test_what_cannot_be_compared_is_refused(drawn):
