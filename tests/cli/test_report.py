@@ -50,7 +50,8 @@ def test_what_cannot_be_written_is_refused(fitted):
 
 
 def test_several_runs_are_put_side_by_side(fitted, place):
-    done("fit", "things.csv", "--target", "kind", "--out", "other", *QUICK, "--set", "min_leaf=2")
+    other = ["--set", "min_leaf=2", "--set", "output.predictions=false"]
+    done("fit", "things.csv", "--target", "kind", "--out", "other", *QUICK, *other)
     assert "comparison.html" in done("report", "found", "other").stdout
     page = (place / "comparison.html").read_text(encoding="utf-8")
     assert "Comparison of found and other" in page

@@ -71,7 +71,6 @@ def test_only_settings_that_differ_are_listed(classes, numbers):
     shared = table(classes, "settings", "Settings whose values differ")
     assert shared["model.tree"] == ['"cpt"', '"e2edf"']
     assert "model.max_depth" not in shared  # both are 2
-    assert "output.folder" not in shared
     assert table(numbers, "settings", "Settings whose values differ")["model.max_depth"] == [
         "1",
         "2",
@@ -88,6 +87,7 @@ def test_scores_and_differences_are_those_of_the_rows(numbers, pair):
     best = int(np.argmin(rmse))
     found, gap = lines["Root mean squared error"][:2], lines["Root mean squared error"][2]
     assert [float(one) for one in found] == pytest.approx(rmse, rel=1e-3)
+    assert gap.startswith("+")  # the best has the least error
     mean, se = (float(one) for one in re.findall(r"[\d.]+", gap))
     square = errors[1 - best] ** 2 - errors[best] ** 2
     assert mean == pytest.approx(rmse[1 - best] - rmse[best], abs=0.06)
