@@ -131,7 +131,7 @@ class Agreement:
     def picture(self, names: tuple[str, str]) -> Markup:
         """Draw the predictions of the other study against those of the first."""
         kept = spread(len(self.rows), figures.POINTS)
-        rows = self.rows.at(kept)
+        rows = self.rows.taken(kept)
         what = f"predicted {self.studies[0].target}"
         if self.studies[0].classifies:
             what = "P(true class)"
@@ -189,7 +189,7 @@ def prediction_texts(study: Study, rows: IntArray) -> list[str]:
     texts = [number(float(value)) for value in predicted[rows]]
     if not study.has_draws or study.scored is None:
         return texts
-    ends = zip(*study.interval(study.scored.at(rows), 0.9), strict=True)
+    ends = zip(*study.interval(study.scored.taken(rows), 0.9), strict=True)
     spans = [f"{number(float(low), 3)} to {number(float(high), 3)}" for low, high in ends]
     return [f"{text} ({span})" for text, span in zip(texts, spans, strict=True)]
 

@@ -324,7 +324,7 @@ def _rows(compared: Compared, order: IntArray, apart: FloatArray) -> dict[str, A
     """Describe some rows: number, target, the predictions and the most important columns."""
     base = compared.base
     assert base.scored is not None
-    rows = base.scored.at(order)
+    rows = base.scored.taken(order)
     assert rows.y is not None
     main: list[int] = []
     if base.importance is not None:

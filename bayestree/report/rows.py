@@ -68,10 +68,12 @@ class LabelledRows:
 
     def sample(self, most: int = SAMPLE) -> "LabelledRows":
         """Take at most ``most`` of the rows, evenly spaced."""
-        return self if len(self) <= most else self.at(spread(len(self), most))
+        if len(self) <= most:
+            return self
+        return self.taken(spread(len(self), most))
 
-    def at(self, kept: IntArray) -> "LabelledRows":
-        """Take the rows of these places."""
+    def taken(self, kept: IntArray) -> "LabelledRows":
+        """Take the rows of these numbers."""
         X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
         y, extra = (None if one is None else one[kept] for one in (self.y, self.extra))
         return replace(self, X=X, y=y, weights=self.weights[kept], extra=extra)
