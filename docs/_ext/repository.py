@@ -21,6 +21,7 @@ def published() -> dict[Path, Path]:
     """Map each published file outside ``docs`` to the page that the build makes of it."""
     pages = {one: DOCS / one.relative_to(ROOT) for one in BENCHMARKS.glob("*/*.md")}
     return pages | {
+        BENCHMARKS / "RESULTS.md": DOCS / "benchmarks/measured.md",
         BENCHMARKS / "results/papers/tables.md": DOCS / "benchmarks/results/paper-tables.md",
         ROOT / "CHANGELOG.md": DOCS / "release-notes.md",
         ROOT / "CONTRIBUTING.md": DOCS / "develop/contributing.md",
