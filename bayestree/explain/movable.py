@@ -12,9 +12,7 @@ from bayestree.explain.branch_and_bound import Moves
 from bayestree.tables import Column, Encoding, Numbers
 from bayestree.tree import Tree
 
-UNKNOWN_SPAN = 6.0  # units of ``scale`` on either side of the mean, if the model has no range
 DIRECTIONS = ("rise", "fall")
-DIGITS = 3  # of the scale of a number, to which its new values are rounded
 
 #: Columns that may change, by name or number, or for each the least and the largest value, "rise"
 #: or "fall", or the levels that it may change to; None for any.
@@ -214,11 +212,9 @@ def _number(
             f"the limits {ends[0]:g} and {ends[1]:g} of {column.name!r} in features must contain "
             f"its value, {now:g}."
         )
-    away = UNKNOWN_SPAN * scale
-    span = column.span or (float(tree.center[j]) - away, float(tree.center[j]) + away)
+    span = column.limits(float(tree.center[j]), scale)
     low = span[0] if least is None else ends[0]
     high = span[1] if most is None else ends[1]
-    places = DIGITS - 1 - math.floor(math.log10(scale))
     if column.whole:
-        low, high, places = float(math.ceil(low)), float(math.floor(high)), min(places, 0)
-    return Number(number, own, now, absent, low, high, scale, places)
+        low, high = float(math.ceil(low)), float(math.floor(high))
+    return Number(number, own, now, absent, low, high, scale, column.places(scale))

@@ -185,20 +185,25 @@ class Mixture:
         self, rows: FloatArray, prediction: Prediction
     ) -> tuple[FloatArray, FloatArray]:
         """Compute E(y | x), and its standard deviation over the posterior."""
-        if prediction == "tree":
-            return self.shown.moments(rows, averages=False)
-        averages = prediction == "posterior" or self.shown.n_draws > 1
+        (one, share, averages), *others = self.predicting(prediction)
         # Relative to the first tree, because squares of values of y may be too large to subtract.
-        first, sd = self.trees[0].moments(rows, averages=averages)
-        if not self.several:
+        first, sd = one.moments(rows, averages=averages)
+        if not others:
             return first, sd
         shift: Any = 0.0
-        square = self.weights[0] * sd**2
-        for tree, weight in zip(self.trees[1:], self.weights[1:], strict=True):
+        square = share * sd**2
+        for tree, weight, _ in others:
             mean, sd = tree.moments(rows, averages=averages)
             shift = shift + weight * (mean - first)
             square = square + weight * (sd**2 + (mean - first) ** 2)
         return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))  # of rounding errors
+
+    def predicting(self, prediction: Prediction) -> list[tuple[FittedTree, float, bool]]:
+        """Return the trees that predict, with their weights, and whether by their draws."""
+        if prediction == "tree":
+            return [(self.shown, 1.0, False)]
+        averages = prediction == "posterior" or self.shown.n_draws > 1
+        return [(tree, weight, averages) for tree, weight in self]
 
     def drawn(self, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield E(y | x, parameters) of groups of draws, (S, n, C) or (S, n), and their weights."""

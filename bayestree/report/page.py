@@ -31,6 +31,7 @@ from bayestree.report.study import SPACE, Study, number, percent, study_of, with
 from bayestree.report.trees import DOT, MOST_FACETS, LabelledTree
 from bayestree.tree import Tree
 
+SCRIPTS = ("what_if_model.js", "what_if_search.js", "what_if.js")
 UNCERTAIN = 0.1  # share of uncertain rows from which a split is doubtful
 FEW = 3  # features named
 CHANCE = 2.0  # standard errors up to which a calibration error may be due to chance
@@ -150,8 +151,11 @@ def rendered(
     environment = _environment()
     source = environment.loader
     assert source is not None
-    script = source.get_source(environment, "report.js")[0]
-    style = source.get_source(environment, "report.css")[0]
+    extra = SCRIPTS if any(one.name == "what_if" for one in shown) else ()
+    script, style = (
+        "".join(source.get_source(environment, name)[0] for name in names)
+        for names in (("report.js", *extra), ("report.css", "what_if.css"))
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     colours = map(to_hex, _style.class_colours(len(classes)))
     return environment.get_template("report.html").render(

@@ -34,6 +34,7 @@ from bayestree.report.trees import (
     shown_nodes,
     views_of,
 )
+from bayestree.report.what_if import what_if
 from bayestree.tree import Tree
 
 DRAWN_LEAVES = 400  # maximum number of leaves of the drawn trees of a forest
@@ -55,7 +56,7 @@ def sections(study: Study) -> list[Section]:
     """Make all sections with something to show."""
     makers: tuple[Callable[[Study], Shown], ...] = (
         data, tree, near_optimal, modes, evidence, sizes, uncertainty, features, view, scores,
-        convergence, repeat,
+        convergence, what_if, repeat,
     )  # fmt: skip
     made = [(make.__name__, make(study)) for make in steps_of(makers, "sections")]
     return [Section(name, *shown) for name, shown in made if shown is not None]

@@ -5,6 +5,7 @@ is 1 there, whose coefficient is what a missing value contributes to each expert
 incorporated in attributes of Twala, Jones and Hand (2008), for splits that are linear.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,6 +28,8 @@ from bayestree.tables.dates import REMEDY, Clocks
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
+UNKNOWN_SPAN = 6.0  # scales of a number on either side of its center, if the model has no range
+DIGITS = 3  # of the scale of a number, to which its new values are rounded
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,16 @@ class Numbers(Column):
     unknown_is = "a value that cannot be read as a number"
     unknown_as = "a missing one"
     unknown_remedy = f"If it is a number, {PLAIN}."
+
+    def limits(self, center: float, scale: float) -> tuple[float, float]:
+        """Return the least and the largest value, by default far from the center."""
+        away = UNKNOWN_SPAN * scale
+        return self.span or (center - away, center + away)
+
+    def places(self, scale: float) -> int:
+        """Return the decimal places of values that are chosen, for numbers of this scale."""
+        places = DIGITS - 1 - math.floor(math.log10(scale))
+        return min(places, 0) if self.whole else places
 
     def encode(self, values: pd.Series) -> FloatArray:
         return super().encode(read_numbers(values))

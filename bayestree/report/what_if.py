@@ -1,0 +1,329 @@
+"""A section in which readers choose or edit a row, and see its path, prediction and nearest change.
+
+The page carries the numbers (``carried``), some rows, and how columns become features; the scripts
+``what_if_model.js`` and ``what_if.js`` do the rest in the browser.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from bayestree._utils.arrays import FloatArray, IntArray, class_numbers
+from bayestree._utils.wording import counted, isolated
+from bayestree.description import has_single_leaf
+from bayestree.diagnostics.draws import spread, tails
+from bayestree.report.carried import DOUBLE, SINGLE, Carried, Part, carried, packed, why_not
+from bayestree.report.rows import LabelledRows
+from bayestree.report.study import Study, number, percent
+from bayestree.report.trees import LabelledTree, printed
+from bayestree.tables import Booleans, Column, Dates, Numbers
+from bayestree.tables.kinds import Ordered
+from bayestree.tree import Tree
+
+LEVEL = 0.9  # of the intervals
+SPACED, WORST = 20, 10  # rows to choose from: evenly spaced ones, and those of the largest errors
+ROW_BYTES = 200_000  # of all rows together
+FIELDS = 60  # columns that can be edited
+FIRST = 8  # columns that are not folded
+TIMES = 25  # at which the survival is drawn
+MOST_FACETS = 2_000  # that are put into words
+EXACT = 1e-9  # difference of features up to which they belong to a level
+
+Shown = tuple[str, dict[str, Any]] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A column that can be edited, and how its values become features.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        "number", "options" or "date".
+    at : list of int
+        Its features.
+    cells : list
+        Values of the rows: numbers, days since 1970 of dates, or numbers of options; None if the
+        value is missing.
+    about : mapping
+        What the script needs to know of this kind.
+    """
+
+    name: str
+    kind: str
+    at: list[int]
+    cells: list[Any]
+    about: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, column: Column, own: IntArray, X: FloatArray, center: float, scale: float
+    ) -> "Field | None":
+        """Describe a column with its values in rows X (n, d); None if it cannot be edited."""
+        name, at, values = isolated(column.name), own.tolist(), X[:, own]
+        about: dict[str, Any] = {"missing": None}
+        if column.gaps:
+            about["missing"] = _encoded(column, [None])[0].tolist()
+        absent = values[:, -1] == 1.0 if column.gaps else np.zeros(len(X), dtype=bool)
+        if column.options:
+            options = [*column.options]
+            features = _encoded(column, options)
+            apart = np.abs(values[:, None] - features).max(axis=2)
+            cells = np.where(apart.min(axis=1) < EXACT, apart.argmin(axis=1), len(options))
+            if (unseen := (cells == len(options)) & ~absent).any():
+                features = np.vstack([features, values[unseen.argmax()]])
+                options.append("another value")
+            about |= {
+                "options": [isolated(str(one)) for one in options],
+                "features": features.tolist(),
+                "ordered": isinstance(column, Ordered),
+                "known": len(column.options),
+            }
+            return cls(name, "options", at, _or_none(cells, absent), about)
+        if isinstance(column, Numbers):
+            low, high = column.limits(center, scale)
+            about |= {"low": low, "high": high, "scale": scale, "whole": column.whole}
+            about["places"] = column.places(scale)
+            return cls(name, "number", at, _or_none(values[:, 0], absent), about)
+        if isinstance(column, Dates) and "days" in column.parts:
+            about |= {"parts": column.parts, "timed": "hour" in column.parts}
+            days = values[:, column.parts.index("days")]
+            return cls(name, "date", at, _or_none(days, absent), about)
+        return None
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {"kind": self.kind, "name": self.name, "at": self.at, "cells": self.cells} | self.about
+
+
+def _encoded(column: Column, values: Sequence[Any]) -> FloatArray:
+    kind = "float64" if isinstance(column, Numbers) and values == [None] else object
+    return column.encode(pd.Series(values, dtype=kind))
+
+
+def _or_none(values: Any, absent: Any) -> list[Any]:
+    return [None if gone else one for one, gone in zip(values.tolist(), absent, strict=True)]
+
+
+def what_if(study: Study) -> Shown:
+    """Carry what a browser needs to predict other rows, or say why this is not possible."""
+    if all(map(has_single_leaf, study.trees)):
+        return None
+    if reason := why_not(study.estimator):
+        return "What if", {"reason": reason}
+    found = carried(study.estimator)
+    used = np.sum([part.used for part in found.parts], axis=0) * study.tree.scale
+    rows, places, groups = _rows(study)
+    X = study.tree.center[None] if rows is None else rows.matrix
+    fields, fixed, unused = _fields(study, X, used)
+    if rows is None:  # the means of the columns, or the nearest values that they may have
+        fields = [_typical(one, study.tree.center) for one in fields]
+    times = _times(study)
+    if times is not None:
+        found = found.with_hazards(times)
+    payload = {
+        "classes": list(study.classes),
+        "quantity": _quantity(study),
+        "levels": tails(LEVEL),
+        "interval": found.n_draws[0] > 1,
+        "parts": [part.described(found.dtype) for part in found.parts],
+        "shown": _shown_tree(study, found),
+        "fields": [one.described for one in fields],
+        "rows": packed(X, DOUBLE),
+        "features": len(used),
+        "target": _target(study),
+        "times": None if times is None else times.tolist(),
+    }
+    return "What if", {
+        "reason": "",
+        "fields": fields,
+        "first": FIRST,
+        "fixed": fixed,
+        "unused": unused,
+        "groups": _labelled(study, rows, places, groups),
+        "kind": "" if rows is None else rows.kind,
+        "notes": _notes(study, found, X),
+        "level": percent(LEVEL),
+        "payload": Markup(_script_safe(payload)),
+        "classes": study.classes,
+        "quantity": payload["quantity"],
+        "survives": times is not None,
+    }
+
+
+def _script_safe(payload: dict[str, Any]) -> str:
+    """Write JSON that no parser of HTML takes for markup."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _rows(study: Study) -> tuple[LabelledRows | None, IntArray, list[tuple[str, int]]]:
+    """Choose rows: of the largest errors, and evenly spaced ones; with the size of each group."""
+    rows = study.scored or study.evaluated
+    if rows is None or not len(rows):
+        return None, np.zeros(0, dtype=np.int64), []
+    most = max(1, ROW_BYTES // (DOUBLE.itemsize * len(study.features)))
+    even = spread(len(rows), min(SPACED, most))
+    loss = _loss(study, rows)
+    worst = np.zeros(0, dtype=np.int64)
+    if loss is not None and most > SPACED:
+        order = np.argsort(-loss, kind="stable")[:WORST]
+        worst = order[loss[order] > 0]
+    even = np.setdiff1d(even, worst)
+    places = np.concatenate([even, worst]).astype(np.int64)
+    return rows.taken(places), places, [
+        ("Evenly spaced rows", len(even)),
+        ("Rows with the largest errors", len(worst)),
+    ]
+
+
+def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
+    """Return how wrong each prediction is, (n,): 0 if the class is predicted."""
+    if rows is not study.scored or study.survives or rows.y is None:
+        return None
+    if study.probability is None:
+        assert study.predicted is not None
+        return np.abs(rows.y.astype(np.float64) - study.predicted)
+    known = np.isin(rows.y, study.labels)
+    own = class_numbers(np.where(known, rows.y, study.labels[0]), study.labels)
+    missed = study.probability.max(axis=1) - study.probability[np.arange(len(own)), own]
+    return np.where(known, missed, 0.0)
+
+
+def _fields(study: Study, X: FloatArray, used: FloatArray) -> tuple[list[Field], int, int]:
+    """Describe the columns by importance; count those without a field, and those without effect."""
+    tree, pairs = study.tree, [*zip(study.encoding.columns, study.encoding.places, strict=True)]
+    strength = np.array([used[own].sum() for _, own in pairs])
+    importance = study.importance.total if study.importance is not None else np.zeros(len(pairs))
+    order = [j for j in np.lexsort((-strength, -importance)).tolist() if strength[j] > 0]
+    found = []
+    for j in order[:FIELDS]:
+        column, own = pairs[j]
+        center, scale = float(tree.center[own[0]]), float(tree.scale[own[0]])
+        found.append(Field.of(column, own, X, center, scale))
+    fields = [one for one in found if one is not None]
+    return fields, len(order) - len(fields), len(pairs) - len(order)
+
+
+def _typical(field: Field, center: FloatArray) -> Field:
+    """Give a field the value nearest to the means of its features."""
+    if field.kind == "options":
+        apart = np.abs(np.array(field.about["features"]) - center[field.at]).sum(axis=1)
+        return replace(field, cells=[int(apart[: field.about["known"]].argmin())])
+    if field.kind == "date":
+        days = float(center[field.at[field.about["parts"].index("days")]])
+        return replace(field, cells=[float(np.floor(days))])
+    return replace(field, cells=[round(float(center[field.at[0]]), field.about["places"])])
+
+
+def _quantity(study: Study) -> str:
+    """Name what is predicted, if it is a number."""
+    if study.classifies:
+        return ""
+    if study.survives:
+        return "risk score, the expected number of events per unit of time"
+    return f"{study.tree.quantity} of {study.target}"
+
+
+def _target(study: Study) -> float | None:
+    """Return the mean prediction of the training rows, as a level to reach, of a regression."""
+    if study.classifies:
+        return None
+    trees = study.trees
+    means = [tree.leaf_rows @ tree.value / tree.leaf_rows.sum() for tree in trees]
+    return float(f"{np.mean(means):.3g}")
+
+
+def _times(study: Study) -> FloatArray | None:
+    """Return times at which survival is predicted: from 0 to the last of the training rows."""
+    if not study.survives:
+        return None
+    leaf: Any = study.bayesian.posterior_.model.leaf
+    rows = study.train or study.scored
+    last = 2 * leaf.unit if rows is None or rows.y is None else float(np.max(rows.y))
+    return np.linspace(0.0, last, TIMES)
+
+
+def _shown_tree(study: Study, found: Carried) -> dict[str, Any]:
+    """Describe the tree that is shown: its arrays, what its nodes ask, and where they are drawn."""
+    tree = study.tree
+    assert isinstance(tree, Tree)
+    labelled = LabelledTree(study, tree, "t1-" if study.is_forest else "")
+    nodes, leaves = range(tree.n_nodes), range(tree.n_leaves)
+    facets = []
+    if tree.n_experts_total <= MOST_FACETS:
+        spaces = map(labelled.half_space, range(tree.n_experts_total))
+        facets = [[*printed(one), one.bound, one.divisor] for one in spaces]
+    return {
+        "part": Part.of_tree(tree).described(DOUBLE),
+        "anchors": [labelled.anchor(v) for v in nodes],
+        "sides": [labelled.side_names] * tree.n_nodes,
+        "all": tree.is_conjunction.tolist(),
+        "facets": facets,
+        "leaves": [[labelled.anchor(~one), labelled.label(~one)] for one in leaves],
+        "belief": _belief(study, found),
+    }
+
+
+def _belief(study: Study, found: Carried) -> dict[str, Any] | None:
+    """Tell which nodes of which part correspond to those of the tree that is shown, if any do."""
+    if study.is_forest or study.bayesian.posterior_.settings.get("mirror"):
+        return None
+    shown = study.bayesian.fitted_.shown
+    own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
+    if not own or shown.reach is None:
+        return None
+    return {"part": own[0], "nodes": shown.reach.nodes.tolist(), "factor": shown.reach.factor.tolist()}
+
+
+def _labelled(
+    study: Study, rows: LabelledRows | None, places: IntArray, groups: Sequence[tuple[str, int]]
+) -> list[tuple[str, list[tuple[int, str]]]]:
+    """Name the rows to choose from: their numbers, what was observed, and what was predicted."""
+    if rows is None:
+        return [("", [(0, "The means of the columns")])]
+    texts = []
+    for k, place in enumerate(places.tolist()):
+        text = f"{rows.kind.removesuffix('s').capitalize()} {place + 1}"
+        if rows.y is not None:
+            seen = str(rows.y[k]) if study.classifies else number(float(rows.y[k]))
+            text += f": {isolated(seen)}"
+        if rows.y is not None and study.predicted is not None and not study.survives:
+            best = study.predicted[place]
+            guess = str(best) if study.classifies else number(float(best))
+            text += f" (predicted {isolated(guess)})"
+        texts.append((k, text))
+    ends = np.cumsum([0, *(size for _, size in groups)])
+    named = [
+        (name, texts[start:end])
+        for (name, _), start, end in zip(groups, ends[:-1], ends[1:], strict=True)
+        if end > start
+    ]
+    return named if len(named) > 1 else [("", texts)]
+
+
+def _notes(study: Study, found: Carried, X: FloatArray) -> list[str]:
+    """Say what is carried, and which error it causes."""
+    some, total = found.n_draws
+    notes = []
+    if total > 1:
+        several = len(found.parts) > 1
+        modes = f" of {counted(len(found.parts), 'mode')}" if several else ""
+        if some == total:
+            notes.append(f"This page carries all {counted(total, 'draw')}{modes}.")
+        else:
+            gap = number(found.thinning_error(X), 2)
+            notes.append(
+                f"This page carries {some:,} evenly spaced draws of {total:,}{modes}; for the rows "
+                f"listed here, no {'probability' if study.classifies else 'prediction'} differs by "
+                f"more than {gap} from that of all draws."
+            )
+    if found.dtype == SINGLE:
+        notes.append("Its numbers are rounded to single precision, seven digits.")
+    return notes
