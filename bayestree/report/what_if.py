@@ -19,7 +19,7 @@ from bayestree.description import has_single_leaf
 from bayestree.diagnostics.draws import spread, tails
 from bayestree.report.carried import DOUBLE, SINGLE, Carried, Part, carried, packed, why_not
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import Study, number, percent
+from bayestree.report.study import SPACE, Study, number, with_minus
 from bayestree.report.trees import LabelledTree, printed
 from bayestree.tables import Booleans, Column, Dates, Numbers
 from bayestree.tables.kinds import Ordered
@@ -147,9 +147,10 @@ def what_if(study: Study) -> Shown:
         "fixed": fixed,
         "unused": unused,
         "groups": _labelled(study, rows, places, groups),
+        "believed": payload["shown"]["belief"] is not None,
         "kind": "" if rows is None else rows.kind,
         "notes": _notes(study, found, X),
-        "level": percent(LEVEL),
+        "level": f"{100 * LEVEL:.0f}{SPACE}%",
         "payload": Markup(_script_safe(payload)),
         "classes": study.classes,
         "quantity": payload["quantity"],
@@ -259,7 +260,8 @@ def _shown_tree(study: Study, found: Carried) -> dict[str, Any]:
     facets = []
     if tree.n_experts_total <= MOST_FACETS:
         spaces = map(labelled.half_space, range(tree.n_experts_total))
-        facets = [[*printed(one), one.bound, one.divisor] for one in spaces]
+        texts = ((*printed(one), one) for one in spaces)
+        facets = [[left, with_minus(limit), one.bound, one.divisor] for left, limit, one in texts]
     return {
         "part": Part.of_tree(tree).described(DOUBLE),
         "anchors": [labelled.anchor(v) for v in nodes],

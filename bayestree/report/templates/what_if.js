@@ -29,7 +29,10 @@
     );
     return text.replace("-", "\u2212");
   };
-  const share = (value) => `${(100 * value).toFixed(value > 0.9995 || value < 0.0005 ? 2 : 1)}\u00a0%`;
+  const share = (value) => {
+    if (value < 0.001 || value > 0.999) return value > 0.5 ? ">\u00a099.9\u00a0%" : "<\u00a00.1\u00a0%";
+    return `${(100 * value).toFixed(1)}\u00a0%`;
+  };
   const dated = (days, field) => new Date(Math.round(days * 1440) * 60000).toISOString().slice(0, field.timed ? 16 : 10);
   const words = (field, cell) => {
     if (cell === null) return "missing";
@@ -81,12 +84,11 @@
         meter.append(make("span", { class: "between", style: `left: ${100 * found.low[q]}%; width: ${100 * (found.high[q] - found.low[q])}%` }));
       }
       const swatch = make("span", { class: "swatch", style: `background: var(--c${q})` });
-      const was = start.mean[q] === found.mean[q] ? "" : `was ${share(start.mean[q])}`;
+      const was = edited() ? make("span", { class: "of" }, `before the edits ${share(start.mean[q])}`) : null;
       body.append(make("tr", {}, make("th", { scope: "row" }, swatch, classes[q]),
-        make("td", {}, meter, make("span", { class: "of" }, written(found, q, share))), make("td", { class: "of" }, was)));
+        make("td", {}, meter), make("td", {}, make("span", { class: "of" }, written(found, q, share)), was)));
     }
-    const head = make("thead", {}, make("tr", {}, ...["Class", "Probability", "Before the edits"].map((name) => make("th", { scope: "col" }, name))));
-    return make("table", { class: "probabilities" }, head, body);
+    return make("table", { class: "probabilities", "aria-label": "Probability of each class" }, body);
   };
   const curve = ({ mean, low, high }, before) => {
     const [width, height, left, bottom] = [420, 190, 38, 26];
