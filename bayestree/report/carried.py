@@ -22,6 +22,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 BUDGET = 900_000  # bytes of numbers, which are a third more as base64
+FEWEST = 20  # draws, if not all are carried
 DOUBLE, SINGLE = np.dtype("<f8"), np.dtype("<f4")
 
 Arrays = dict[str, Any]
@@ -98,7 +99,7 @@ class Part:
         posterior, units = fitted.posterior, fitted.scaling.units
         model, leaf = posterior.model, posterior.model.leaf
         draws = {
-            name: values.reshape(-1, *values.shape[2:])[kept]
+            name: values.reshape(fitted.n_draws, *values.shape[2:])[kept]
             for name, values in posterior.draws.items()
         }
         intercept = draws["intercept"]
@@ -110,16 +111,16 @@ class Part:
             slope = draws["leaf_slope"]
         else:
             every = leaf.expected_y(posterior.joined(slice(None)))
-            value = every.reshape(-1, model.topology.n_leaves, *every.shape[1:])[kept]
+            value = every.reshape(fitted.n_draws, model.topology.n_leaves, *every.shape[1:])[kept]
         value = value.reshape(n_draws, model.topology.n_leaves, -1)
         return cls(
             share=share,
             steepness=model.steepness,
             topology=model.topology,
             expert_start=np.arange(n_nodes + 1) * n_experts,
-            weight=weight.reshape(n_draws, -1),
-            hyperplane=draws["hyperplane"].reshape(n_draws, n_nodes * n_experts, -1),
-            intercept=intercept.reshape(n_draws, -1),
+            weight=weight.reshape(n_draws, n_nodes * n_experts),
+            hyperplane=draws["hyperplane"].reshape(n_draws, n_nodes * n_experts, len(units.scale)),
+            intercept=intercept.reshape(n_draws, n_nodes * n_experts),
             value=value,
             slope=None if slope is None else slope.reshape(*value.shape, -1),
             center=units.center,
@@ -240,11 +241,17 @@ def why_not(estimator: FittedModel) -> str:
         return "The predictions of this forest are products of its trees, not means of them."
     if any(not isinstance(one.tree, Tree) for one, *_ in used):
         return "The splits of this tree are networks, which the page does not carry."
-    least = sum(_numbers(one, draws=draws) for one, _, draws in used)
-    if least * SINGLE.itemsize > BUDGET:
+    sizes, counts = _sizes(used)
+    if sizes.sum() * SINGLE.itemsize > BUDGET:
         return (
-            f"{counted(len(used), 'tree')} with {least:,} numbers in total would make this page "
-            f"too large."
+            f"{counted(len(used), 'tree')} with {sizes.sum():,} numbers in total would make this "
+            "page too large."
+        )
+    fits, total = _fitting(sizes, counts, SINGLE).sum(), counts.sum()
+    if fits < min(total, FEWEST):
+        return (
+            f"Of the {total:,} draws, with {sizes.max():,} numbers each, this page could carry "
+            f"only {fits:,}, too few to predict as all of them do."
         )
     return ""
 
@@ -256,23 +263,35 @@ def carried(estimator: FittedModel) -> Carried:
     many evenly spaced ones of each part as fit.
     """
     used = _members(estimator)
-    sizes = np.array([_numbers(one, draws=draws) for one, _, draws in used])
-    counts = np.array([one.n_draws if draws else 1 for one, _, draws in used])
-    total = int(sizes @ counts)
-    dtype = DOUBLE if total * DOUBLE.itemsize <= BUDGET else SINGLE
-    fits = min(1.0, BUDGET / (total * dtype.itemsize))
+    sizes, counts = _sizes(used)
+    dtype = DOUBLE if sizes @ counts * DOUBLE.itemsize <= BUDGET else SINGLE
+    fits = _fitting(sizes, counts, dtype)
     parts, kept = [], []
-    for (one, share, draws), count in zip(used, counts.tolist(), strict=True):
-        own = spread(count, max(1, int(fits * count))) if draws else np.empty(0, dtype=np.int64)
+    for (one, share, draws), count, most in zip(used, counts, fits.tolist(), strict=True):
+        own = spread(count, most) if draws else np.empty(0, dtype=np.int64)
         kept.append(own)
-        parts.append(
-            Part.of_draws(one, share, own) if draws else Part.of_tree(one.tree, share)
-        )
+        parts.append(Part.of_draws(one, share, own) if draws else Part.of_tree(one.tree, share))
     return Carried(tuple(parts), tuple(one for one, *_ in used), tuple(kept), dtype)
 
 
-def _members(estimator: Any) -> list[tuple[Any, float, bool]]:
-    """Return the fitted trees that predict, with their weights, and whether by their draws."""
+Member = tuple[Any, float, bool]  # a fitted tree, its weight, and whether it predicts by its draws
+
+
+def _sizes(used: Sequence[Member]) -> tuple[IntArray, IntArray]:
+    """Count the numbers of a draw of each member, and its draws."""
+    sizes = [_numbers(one, draws=draws) for one, _, draws in used]
+    counts = [one.n_draws if draws else 1 for one, _, draws in used]
+    return np.array(sizes), np.array(counts)
+
+
+def _fitting(sizes: IntArray, counts: IntArray, dtype: np.dtype[Any]) -> IntArray:
+    """Return how many draws of each member fit into ``BUDGET``: the same share of each."""
+    share = min(1.0, BUDGET / (int(sizes @ counts) * dtype.itemsize))
+    return np.maximum(1, (share * counts).astype(np.int64))
+
+
+def _members(estimator: Any) -> list[Member]:
+    """Return the fitted trees that predict."""
     members: Sequence[Any] = getattr(estimator, "estimators_", [estimator])
     return [
         (one, weight / len(members), draws)

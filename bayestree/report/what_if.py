@@ -32,6 +32,7 @@ FIELDS = 60  # columns that can be edited
 FIRST = 8  # columns that are not folded
 TIMES = 25  # at which the survival is drawn
 MOST_FACETS = 2_000  # that are put into words
+CENSORING = {0.0: "censored at ", 1.0: "event at "}
 EXACT = 1e-9  # difference of features up to which they belong to a level
 
 Shown = tuple[str, dict[str, Any]] | None
@@ -99,7 +100,12 @@ class Field:
 
     @property
     def described(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "at": self.at, "cells": self.cells} | self.about
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "at": self.at,
+            "cells": self.cells,
+        } | self.about
 
 
 def _encoded(column: Column, values: Sequence[Any]) -> FloatArray:
@@ -178,10 +184,14 @@ def _rows(study: Study) -> tuple[LabelledRows | None, IntArray, list[tuple[str, 
         worst = order[loss[order] > 0]
     even = np.setdiff1d(even, worst)
     places = np.concatenate([even, worst]).astype(np.int64)
-    return rows.taken(places), places, [
-        ("Evenly spaced rows", len(even)),
-        ("Rows with the largest errors", len(worst)),
-    ]
+    return (
+        rows.taken(places),
+        places,
+        [
+            ("Evenly spaced rows", len(even)),
+            ("Rows with the largest errors", len(worst)),
+        ],
+    )
 
 
 def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
@@ -281,7 +291,11 @@ def _belief(study: Study, found: Carried) -> dict[str, Any] | None:
     own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
     if not own or shown.reach is None:
         return None
-    return {"part": own[0], "nodes": shown.reach.nodes.tolist(), "factor": shown.reach.factor.tolist()}
+    return {
+        "part": own[0],
+        "nodes": shown.reach.nodes.tolist(),
+        "factor": shown.reach.factor.tolist(),
+    }
 
 
 def _labelled(
@@ -295,7 +309,8 @@ def _labelled(
         text = f"{rows.kind.removesuffix('s').capitalize()} {place + 1}"
         if rows.y is not None:
             seen = str(rows.y[k]) if study.classifies else number(float(rows.y[k]))
-            text += f": {isolated(seen)}"
+            known = "" if not study.survives or rows.extra is None else rows.extra[k]
+            text += f": {CENSORING.get(known, '')}{isolated(seen)}"
         if rows.y is not None and study.predicted is not None and not study.survives:
             best = study.predicted[place]
             guess = str(best) if study.classifies else number(float(best))

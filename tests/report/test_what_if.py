@@ -1,11 +1,9 @@
 """Rows that are edited in the page: what the browser computes is what the package predicts."""
 
 import json
-import re
-from dataclasses import replace
+import shutil
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,102 +12,336 @@ import pytest
 import bayestree as bt
 from bayestree._utils.arrays import weighted_quantiles
 from bayestree.description import features_of
-from bayestree.report import carried as carried_module
-from bayestree.report.carried import why_not
+from bayestree.report import carried
 from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
 from bayestree.report.what_if import what_if
 from tests import fitted_cases
-from tests.report.test_browser import CHROMIUM, QUIET, sync_api
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
 
 TEMPLATES = Path(bt.__file__).parent / "report" / "templates"
-QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 6, "n_draws": 6, "random_state": 0}
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
+QUICK = {"max_depth": 1, "n_experts": 2, "epochs": 3, "n_draws": 4, "random_state": 0}
+WAIT = ".change[aria-busy=false]"  # for the end of the search
 
-
-@pytest.fixture(scope="module")
-def tab():
-    """A tab with the scripts of the section, but without a page."""
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        page = browser.new_page()
-        for name in ("what_if_model.js", "what_if_search.js"):
-            page.add_script_tag(content=(TEMPLATES / name).read_text(encoding="utf-8"))
-        yield page
-        browser.close()
-
-
-def carry(estimator, X, y=None, **given):
-    """What the page carries: the payload, and the variables of the template."""
-    _, shown = what_if(Study(estimator, rows_of(estimator, X, y, held_out=False), **given))
-    return json.loads(shown["payload"]), shown
-
-
+#: Predictions of rows by the script, as lists.
 PREDICT = """([data, rows]) => {
   const model = new whatIfModel.Model(data);
+  const list = (values) => values && Array.from(values);
   return rows.map((row) => {
-    const { mean, low, high, survival } = model.predict(Float64Array.from(row));
-    const lists = { mean, low, high, survival: survival && survival.mean };
-    for (const name of ["mean", "survival"]) if (lists[name]) lists[name] = Array.from(lists[name]);
-    return lists;
+    const { mean, low, high, survival, right } = model.predict(Float64Array.from(row));
+    return { mean: list(mean), low, high, right, survival: survival && list(survival.mean) };
+  });
+}"""
+#: The features of edits of the first row.
+CHANGED = """([data, edits]) => {
+  const model = new whatIfModel.Model(data);
+  return edits.map((cells) => Array.from(model.changed(0, cells)));
+}"""
+#: The nearest change of some rows, towards another class or a level.
+NEAREST = """([data, numbers, wanted]) => {
+  const model = new whatIfModel.Model(data);
+  return numbers.map((number) => {
+    const cells = model.cells(number);
+    const { mean } = model.predict(model.changed(number, cells));
+    const now = mean.indexOf(Math.max(...mean));
+    const steps = whatIfSearch.nearest(model, number, cells, wanted || { now, label: null });
+    let step = steps.next();
+    while (!step.done) step = steps.next();
+    const found = step.value;
+    return found && { cells: found.cells, distance: found.distance, agree: found.agree,
+                      row: Array.from(model.changed(number, found.cells)) };
   });
 }"""
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    """A tab with the scripts of the section, but without a page."""
+    page = browser.new_page()
+    for name in ("what_if_model.js", "what_if_search.js"):
+        page.add_script_tag(content=(TEMPLATES / name).read_text(encoding="utf-8"))
+    return page
+
+
+def carry(estimator, X, y=None):
+    """Return the numbers that the page carries, and the variables of the template."""
+    _, shown = what_if(Study(estimator, rows_of(estimator, X, y, held_out=False)))
+    return json.loads(shown["payload"]), shown
+
+
 def predicted(tab, payload, X):
-    """Predict rows in the browser."""
     found = tab.evaluate(PREDICT, [payload, X.tolist()])
-    return {
-        name: np.array([one[name] for one in found])
-        for name in found[0]
-        if found[0][name] is not None
-    }
+    known = [name for name, values in found[0].items() if values is not None]
+    return {name: np.array([one[name] for one in found]) for name in known}
 
 
 @cache
 def drawn(kind):
-    """A fit with draws, by its kind of response or leaves."""
-    X, label, value = fitted_cases.rows()
-    rng = np.random.default_rng(3)
-    if kind == "modes":
-        return bt.ConvexPolytopeTreeClassifier(n_modes=2, **QUICK).fit(X, label)
-    if kind == "logistic":
-        return bt.ConvexPolytopeTreeClassifier(n_modes=1, leaf="logistic", **QUICK).fit(X, label)
+    """A fit with draws, by its kind of leaves, or with several modes."""
+    X, label, value = (part[:80] for part in fitted_cases.rows())
+    if kind in ("modes", "logistic"):
+        given = {"n_modes": 2} if kind == "modes" else {"n_modes": 1, "leaf": kind}
+        return bt.ConvexPolytopeTreeClassifier(**QUICK, **given).fit(X, label)
     if kind == "survival":
-        time = rng.exponential(np.where(X[:, 0] > 3, 1.0, 5.0))
-        return bt.ConvexPolytopeTreeSurvival(n_modes=2, **QUICK).fit(
-            X, np.minimum(time, 6), event=time < 6
-        )
-    y = rng.poisson(np.exp(0.5 * value.clip(-3, 3))) if kind == "poisson" else 100 + 9 * value
-    leaf = "constant" if kind == "normal" else kind
-    return bt.ConvexPolytopeTreeRegressor(n_modes=2, leaf=leaf, **QUICK).fit(X, y)
+        time = np.exp(value - value.min())
+        tree = bt.ConvexPolytopeTreeSurvival(n_modes=1, **QUICK)
+        return tree.fit(X, time, event=np.arange(80) % 3 > 0)
+    leaf, y = ("constant", 100 + 9 * value) if kind == "normal" else (kind, value)
+    y = np.round(np.exp(value.clip(-2, 2))) if kind == "poisson" else y
+    return bt.ConvexPolytopeTreeRegressor(n_modes=1, leaf=leaf, **QUICK).fit(X, y)
 
 
-def fitted(kind, name):
-    return drawn(name) if kind == "draws" else fitted_cases.trained(kind, name)
-
-
-CASES = [
+DRAWN = ("modes", "logistic", "survival", "normal", "student", "linear", "poisson")
+TREES = [
     *(("classes", name) for name in fitted_cases.CLASSIFIERS),
     *(("numbers", name) for name in fitted_cases.REGRESSORS),
-    *(("draws", name) for name in ("modes", "logistic", "survival", "normal", "student", "linear", "poisson")),
-]  # fmt: skip
+]
 
 
-@in_browser
-@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize(("kind", "name"), [*TREES, *(("draws", name) for name in DRAWN)])
 def test_the_browser_predicts_as_the_package(tab, kind, name):
-    model = fitted(kind, name)
+    model = drawn(name) if kind == "draws" else fitted_cases.trained(kind, name)
     X = np.random.default_rng(1).normal(3.0, 2.5, size=(40, 4))
     payload, _ = carry(model, X)
     found = predicted(tab, payload, X)
     expected = (model.predict_proba if hasattr(model, "classes_") else model.predict)(X)
     np.testing.assert_allclose(found["mean"], expected.reshape(40, -1), rtol=1e-9, atol=1e-9)
-    if kind == "draws":
-        groups, weights = zip(*model.fitted_.drawn(features_of(model, X)), strict=True)
-        ends = weighted_quantiles(np.concatenate(groups), np.concatenate(weights), [0.05, 0.95])
-        both = np.stack([found["low"], found["high"]])
-        np.testing.assert_allclose(both, ends.reshape(2, 40, -1), rtol=1e-9, atol=1e-9)
+    if kind != "draws":
+        return
+    groups, weights = zip(*model.fitted_.drawn(features_of(model, X)), strict=True)
+    ends = weighted_quantiles(np.concatenate(groups), np.concatenate(weights), [0.05, 0.95])
+    both = np.stack([found["low"], found["high"]])
+    np.testing.assert_allclose(both, ends.reshape(2, 40, -1), rtol=1e-9, atol=1e-9)
+    if model.tree_.n_nodes:
+        np.testing.assert_allclose(found["right"], model.split_uncertainty(X).mean, atol=1e-9)
     if name == "survival":
         survival = model.predict_survival_function(X, payload["times"])
         np.testing.assert_allclose(found["survival"], survival, atol=1e-9)
+
+
+def test_some_of_the_draws_are_carried_where_all_would_be_too_large(tab, monkeypatch):
+    model, X = drawn("modes"), fitted_cases.rows()[0][:30]
+    numbers = sum(carried._numbers(one, draws=True) for one in model.fitted_.trees)
+    monkeypatch.setattr(carried, "FEWEST", 6)
+    monkeypatch.setattr(carried, "BUDGET", 4 * 3 * numbers)  # three draws of each mode
+    payload, shown = carry(model, X)
+    own = carried.carried(model)
+    assert own.n_draws == (6, 8)
+    assert [one.tolist() for one in own.kept] == [[0, 2, 3]] * 2  # evenly spaced
+    values, weights = own.drawn(X)
+    found = predicted(tab, payload, X)
+    np.testing.assert_allclose(found["mean"], np.tensordot(weights, values, 1), atol=1e-6)
+    ends = weighted_quantiles(values, weights, [0.05, 0.95])
+    np.testing.assert_allclose(np.stack([found["low"], found["high"]]), ends, atol=1e-6)
+    gap = np.abs(np.tensordot(weights, values, 1) - model.predict_proba(X)).max()
+    assert f"6 evenly spaced draws of 8 of 2 modes" in shown["notes"][0]
+    assert own.thinning_error(X) == pytest.approx(gap) and gap > 0
+    assert "single precision" in shown["notes"][1]
+
+
+def mixed(n=120):
+    """A table with columns of every kind, some with gaps."""
+    rng = np.random.default_rng(5)
+    grades = pd.CategoricalDtype(["low", "middle", "high"], ordered=True)
+    table = pd.DataFrame(
+        {
+            "income": rng.lognormal(3, 1, n),
+            "age": rng.integers(18, 80, n),
+            "region": rng.choice(["north", "south", "</script><west>"], n),
+            "smoker": rng.choice([True, False], n),
+            "grade": pd.Series(rng.choice(grades.categories, n)).astype(grades),
+            "since": pd.Timestamp("2019-12-30 18:45")
+            + pd.to_timedelta(rng.integers(0, 9e4, n), "h"),
+            "sex": rng.choice(["f", "m"], n),
+            "shop": rng.choice([f"shop {k}" for k in range(30)], n),
+        }
+    )
+    label = np.where(table.age / 15 + 2 * (table.region == "south") + table.smoker > 4, "yes", "no")
+    for name in ("income", "region", "since", "grade"):
+        table.loc[rng.random(n) < 0.15, name] = None
+    return table, label
+
+
+@pytest.fixture(scope="module")
+def tabular():
+    X, y = mixed()
+    model = bt.ConvexPolytopeTreeClassifier(n_modes=1, **QUICK | {"epochs": 20}).fit(X, y)
+    return model, X, y
+
+
+def raw(field, cell):
+    """The value of a column as a table has it."""
+    if cell is None:
+        return None
+    if field["kind"] == "options":
+        option = field["options"][cell]
+        return {"True": True, "False": False}.get(option, option)
+    return cell if field["kind"] == "number" else pd.Timestamp(0) + pd.Timedelta(days=cell)
+
+
+def test_edited_cells_become_features_as_in_the_package(tab, tabular):
+    model, X, y = tabular
+    payload, shown = carry(model, X, y)
+    fields = payload["fields"]
+    assert {one["kind"] for one in fields} == {"number", "options", "date"}
+    assert sum(one["missing"] is not None for one in fields) == 4
+    cells = [one["cells"][0] for one in fields]
+    edits = []
+    for k, field in enumerate(fields):
+        values = {"number": [20.0], "date": [18321.5, 20000.0]}.get(field["kind"])
+        values = [*range(field["known"])] if values is None else values
+        values += [None] * (field["missing"] is not None)
+        edits += [[*cells[:k], value, *cells[k + 1 :]] for value in values]
+    rows = [
+        {field["name"]: raw(field, cell) for field, cell in zip(fields, edit, strict=True)}
+        for edit in edits
+    ]
+    table = pd.DataFrame(rows)[list(X.columns)].astype({"smoker": bool, "grade": X.grade.dtype})
+    found = tab.evaluate(CHANGED, [payload, edits])
+    np.testing.assert_allclose(found, features_of(model, table), atol=1e-9)
+    means = predicted(tab, payload, np.array(found))["mean"]
+    np.testing.assert_allclose(means, model.predict_proba(table), atol=1e-9)
+    assert "<" not in shown["payload"]
+
+
+@pytest.mark.filterwarnings("ignore::bayestree.tables.UnknownCategoryWarning")
+def test_rows_are_carried_as_they_are(tab, tabular):
+    """Unknown categories as well, of which the page knows only the features."""
+    model, X, y = tabular
+    X = X.assign(region=X.region.where(X.index != 3, "nowhere"))
+    payload, shown = carry(model, X, y)
+    (region,) = (one for one in payload["fields"] if one["name"] == "region")
+    places = [
+        n
+        for _, texts in shown["groups"]
+        for _, text in texts
+        for n in [int(text.split()[2].rstrip(":")) - 1]
+    ]
+    if 3 in places:
+        assert region["options"][region["cells"][places.index(3)]] == "another value"
+    assert [region["cells"][k] is None for k in range(len(places))] == X.region.iloc[
+        places
+    ].isna().tolist()
+    again = "(data) => { const m = new whatIfModel.Model(data); return m.fields[0].cells.map((_, n) => Array.from(m.changed(n, m.cells(n)))); }"
+    np.testing.assert_array_equal(tab.evaluate(again, payload), features_of(model, X.iloc[places]))
+
+
+def test_the_nearest_change_alters_the_prediction(tab, tabular):
+    model, X, y = tabular
+    payload, shown = carry(model, X, y)
+    found = tab.evaluate(NEAREST, [payload, [*range(8)], None])
+    assert sum(one is not None for one in found) >= 4
+    scale = model.tree_.scale
+    for number, one in enumerate(found):
+        if one is None:
+            continue
+        before = [field["cells"][number] for field in payload["fields"]]
+        row = {f["name"]: raw(f, c) for f, c in zip(payload["fields"], before, strict=True)}
+        after = {f["name"]: raw(f, c) for f, c in zip(payload["fields"], one["cells"], strict=True)}
+        table = pd.DataFrame([row, after])[list(X.columns)].astype(
+            {"smoker": bool, "grade": X.grade.dtype}
+        )
+        first, second = model.predict(table)
+        assert first != second
+        cost = 0.0
+        for field, old, new in zip(payload["fields"], before, one["cells"], strict=True):
+            if old == new:
+                continue
+            assert old is not None and new is not None and field["kind"] != "date"
+            if field["kind"] == "number":
+                assert field["low"] <= new <= field["high"]
+                cost += abs(new - old) / scale[field["at"][0]]
+            else:
+                cost += abs(new - old) if field["ordered"] else 1
+        assert one["distance"] == pytest.approx(cost)
+        assert 0 < one["agree"] <= 1
+
+
+def test_a_level_is_reached(tab):
+    model, X = drawn("normal"), fitted_cases.rows()[0][:10]
+    level = float(np.median(model.predict(X)))
+    payload, _ = carry(model, X)
+    numbers = [k for k in range(10) if model.predict(X[[k]])[0] > level]
+    found = tab.evaluate(NEAREST, [payload, numbers, {"sign": -1, "level": level}])
+    rows = np.array([one["row"] for one in found])
+    assert (model.predict(rows) <= level + 1e-9).all()
+
+
+@pytest.fixture
+def page(browser, pages):
+    """The page of a tree with draws, on a wide screen."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((pages / "drawn.html").as_uri())
+    page.wait_for_selector(WAIT)
+    yield page
+    page.close()
+
+
+def probability(page):
+    return page.inner_text(".probabilities tr:first-child td:last-child .of:first-child")
+
+
+def test_an_edit_is_predicted_at_once(page, drawn):
+    before = probability(page)
+    page.fill(".field input[type=number] >> nth=0", "0")
+    page.fill(".field input[type=number] >> nth=1", "0.1")
+    names = [one.inner_text() for one in page.locator(".field > label:first-child").all()]
+    clf = drawn[0]
+    row = pd.DataFrame([dict(zip(names, (0.0, 0.1), strict=True))])[["east", "north"]]
+    expected = clf.predict_proba(row)[0]
+    assert page.inner_text(".answer") == clf.classes_[expected.argmax()]
+    assert f"{100 * expected[0]:.1f}" in probability(page).replace("\N{NO-BREAK SPACE}", " ")
+    page.wait_for_selector(WAIT)
+    assert clf.classes_[expected.argmax()] in page.inner_text("#what-if [role=status]")
+    assert page.locator(".tree .link.of-row").count() >= 1
+    page.click(".undo")
+    assert probability(page) == before
+    assert page.is_disabled(".undo")
+
+
+def test_the_nearest_change_is_applied(page):
+    first = page.inner_text(".answer")
+    page.click(".apply")
+    assert page.inner_text(".answer") != first
+    assert page.locator(".field.edited").count() >= 1
+    assert page.evaluate("document.activeElement.className") == "undo"
+
+
+def test_keys_move_a_slider(page):
+    page.focus(".field [type=range] >> nth=0")
+    old = page.input_value(".field input[type=number] >> nth=0")
+    page.keyboard.press("ArrowRight")
+    assert page.input_value(".field input[type=number] >> nth=0") != old
+
+
+def test_another_row_is_chosen(page):
+    options = page.locator("#what-if-row option")
+    assert "held-out row" in options.first.inner_text().lower()
+    values = page.input_value(".field input[type=number] >> nth=0")
+    page.select_option("#what-if-row", options.nth(1).get_attribute("value"))
+    assert page.input_value(".field input[type=number] >> nth=0") != values
+
+
+def test_without_javascript_the_section_says_so(browser, pages):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto((pages / "drawn.html").as_uri())
+    assert page.locator(".unscripted").is_visible()
+    assert not page.locator("#what-if").is_visible()
+
+
+def test_paper_has_no_controls(page):
+    page.emulate_media(media="print")
+    assert page.locator(".probabilities").is_visible()
+    assert not page.locator(".apply").is_visible()
+    assert not page.locator(".field [type=range]").first.is_visible()

@@ -1,0 +1,63 @@
+"""What the page carries, and what it cannot carry."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import bayestree as bt
+from bayestree.report import carried
+from bayestree.report.rows import rows_of
+from bayestree.report.study import Study
+from bayestree.report.what_if import what_if
+from tests import fitted_cases
+
+
+def test_networks_are_not_carried():
+    tree = SimpleNamespace(tree=fitted_cases.network_tree())
+    mixture = SimpleNamespace(predicting=lambda _: [(tree, 1.0, False)])
+    reason = carried.why_not(SimpleNamespace(fitted_=mixture, prediction="tree"))
+    assert "networks" in reason
+
+
+def test_products_of_trees_are_not_carried():
+    X, label, _ = fitted_cases.rows(80)
+    forest = bt.LocallyConstantEnsembleClassifier(2, max_depth=2, epochs=2, random_state=0)
+    assert "products" in carried.why_not(forest.fit(X, label))
+
+
+def test_a_forest_that_is_too_large_is_left_out(monkeypatch):
+    forest = fitted_cases.trained("classes", "forest")
+    assert carried.why_not(forest) == ""
+    monkeypatch.setattr(carried, "BUDGET", 100)
+    title, shown = what_if(Study(forest))
+    assert shown["reason"] == carried.why_not(forest)
+    assert "3 trees" in shown["reason"]
+
+
+def test_without_rows_the_means_can_be_edited():
+    tree = fitted_cases.trained("classes", "axis")
+    _, shown = what_if(Study(tree))
+    assert shown["groups"] == [("", [(0, "The means of the columns")])]
+    for field in shown["fields"]:
+        (cell,) = field.cells
+        assert abs(cell - tree.tree_.center[field.at[0]]) <= 0.01
+
+
+def test_rows_of_the_largest_errors_are_offered():
+    tree, (X, label, _) = fitted_cases.trained("classes", "axis"), fitted_cases.rows()
+    wrong = 1 + np.flatnonzero(tree.predict(X) != label)
+    _, shown = what_if(Study(tree, rows_of(tree, X, label, held_out=False)))
+    (even, spaced), (worst, errors) = shown["groups"]
+    assert even == "Evenly spaced rows" and worst == "Rows with the largest errors"
+    assert len(errors) == min(10, len(wrong)) and len(spaced) <= 20
+    assert {int(text.split()[2].rstrip(":")) for _, text in errors} <= {*wrong}
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_columns_without_effect_are_left_out(kind):
+    tree = fitted_cases.trained(kind, "bivariate")
+    used = (tree.tree_.hyperplane != 0).any(axis=0)
+    _, shown = what_if(Study(tree))
+    assert len(shown["fields"]) == used.sum()
+    assert shown["unused"] == (~used).sum()
