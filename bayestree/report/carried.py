@@ -1,9 +1,9 @@
 """What a page carries so that a browser can predict: draws or trees of an estimator, as arrays.
 
-A prediction is a weighted mean over *parts*. All trees of a part, its draws, have one topology, and
-scores of its nodes by hyperplanes. The estimators differ in the numbers alone: a draw of a posterior
-sends a row to both sides with probabilities, a deterministic tree has one draw and the steepness
-infinity, and the trees of a forest are parts of equal weight.
+A prediction is a weighted mean over *parts*. The trees of a part, its draws, share a topology, and
+hyperplanes give the scores of their nodes. The estimators differ in the numbers alone: a draw of a
+posterior sends a row to both sides with probabilities, a deterministic tree has one draw and the
+steepness infinity, and the trees of a forest are parts of equal weight.
 """
 
 import base64
@@ -132,7 +132,7 @@ class Part:
 
     @property
     def used(self) -> FloatArray:
-        """Sum of absolute coefficients of each feature in the units of the data, of a draw, (d,)."""
+        """Sum of the absolute coefficients of each feature, per unit of the data, (d,)."""
         found: FloatArray = np.abs(self.hyperplane).sum(axis=(0, 1))
         if self.slope is not None:
             found = found + np.abs(self.slope).sum(axis=(0, 1, 2))
@@ -227,8 +227,10 @@ class Carried:
         ]
         return float(np.abs(means[0] - means[1]).max())
 
-    def with_hazards(self, times: FloatArray) -> Self:
-        """Let the leaves predict the survival beyond some times as well."""
+    def with_hazards(self, times: FloatArray | None) -> Self:
+        """Let the leaves predict the survival beyond some times as well, if there are any."""
+        if times is None:
+            return self
         hazards = [member.posterior.model.leaf.exposure(times) for member in self.members]
         parts = zip(self.parts, hazards, strict=True)
         return replace(self, parts=tuple(replace(part, hazard=own) for part, own in parts))

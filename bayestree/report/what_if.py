@@ -7,7 +7,7 @@ The page carries the numbers (``carried``), some rows, and how columns become fe
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from bayestree.report.carried import DOUBLE, SINGLE, Carried, Part, carried, pac
 from bayestree.report.rows import LabelledRows
 from bayestree.report.study import SPACE, Study, number, with_minus
 from bayestree.report.trees import LabelledTree, printed
-from bayestree.tables import Booleans, Column, Dates, Numbers
+from bayestree.tables import Column, Dates, Numbers
 from bayestree.tables.kinds import Ordered
 from bayestree.tree import Tree
 
@@ -32,7 +32,6 @@ FIELDS = 60  # columns that can be edited
 FIRST = 8  # columns that are not folded
 TIMES = 25  # at which the survival is drawn
 MOST_FACETS = 2_000  # that are put into words
-CENSORING = {0.0: "censored at ", 1.0: "event at "}
 EXACT = 1e-9  # difference of features up to which they belong to a level
 
 Shown = tuple[str, dict[str, Any]] | None
@@ -47,8 +46,8 @@ class Field:
     name : str
     kind : str
         "number", "options" or "date".
-    at : list of int
-        Its features.
+    features : list of int
+        Numbers of its features.
     cells : list
         Values of the rows: numbers, days since 1970 of dates, or numbers of options; None if the
         value is missing.
@@ -58,7 +57,7 @@ class Field:
 
     name: str
     kind: str
-    at: list[int]
+    features: list[int]
     cells: list[Any]
     about: dict[str, Any]
 
@@ -103,18 +102,24 @@ class Field:
         return {
             "kind": self.kind,
             "name": self.name,
-            "at": self.at,
+            "at": self.features,
             "cells": self.cells,
         } | self.about
 
 
 def _encoded(column: Column, values: Sequence[Any]) -> FloatArray:
-    kind = "float64" if isinstance(column, Numbers) and values == [None] else object
-    return column.encode(pd.Series(values, dtype=kind))
+    return column.encode(pd.Series(values, dtype=object))
 
 
 def _or_none(values: Any, absent: Any) -> list[Any]:
     return [None if gone else one for one, gone in zip(values.tolist(), absent, strict=True)]
+
+
+class Choice(NamedTuple):
+    """Rows to choose from, and the numbers among all rows of those in each named group."""
+
+    rows: LabelledRows | None
+    groups: list[tuple[str, IntArray]]
 
 
 def what_if(study: Study) -> Shown:
@@ -123,26 +128,22 @@ def what_if(study: Study) -> Shown:
         return None
     if reason := why_not(study.estimator):
         return "What if", {"reason": reason}
-    found = carried(study.estimator)
-    used = np.sum([part.used for part in found.parts], axis=0) * study.tree.scale
-    rows, places, groups = _rows(study)
-    X = study.tree.center[None] if rows is None else rows.matrix
-    fields, fixed, unused = _fields(study, X, used)
-    if rows is None:  # the means of the columns, or the nearest values that they may have
+    found, times, choice = carried(study.estimator), _times(study), _choice(study)
+    X = study.tree.center[None] if choice.rows is None else choice.rows.matrix
+    fields, about = _fields(study, found, X)
+    if choice.rows is None:  # the means of the columns, or the nearest values that they may have
         fields = [_typical(one, study.tree.center) for one in fields]
-    times = _times(study)
-    if times is not None:
-        found = found.with_hazards(times)
     payload = {
         "classes": list(study.classes),
         "quantity": _quantity(study),
         "levels": tails(LEVEL),
         "interval": found.n_draws[0] > 1,
-        "parts": [part.described(found.dtype) for part in found.parts],
-        "shown": _shown_tree(study, found),
+        "parts": [one.described(found.dtype) for one in found.with_hazards(times).parts],
+        "shown": _shown_tree(study),
+        "belief": _belief(study, found),
         "fields": [one.described for one in fields],
         "rows": packed(X, DOUBLE),
-        "features": len(used),
+        "features": X.shape[1],
         "target": _target(study),
         "times": None if times is None else times.tolist(),
     }
@@ -150,17 +151,13 @@ def what_if(study: Study) -> Shown:
         "reason": "",
         "fields": fields,
         "first": FIRST,
-        "fixed": fixed,
-        "unused": unused,
-        "groups": _labelled(study, rows, places, groups),
-        "believed": payload["shown"]["belief"] is not None,
-        "kind": "" if rows is None else rows.kind,
+        "groups": _labelled(study, choice),
+        "believed": payload["belief"] is not None,
+        "kind": "" if choice.rows is None else choice.rows.kind,
         "notes": _notes(study, found, X),
         "level": f"{100 * LEVEL:.0f}{SPACE}%",
         "payload": Markup(_script_safe(payload)),
-        "classes": study.classes,
-        "quantity": payload["quantity"],
-        "survives": times is not None,
+        **about,
     }
 
 
@@ -170,28 +167,19 @@ def _script_safe(payload: dict[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _rows(study: Study) -> tuple[LabelledRows | None, IntArray, list[tuple[str, int]]]:
-    """Choose rows: of the largest errors, and evenly spaced ones; with the size of each group."""
+def _choice(study: Study) -> Choice:
+    """Choose rows: evenly spaced ones, and those of the largest errors."""
     rows = study.scored or study.evaluated
     if rows is None or not len(rows):
-        return None, np.zeros(0, dtype=np.int64), []
+        return Choice(None, [])
     most = max(1, ROW_BYTES // (DOUBLE.itemsize * len(study.features)))
-    even = spread(len(rows), min(SPACED, most))
-    loss = _loss(study, rows)
     worst = np.zeros(0, dtype=np.int64)
-    if loss is not None and most > SPACED:
+    if (loss := _loss(study, rows)) is not None and most > SPACED:
         order = np.argsort(-loss, kind="stable")[:WORST]
         worst = order[loss[order] > 0]
-    even = np.setdiff1d(even, worst)
-    places = np.concatenate([even, worst]).astype(np.int64)
-    return (
-        rows.taken(places),
-        places,
-        [
-            ("Evenly spaced rows", len(even)),
-            ("Rows with the largest errors", len(worst)),
-        ],
-    )
+    even = np.setdiff1d(spread(len(rows), min(SPACED, most)), worst)
+    groups = [("Evenly spaced rows", even), ("Rows with the largest errors", worst)]
+    return Choice(rows.taken(np.concatenate([even, worst])), [one for one in groups if len(one[1])])
 
 
 def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
@@ -207,30 +195,31 @@ def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
     return np.where(known, missed, 0.0)
 
 
-def _fields(study: Study, X: FloatArray, used: FloatArray) -> tuple[list[Field], int, int]:
+def _fields(study: Study, found: Carried, X: FloatArray) -> tuple[list[Field], dict[str, int]]:
     """Describe the columns by importance; count those without a field, and those without effect."""
     tree, pairs = study.tree, [*zip(study.encoding.columns, study.encoding.places, strict=True)]
+    used = np.sum([part.used for part in found.parts], axis=0) * tree.scale
     strength = np.array([used[own].sum() for _, own in pairs])
     importance = study.importance.total if study.importance is not None else np.zeros(len(pairs))
     order = [j for j in np.lexsort((-strength, -importance)).tolist() if strength[j] > 0]
-    found = []
+    described = []
     for j in order[:FIELDS]:
         column, own = pairs[j]
         center, scale = float(tree.center[own[0]]), float(tree.scale[own[0]])
-        found.append(Field.of(column, own, X, center, scale))
-    fields = [one for one in found if one is not None]
-    return fields, len(order) - len(fields), len(pairs) - len(order)
+        described.append(Field.of(column, own, X, center, scale))
+    fields = [one for one in described if one is not None]
+    return fields, {"fixed": len(order) - len(fields), "unused": len(pairs) - len(order)}
 
 
 def _typical(field: Field, center: FloatArray) -> Field:
     """Give a field the value nearest to the means of its features."""
     if field.kind == "options":
-        apart = np.abs(np.array(field.about["features"]) - center[field.at]).sum(axis=1)
+        apart = np.abs(np.array(field.about["features"]) - center[field.features]).sum(axis=1)
         return replace(field, cells=[int(apart[: field.about["known"]].argmin())])
     if field.kind == "date":
-        days = float(center[field.at[field.about["parts"].index("days")]])
+        days = float(center[field.features[field.about["parts"].index("days")]])
         return replace(field, cells=[float(np.floor(days))])
-    return replace(field, cells=[round(float(center[field.at[0]]), field.about["places"])])
+    return replace(field, cells=[round(float(center[field.features[0]]), field.about["places"])])
 
 
 def _quantity(study: Study) -> str:
@@ -261,25 +250,24 @@ def _times(study: Study) -> FloatArray | None:
     return np.linspace(0.0, last, TIMES)
 
 
-def _shown_tree(study: Study, found: Carried) -> dict[str, Any]:
+def _shown_tree(study: Study) -> dict[str, Any]:
     """Describe the tree that is shown: its arrays, what its nodes ask, and where they are drawn."""
     tree = study.tree
     assert isinstance(tree, Tree)
     labelled = LabelledTree(study, tree, "t1-" if study.is_forest else "")
-    nodes, leaves = range(tree.n_nodes), range(tree.n_leaves)
     facets = []
     if tree.n_experts_total <= MOST_FACETS:
         spaces = map(labelled.half_space, range(tree.n_experts_total))
         texts = ((*printed(one), one) for one in spaces)
         facets = [[left, with_minus(limit), one.bound, one.divisor] for left, limit, one in texts]
+    leaves = [~leaf for leaf in range(tree.n_leaves)]
     return {
         "part": Part.of_tree(tree).described(DOUBLE),
-        "anchors": [labelled.anchor(v) for v in nodes],
-        "sides": [labelled.side_names] * tree.n_nodes,
+        "anchors": [labelled.anchor(node) for node in range(tree.n_nodes)],
+        "sides": labelled.side_names,
         "all": tree.is_conjunction.tolist(),
         "facets": facets,
-        "leaves": [[labelled.anchor(~one), labelled.label(~one)] for one in leaves],
-        "belief": _belief(study, found),
+        "leaves": [[labelled.anchor(leaf), labelled.label(leaf)] for leaf in leaves],
     }
 
 
@@ -298,31 +286,33 @@ def _belief(study: Study, found: Carried) -> dict[str, Any] | None:
     }
 
 
-def _labelled(
-    study: Study, rows: LabelledRows | None, places: IntArray, groups: Sequence[tuple[str, int]]
-) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Name the rows to choose from: their numbers, what was observed, and what was predicted."""
-    if rows is None:
+def _labelled(study: Study, choice: Choice) -> list[tuple[str, list[tuple[int, str]]]]:
+    """Name the rows: their numbers, what was observed, and what was predicted."""
+    if choice.rows is None:
         return [("", [(0, "The means of the columns")])]
-    texts = []
-    for k, place in enumerate(places.tolist()):
-        text = f"{rows.kind.removesuffix('s').capitalize()} {place + 1}"
-        if rows.y is not None:
-            seen = str(rows.y[k]) if study.classifies else number(float(rows.y[k]))
-            known = "" if not study.survives or rows.extra is None else rows.extra[k]
-            text += f": {CENSORING.get(known, '')}{isolated(seen)}"
-        if rows.y is not None and study.predicted is not None and not study.survives:
-            best = study.predicted[place]
-            guess = str(best) if study.classifies else number(float(best))
-            text += f" (predicted {isolated(guess)})"
-        texts.append((k, text))
-    ends = np.cumsum([0, *(size for _, size in groups)])
-    named = [
-        (name, texts[start:end])
-        for (name, _), start, end in zip(groups, ends[:-1], ends[1:], strict=True)
-        if end > start
-    ]
-    return named if len(named) > 1 else [("", texts)]
+    texts = iter(
+        enumerate(
+            _row_label(study, choice.rows, k, place)
+            for k, place in enumerate(np.concatenate([own for _, own in choice.groups]).tolist())
+        )
+    )
+    named = [(name, [next(texts) for _ in own]) for name, own in choice.groups]
+    return named if len(named) > 1 else [("", named[0][1])]
+
+
+def _row_label(study: Study, rows: LabelledRows, k: int, place: int) -> str:
+    text = f"{rows.kind.removesuffix('s').capitalize()} {place + 1}"
+    if rows.y is None:
+        return text
+
+    def words(value: Any) -> str:
+        return isolated(str(value)) if study.classifies else number(float(value))
+
+    if study.survives:
+        observed = rows.extra is None or rows.extra[k]
+        return f"{text}: {'event' if observed else 'censored'} at {words(rows.y[k])}"
+    assert study.predicted is not None
+    return f"{text}: {words(rows.y[k])} (predicted {words(study.predicted[place])})"
 
 
 def _notes(study: Study, found: Carried, X: FloatArray) -> list[str]:

@@ -40,6 +40,18 @@ CHANGED = """([data, edits]) => {
   const model = new whatIfModel.Model(data);
   return edits.map((cells) => Array.from(model.changed(0, cells)));
 }"""
+#: The features of all rows, with all columns taken from their cells.
+ROWS = """(data) => {
+  const model = new whatIfModel.Model(data);
+  return data.fields[0].cells.map((_, number) => {
+    const x = model.row(number);
+    for (const field of model.fields) {
+      const values = whatIfModel.encode(field, field.cells[number]);
+      values.forEach((value, i) => { x[field.at[i]] = value; });
+    }
+    return Array.from(x);
+  });
+}"""
 #: The nearest change of some rows, towards another class or a level.
 NEAREST = """([data, numbers, wanted]) => {
   const model = new whatIfModel.Model(data);
@@ -76,7 +88,9 @@ def tab(browser):
 
 def carry(estimator, X, y=None):
     """Return the numbers that the page carries, and the variables of the template."""
-    _, shown = what_if(Study(estimator, rows_of(estimator, X, y, held_out=False)))
+    found = what_if(Study(estimator, rows_of(estimator, X, y, held_out=False)))
+    assert found is not None
+    shown = found[1]
     return json.loads(shown["payload"]), shown
 
 
@@ -145,8 +159,9 @@ def test_some_of_the_draws_are_carried_where_all_would_be_too_large(tab, monkeyp
     ends = weighted_quantiles(values, weights, [0.05, 0.95])
     np.testing.assert_allclose(np.stack([found["low"], found["high"]]), ends, atol=1e-6)
     gap = np.abs(np.tensordot(weights, values, 1) - model.predict_proba(X)).max()
-    assert f"6 evenly spaced draws of 8 of 2 modes" in shown["notes"][0]
-    assert own.thinning_error(X) == pytest.approx(gap) and gap > 0
+    assert "6 evenly spaced draws of 8 of 2 modes" in shown["notes"][0]
+    assert own.thinning_error(X) == pytest.approx(gap)
+    assert gap > 0
     assert "single precision" in shown["notes"][1]
 
 
@@ -201,8 +216,8 @@ def test_edited_cells_become_features_as_in_the_package(tab, tabular):
     for k, field in enumerate(fields):
         values = {"number": [20.0], "date": [18321.5, 20000.0]}.get(field["kind"])
         values = [*range(field["known"])] if values is None else values
-        values += [None] * (field["missing"] is not None)
-        edits += [[*cells[:k], value, *cells[k + 1 :]] for value in values]
+        missing = [None] * (field["missing"] is not None)
+        edits += [[*cells[:k], value, *cells[k + 1 :]] for value in [*values, *missing]]
     rows = [
         {field["name"]: raw(field, cell) for field, cell in zip(fields, edit, strict=True)}
         for edit in edits
@@ -219,27 +234,20 @@ def test_edited_cells_become_features_as_in_the_package(tab, tabular):
 def test_rows_are_carried_as_they_are(tab, tabular):
     """Unknown categories as well, of which the page knows only the features."""
     model, X, y = tabular
-    X = X.assign(region=X.region.where(X.index != 3, "nowhere"))
+    X = X.assign(region=X.region.where(X.index != 0, "nowhere"))
     payload, shown = carry(model, X, y)
     (region,) = (one for one in payload["fields"] if one["name"] == "region")
-    places = [
-        n
-        for _, texts in shown["groups"]
-        for _, text in texts
-        for n in [int(text.split()[2].rstrip(":")) - 1]
-    ]
-    if 3 in places:
-        assert region["options"][region["cells"][places.index(3)]] == "another value"
-    assert [region["cells"][k] is None for k in range(len(places))] == X.region.iloc[
-        places
-    ].isna().tolist()
-    again = "(data) => { const m = new whatIfModel.Model(data); return m.fields[0].cells.map((_, n) => Array.from(m.changed(n, m.cells(n)))); }"
-    np.testing.assert_array_equal(tab.evaluate(again, payload), features_of(model, X.iloc[places]))
+    labels = [text for _, group in shown["groups"] for _, text in group]
+    places = [int(text.split()[2].rstrip(":")) - 1 for text in labels]
+    assert [one is None for one in region["cells"]] == X.region.iloc[places].isna().tolist()
+    assert region["options"][region["cells"][places.index(0)]] == "another value"
+    found = tab.evaluate(ROWS, payload)
+    np.testing.assert_allclose(found, features_of(model, X.iloc[places]), atol=1e-9)
 
 
 def test_the_nearest_change_alters_the_prediction(tab, tabular):
     model, X, y = tabular
-    payload, shown = carry(model, X, y)
+    payload, _ = carry(model, X, y)
     found = tab.evaluate(NEAREST, [payload, [*range(8)], None])
     assert sum(one is not None for one in found) >= 4
     scale = model.tree_.scale
@@ -258,7 +266,8 @@ def test_the_nearest_change_alters_the_prediction(tab, tabular):
         for field, old, new in zip(payload["fields"], before, one["cells"], strict=True):
             if old == new:
                 continue
-            assert old is not None and new is not None and field["kind"] != "date"
+            assert None not in (old, new)
+            assert field["kind"] != "date"
             if field["kind"] == "number":
                 assert field["low"] <= new <= field["high"]
                 cost += abs(new - old) / scale[field["at"][0]]

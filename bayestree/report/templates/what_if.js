@@ -146,7 +146,7 @@
     const { steps, leaf } = model.path(x);
     const turns = steps.map((step) => {
       const name = place(shown.anchors[step.node]);
-      const side = shown.sides[step.node][Number(step.right)];
+      const side = shown.sides[Number(step.right)];
       const chance = right ? ` with probability ${share(step.right ? right[step.node] : 1 - right[step.node])}` : "";
       const total = step.facets.reduce((sum, one) => sum + one.vote, 0);
       const adds = step.facets.length > 1 && !shown.all[step.node];

@@ -236,7 +236,7 @@ const whatIfModel = (() => {
       if (this.times) {
         found.survival = this.summary(this.parts.map((one, p) => one.predict(activations[p], x, true)), this.times.length);
       }
-      if (this.shown.belief) found.right = this.beliefs(activations[this.shown.belief.part]);
+      if (this.belief) found.right = this.beliefs(activations[this.belief.part]);
       return found;
     }
 
@@ -254,7 +254,7 @@ const whatIfModel = (() => {
 
     // P(right) of the nodes of the tree that is shown, over the draws of its posterior.
     beliefs(activation) {
-      const { part, nodes, factor } = this.shown.belief;
+      const { part, nodes, factor } = this.belief;
       const own = this.parts[part];
       return nodes.map((v, place) => {
         let sum = 0;
