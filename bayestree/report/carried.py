@@ -208,6 +208,11 @@ class Carried:
         total = sum(m.n_draws for m, kept in zip(self.members, self.kept, strict=True) if len(kept))
         return sum(map(len, self.kept)), total
 
+    def is_tree(self, tree: Tree) -> bool:
+        """Whether the deterministic tree predicts, on its own and in double precision."""
+        (first, *others), (kept, *_) = self.members, self.kept
+        return not others and not len(kept) and first.tree is tree and self.dtype == DOUBLE
+
     def drawn(self, rows: FloatArray, *, every: bool = False) -> tuple[FloatArray, FloatArray]:
         """Predict rows by the carried draws, or by all, (S, n, C) or (S, n), with weights (S,)."""
         found, weights = [], []

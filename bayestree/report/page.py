@@ -54,6 +54,7 @@ def html_report(
     run_file: str = "",
     manifest: Mapping[str, Any] | None = None,
     sizes: PolytopeSize | None = None,
+    example_rows: bool = True,
 ) -> str:
     """Write the report of a fitted tree or forest as one HTML page without external resources.
 
@@ -78,6 +79,10 @@ def html_report(
     sizes : PolytopeSize, optional
         The result of ``estimator.polytope_size()``, to avoid computing it again.
 
+    example_rows : bool
+        Whether the page carries up to 30 of the rows, with all of their values, to choose from in
+        the section *What if*. Without them it begins with the means of the columns.
+
     Raises
     ------
     ValueError
@@ -101,6 +106,7 @@ def html_report(
         metrics=metrics or {},
         manifest=manifest or {},
         known_sizes=sizes,
+        example_rows=example_rows,
     )
     with fitting(getattr(estimator, "verbose", False)):
         shown = sections(study)  # first, because it shows the progress of most computations

@@ -76,7 +76,8 @@ class Study:
     """A fitted estimator, its rows, and their diagnostics, each computed at most once.
 
     ``data``, ``metrics`` and ``manifest`` are the records of a run about its table, scores and
-    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before.
+    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before;
+    ``example_rows`` states whether the page may carry some of the rows.
     """
 
     estimator: FittedModel
@@ -90,6 +91,7 @@ class Study:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     manifest: Mapping[str, Any] = field(default_factory=dict)
     known_sizes: PolytopeSize | None = None
+    example_rows: bool = True
 
     @property
     def encoding(self) -> Encoding:

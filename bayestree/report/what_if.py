@@ -139,7 +139,7 @@ def what_if(study: Study) -> Shown:
         "levels": tails(LEVEL),
         "interval": found.n_draws[0] > 1,
         "parts": [one.described(found.dtype) for one in found.with_hazards(times).parts],
-        "shown": _shown_tree(study),
+        "shown": _shown_tree(study, found),
         "belief": _belief(study, found),
         "fields": [one.described for one in fields],
         "rows": packed(X, DOUBLE),
@@ -170,7 +170,7 @@ def _script_safe(payload: dict[str, Any]) -> str:
 def _choice(study: Study) -> Choice:
     """Choose rows: evenly spaced ones, and those of the largest errors."""
     rows = study.scored or study.evaluated
-    if rows is None or not len(rows):
+    if not rows or not study.example_rows:
         return Choice(None, [])
     most = max(1, ROW_BYTES // (DOUBLE.itemsize * len(study.features)))
     worst = np.zeros(0, dtype=np.int64)
@@ -250,8 +250,11 @@ def _times(study: Study) -> FloatArray | None:
     return np.linspace(0.0, last, TIMES)
 
 
-def _shown_tree(study: Study) -> dict[str, Any]:
-    """Describe the tree that is shown: its arrays, what its nodes ask, and where they are drawn."""
+def _shown_tree(study: Study, found: Carried) -> dict[str, Any]:
+    """Describe the tree that is shown: its arrays, what its nodes ask, and where they are drawn.
+
+    It has no arrays of its own if it is what predicts.
+    """
     tree = study.tree
     assert isinstance(tree, Tree)
     labelled = LabelledTree(study, tree, "t1-" if study.is_forest else "")
@@ -259,10 +262,14 @@ def _shown_tree(study: Study) -> dict[str, Any]:
     if tree.n_experts_total <= MOST_FACETS:
         spaces = map(labelled.half_space, range(tree.n_experts_total))
         texts = ((*printed(one), one) for one in spaces)
-        facets = [[left, with_minus(limit), one.bound, one.divisor] for left, limit, one in texts]
+        facets = [
+            # JSON has no infinity, the bound of a vote that never decides alone
+            [left, with_minus(limit), float(np.nan_to_num(one.bound)), one.divisor]
+            for left, limit, one in texts
+        ]
     leaves = [~leaf for leaf in range(tree.n_leaves)]
     return {
-        "part": Part.of_tree(tree).described(DOUBLE),
+        "part": None if found.is_tree(tree) else Part.of_tree(tree).described(DOUBLE),
         "anchors": [labelled.anchor(node) for node in range(tree.n_nodes)],
         "sides": labelled.side_names,
         "all": tree.is_conjunction.tolist(),

@@ -50,6 +50,14 @@ def test_without_rows_the_means_can_be_edited():
         assert abs(cell - tree.tree_.center[field.features[0]]) <= 0.01
 
 
+def test_rows_may_be_withheld():
+    tree, (X, label, _) = fitted_cases.trained("classes", "axis"), fitted_cases.rows()
+    study = Study(tree, rows_of(tree, X, label, held_out=False), example_rows=False)
+    found = what_if(study)
+    assert found is not None
+    assert found[1]["groups"][0][1] == [(0, "The means of the columns")]
+
+
 def test_rows_of_the_largest_errors_are_offered():
     tree, (X, label, _) = fitted_cases.trained("classes", "axis"), fitted_cases.rows()
     wrong = 1 + np.flatnonzero(tree.predict(X) != label)

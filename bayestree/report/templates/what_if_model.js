@@ -178,7 +178,7 @@ const whatIfModel = (() => {
     constructor(data) {
       Object.assign(this, data);
       this.parts = data.parts.map((one) => new Part(one));
-      this.tree = new Part(data.shown.part);
+      this.tree = data.shown.part ? new Part(data.shown.part) : this.parts[0];
       this.values = unpack(data.rows);
       this.weights = this.parts.flatMap((one) => Array(one.draws).fill(one.share / one.draws));
       this.work = this.parts.reduce((sum, one) => sum + one.work, 0);
