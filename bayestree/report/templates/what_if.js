@@ -84,7 +84,7 @@
         meter.append(make("span", { class: "between", style: `left: ${100 * found.low[q]}%; width: ${100 * (found.high[q] - found.low[q])}%` }));
       }
       const swatch = make("span", { class: "swatch", style: `background: var(--c${q})` });
-      const was = edited() ? make("span", { class: "of" }, `before the edits ${share(start.mean[q])}`) : null;
+      const was = edited() ? make("span", { class: "of former" }, `before the edits ${share(start.mean[q])}`) : null;
       body.append(make("tr", {}, make("th", { scope: "row" }, swatch, classes[q]),
         make("td", {}, meter), make("td", {}, make("span", { class: "of" }, written(found, q, share)), was)));
     }
