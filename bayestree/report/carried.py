@@ -208,6 +208,11 @@ class Carried:
         total = sum(m.n_draws for m, kept in zip(self.members, self.kept, strict=True) if len(kept))
         return sum(map(len, self.kept)), total
 
+    @property
+    def has_draws(self) -> bool:
+        """Whether any part has several draws, over which there are intervals."""
+        return any(len(kept) > 1 for kept in self.kept)
+
     def is_tree(self, tree: Tree) -> bool:
         """Whether the deterministic tree predicts, on its own and in double precision."""
         (first, *others), (kept, *_) = self.members, self.kept

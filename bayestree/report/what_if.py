@@ -1,10 +1,11 @@
 """A section in which readers choose or edit a row, and see its path, prediction and nearest change.
 
 The page carries the numbers (``carried``), some rows, and how columns become features; the scripts
-``what_if_model.js`` and ``what_if.js`` do the rest in the browser.
+``what_if_model.js``, ``what_if_search.js`` and ``what_if.js`` do the rest in the browser.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from bayestree._utils.arrays import FloatArray, IntArray, class_numbers
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics.draws import spread, tails
@@ -66,53 +67,57 @@ class Field:
         cls, column: Column, own: IntArray, X: FloatArray, center: float, scale: float
     ) -> "Field | None":
         """Describe a column with its values in rows X (n, d); None if it cannot be edited."""
-        name, at, values = isolated(column.name), own.tolist(), X[:, own]
-        about: dict[str, Any] = {"missing": None}
+        values, about = X[:, own], dict[str, Any](missing=None)
+        absent = np.zeros(len(X), dtype=bool)
         if column.gaps:
             about["missing"] = _encoded(column, [None])[0].tolist()
-        absent = values[:, -1] == 1.0 if column.gaps else np.zeros(len(X), dtype=bool)
+            absent = values[:, -1] == 1.0
         if column.options:
-            options = [*column.options]
-            features = _encoded(column, options)
-            apart = np.abs(values[:, None] - features).max(axis=2)
-            cells = np.where(apart.min(axis=1) < EXACT, apart.argmin(axis=1), len(options))
-            if (unseen := (cells == len(options)) & ~absent).any():
-                features = np.vstack([features, values[unseen.argmax()]])
-                options.append("another value")
-            about |= {
-                "options": [isolated(str(one)) for one in options],
-                "features": features.tolist(),
-                "ordered": isinstance(column, Ordered),
-                "known": len(column.options),
-            }
-            return cls(name, "options", at, _or_none(cells, absent), about)
-        if isinstance(column, Numbers):
+            kind, (cells, more) = "options", _options(column, values, absent)
+            about |= more
+        elif isinstance(column, Numbers):
             low, high = column.limits(center, scale)
+            kind, cells = "number", values[:, 0]
             about |= {"low": low, "high": high, "scale": scale, "whole": column.whole}
             about["places"] = column.places(scale)
-            return cls(name, "number", at, _or_none(values[:, 0], absent), about)
-        if isinstance(column, Dates) and "days" in column.parts:
+        elif isinstance(column, Dates) and "days" in column.parts:
+            kind, cells = "date", values[:, column.parts.index("days")]
             about |= {"parts": column.parts, "timed": "hour" in column.parts}
-            days = values[:, column.parts.index("days")]
-            return cls(name, "date", at, _or_none(days, absent), about)
-        return None
+        else:
+            return None
+        known = [None if gone else one for one, gone in zip(cells.tolist(), absent, strict=True)]
+        return cls(isolated(column.name), kind, own.tolist(), known, about)
 
     @property
     def described(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "at": self.features,
-            "cells": self.cells,
-        } | self.about
+        own = {"kind": self.kind, "name": self.name, "at": self.features, "cells": self.cells}
+        return own | self.about
+
+
+def _options(
+    column: Column, values: FloatArray, absent: BoolArray
+) -> tuple[IntArray, dict[str, Any]]:
+    """Return the number of the option of each row, and the features (k, c) of all options.
+
+    Categories that the fit does not know are another option.
+    """
+    options = [*column.options]
+    features = _encoded(column, options)
+    apart = np.abs(values[:, None] - features).max(axis=2)
+    cells = np.where(apart.min(axis=1) < EXACT, apart.argmin(axis=1), len(options))
+    if (unknown := (cells == len(options)) & ~absent).any():
+        features = np.vstack([features, values[unknown.argmax()]])
+        options.append("another value")
+    return cells, {
+        "options": [isolated(str(one)) for one in options],
+        "features": features.tolist(),
+        "ordered": isinstance(column, Ordered),
+        "known": len(column.options),
+    }
 
 
 def _encoded(column: Column, values: Sequence[Any]) -> FloatArray:
     return column.encode(pd.Series(values, dtype=object))
-
-
-def _or_none(values: Any, absent: Any) -> list[Any]:
-    return [None if gone else one for one, gone in zip(values.tolist(), absent, strict=True)]
 
 
 class Choice(NamedTuple):
@@ -137,7 +142,7 @@ def what_if(study: Study) -> Shown:
         "classes": list(study.classes),
         "quantity": _quantity(study),
         "levels": tails(LEVEL),
-        "interval": found.n_draws[0] > 1,
+        "interval": found.has_draws,
         "parts": [one.described(found.dtype) for one in found.with_hazards(times).parts],
         "shown": _shown_tree(study, found),
         "belief": _belief(study, found),
@@ -152,7 +157,8 @@ def what_if(study: Study) -> Shown:
         "fields": fields,
         "first": FIRST,
         "groups": _labelled(study, choice),
-        "believed": payload["belief"] is not None,
+        "predictor": _predictor(study, found, believed=payload["belief"] is not None),
+        "interval": found.has_draws,
         "kind": "" if choice.rows is None else choice.rows.kind,
         "notes": _notes(study, found, X),
         "level": f"{100 * LEVEL:.0f}{SPACE}%",
@@ -322,22 +328,36 @@ def _row_label(study: Study, rows: LabelledRows, k: int, place: int) -> str:
     return f"{text}: {words(rows.y[k])} (predicted {words(study.predicted[place])})"
 
 
+def _predictor(study: Study, found: Carried, *, believed: bool) -> str:
+    """Say how the path and the prediction belong together."""
+    if study.is_forest:
+        return f"The prediction is the mean over {len(study.trees)} trees, of which this is one."
+    if all(math.isinf(part.steepness) for part in found.parts):
+        if len(found.parts) == 1:
+            return "The leaf at the end of the path predicts."
+        return f"The prediction is the mean over the trees of {len(found.parts)} modes."
+    beliefs = ", with the posterior probability of each side" if believed else ""
+    averages = "over draws, which may send the row to other leaves"
+    return (
+        f"The path is that in the tree shown above{beliefs}. The prediction averages "
+        f"{averages if found.has_draws else 'over all leaves, by the probabilities of the row'}."
+    )
+
+
 def _notes(study: Study, found: Carried, X: FloatArray) -> list[str]:
     """Say what is carried, and which error it causes."""
     some, total = found.n_draws
     notes = []
-    if total > 1:
-        several = len(found.parts) > 1
-        modes = f" of {counted(len(found.parts), 'mode')}" if several else ""
-        if some == total:
-            notes.append(f"This page carries all {counted(total, 'draw')}{modes}.")
-        else:
-            gap = number(found.thinning_error(X), 2)
-            notes.append(
-                f"This page carries {some:,} evenly spaced draws of {total:,}{modes}; for the rows "
-                f"listed here, no {'probability' if study.classifies else 'prediction'} differs by "
-                f"more than {gap} from that of all draws."
-            )
+    if found.has_draws:
+        of = f" of {counted(len(found.parts), 'mode')}" if len(found.parts) > 1 else ""
+        notes.append(f"This page carries all {counted(total, 'draw')}{of}.")
+        if some < total:
+            what = "probability" if study.classifies else "prediction"
+            notes = [
+                f"This page carries {some:,} evenly spaced draws of {total:,}{of}; for the rows "
+                f"listed here, no {what} differs by more than "
+                f"{number(found.thinning_error(X), 2)} from that of all draws."
+            ]
     if found.dtype == SINGLE:
         notes.append("Its numbers are rounded to single precision, seven digits.")
     return notes
