@@ -47,16 +47,17 @@ def whole_file(path: Path) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         draft = Path(name)
         try:
-            yield draft
-            os.fsync(handle)
+            try:
+                yield draft
+                os.fsync(handle)
+            finally:
+                os.close(handle)  # before the renaming: Windows renames no open files
             # mkstemp creates files that only the owner can read
             draft.chmod(0o666 & ~_umask())
             draft.replace(path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        finally:
-            os.close(handle)
 
 
 def _umask() -> int:

@@ -1,10 +1,11 @@
 """Memory-mapped tensors and arrays, for rows that do not fit into memory."""
 
+import atexit
 import math
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def _unnamed_file(size: int) -> Iterator[Path]:
         try:
             yield Path(name)
         finally:
-            Path(name).unlink()
+            _unlink(Path(name))
         # Reserve the space now: on a full disk, writing to the mapping would kill the process.
         if hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(handle, 0, size)
@@ -77,3 +78,16 @@ def _unnamed_file(size: int) -> Iterator[Path]:
         ) from error
     finally:
         os.close(handle)
+
+
+def _unlink(path: Path) -> None:
+    """Unlink a mapped file; Windows refuses this, and it is tried again when the process ends."""
+    try:
+        path.unlink()
+    except PermissionError:
+        atexit.register(_unlink_at_exit, path)
+
+
+def _unlink_at_exit(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()

@@ -71,8 +71,8 @@ def relative_path(path: Path, folder: Path) -> str:
     """
     if url := url_of(path):
         return url
-    common = Path(os.path.commonpath([path, folder]))
-    return str(path) if common == Path(common.anchor) else os.path.relpath(path, folder)
+    shared = path.drive == folder.drive and path.parts[1:2] == folder.parts[1:2]
+    return os.path.relpath(path, folder) if shared else str(path)
 
 
 def abbreviated(value: Any) -> str:

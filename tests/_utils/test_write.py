@@ -2,14 +2,16 @@
 
 import errno
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from bayestree import cli
-from bayestree._utils.write import NoRoomForFileError, naming, whole_file
+from bayestree._utils.write import NoRoomForFileError, naming, whole_file, write_whole
 from tests.finished import finished, table
 from tests.forked import forked
 
@@ -46,6 +48,30 @@ def test_a_full_disk(tmp_path):
         "write elsewhere."
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_draft_is_closed_when_it_is_renamed(tmp_path, monkeypatch):
+    """Windows renames no open files."""
+    still_open = []
+
+    def close(handle, real=os.close):
+        real(handle)
+        still_open.remove(handle)
+
+    def mkstemp(*args, real=tempfile.mkstemp, **how):
+        handle, name = real(*args, **how)
+        still_open.append(handle)
+        return handle, name
+
+    def replace(draft, path, real=Path.replace):
+        assert not still_open
+        return real(draft, path)
+
+    monkeypatch.setattr(os, "close", close)
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_whole(tmp_path / "tree.txt", "tree")
+    assert (tmp_path / "tree.txt").read_text() == "tree"
 
 
 def test_other_errors_are_left_alone(tmp_path):

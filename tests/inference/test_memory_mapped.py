@@ -1,7 +1,9 @@
 """Tensors in files, and the rows of a fit in them."""
 
+import atexit
 import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +56,23 @@ class TestMappedTensor:
         assert memory_mapped.is_mapped(tensor[1:])
         assert not memory_mapped.is_mapped(tensor.clone())
         assert list(tmp_path.iterdir()) == []
+
+    def test_where_mapped_files_cannot_be_unlinked(self, monkeypatch, tmp_path):
+        """As on Windows: the file is removed when the process ends."""
+
+        def busy(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+        left = []
+        monkeypatch.setattr(atexit, "register", lambda *call: left.append(call))
+        with scratch_in(tmp_path), monkeypatch.context() as windows:
+            windows.setattr(Path, "unlink", busy)
+            tensor = mapped_tensor((5, 2), torch.float32)
+        tensor += 1
+        ((action, path),) = left
+        assert [*tmp_path.iterdir()] == [path]
+        action(path)
+        assert [*tmp_path.iterdir()] == []
 
     def test_full_disk(self, monkeypatch, tmp_path):
         def full(*_):

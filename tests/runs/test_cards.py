@@ -3,7 +3,7 @@
 import itertools
 import re
 import tomllib
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
@@ -358,6 +358,8 @@ def test_relative_path_a_folder():
     assert relative_path(Path("/work/data/a.csv"), Path("/work/results/x")) == "../../data/a.csv"
     assert relative_path(Path("/work/results"), Path("/work/results")) == "."
     assert relative_path(Path("/data/a.csv"), Path("/work/results")) == "/data/a.csv"
+    other_drive = PureWindowsPath(r"D:\work\a.csv")
+    assert relative_path(other_drive, PureWindowsPath(r"C:\work")) == r"D:\work\a.csv"
 
 
 def test_outputs(tmp_path):
