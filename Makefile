@@ -7,6 +7,7 @@ BIN := .venv/bin
 # Modules are compiled when they are first imported, which most never are.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile \
     --constraint constraints.txt
+DIST_PIP := .venv-dist/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 
 # On problems as small as the demo and the tests, more threads only wait for each other.
 export OMP_NUM_THREADS := 1
@@ -30,7 +31,7 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-arviz1 coverage docs lint \
-    bench clean
+    bench dist test-dist clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
@@ -45,6 +46,8 @@ help:
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
 	@echo "make lint              formatting, lint, types and layers only"
 	@echo "make bench             time the steps of the inference"
+	@echo "make dist              wheel and source distribution, each installed and tried; dist/"
+	@echo "make test-dist         the fast tests of the source distribution in dist/"
 	@echo "make clean             remove .venv, caches and results"
 
 demo: .venv/runtime.stamp
@@ -96,8 +99,30 @@ lint: .venv/test.stamp
 bench: .venv/runtime.stamp
 	$(BIN)/python benchmarks/steps.py
 
+# With TAG, as in TAG=v0.2.0, the version must be this one. Each of the two is installed into an empty
+# environment, and makes the run of the demo.
+dist:
+	rm -rf dist .venv-dist
+	$(PYTHON) -m venv .venv-dist
+	$(DIST_PIP) build twine
+	.venv-dist/bin/python -m build
+	.venv-dist/bin/python -m twine check --strict dist/*
+	test -z "$(TAG)" || test -f "dist/bayestree-$(patsubst v%,%,$(TAG)).tar.gz"
+	set -e; for package in dist/*; do \
+	    $(PYTHON) -m venv --clear .venv-dist; \
+	    $(DIST_PIP) --constraint constraints.txt "$$package"; \
+	    .venv-dist/bin/bayestree --version; \
+	    .venv-dist/bin/bayestree run examples/tumours.toml --force; \
+	done
+
+test-dist:
+	rm -rf build/sdist
+	mkdir -p build/sdist
+	tar -xzf dist/bayestree-*.tar.gz -C build/sdist --strip-components 1
+	$(MAKE) -C build/sdist test-fast
+
 clean:
-	rm -rf .venv .venv-arviz1 results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv .venv-arviz1 .venv-dist results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	    .import_linter_cache .coverage coverage.xml \
 	    docs/_build docs/api/generated docs/auto_gallery docs/benchmarks/results docs/benchmarks/history
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

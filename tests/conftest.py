@@ -2,9 +2,21 @@
 
 import gc
 import importlib
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+#: Words of test files that fork, kill processes, limit them, or make links, as Windows does not.
+POSIX = ("tests.forked", "SIGKILL", "RLIMIT", "symlink_to", "chmod")
+
+if sys.platform == "win32":
+    collect_ignore = [
+        str(path)
+        for path in Path(__file__).parent.rglob("test_*.py")
+        if any(word in path.read_text(encoding="utf-8") for word in POSIX)
+    ]
 
 
 @pytest.hookimpl(wrapper=True)

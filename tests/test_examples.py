@@ -66,7 +66,7 @@ RESULTS = {
     "estimator": ("scores.txt", "tree.txt", "tree.png", "boundary.png"),
     "analysis": ("report.txt", "posterior-svi.nc", "posterior-nuts.nc", "priors.png", "tree.png"),
 }
-APART = (*RESULTS, "score_onnx")  # which tests/export/test_score_onnx.py runs, without torch
+APART = (*RESULTS, "score_onnx", "serve_onnx")  # which have files in tests/export
 OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for s in APART})
 
 
