@@ -26,14 +26,12 @@ FACETS = {one["path"]: one["facets"] for one in TREE["trees"][0]["nodes"]}
 LEAVES = TREE["trees"][0]["leaves"]
 TYPES: dict[str, Any] = {"tensor(double)": float | None, "tensor(string)": str | None}
 MISSING = {"tensor(double)": np.nan, "tensor(string)": ""}
-Row = create_model(
-    "Row",
-    __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False),
-    **{
-        f"column_{k}": (TYPES[column.type], Field(alias=column.name))
-        for k, column in enumerate(SESSION.get_inputs())
-    },
-)
+FIELDS: dict[str, Any] = {
+    f"column_{k}": (TYPES[column.type], Field(alias=column.name))
+    for k, column in enumerate(SESSION.get_inputs())
+}
+CHECKS = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+Row = create_model("Row", __config__=CHECKS, **FIELDS)
 app = FastAPI(title="bayestree")
 
 

@@ -87,7 +87,9 @@ def of_conda(requirement):
 
 
 def test_the_readme_on_pypi_has_no_links_into_the_repository():
-    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
+    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"][
+        "hooks"
+    ]
     text = (ROOT / "README.md").read_text()
     for one in hooks["fancy-pypi-readme"]["substitutions"]:
         text, n_replaced = re.subn(one["pattern"], one["replacement"], text)

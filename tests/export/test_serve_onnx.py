@@ -11,7 +11,7 @@ from bayestree import ConvexPolytopeTreeClassifier, export_json, export_onnx
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
-from fastapi.testclient import TestClient  # noqa: E402
+from fastapi.testclient import TestClient
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "serve_onnx.py"
 
