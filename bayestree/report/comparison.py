@@ -135,8 +135,9 @@ def _listed(names: Sequence[str]) -> str:
 def _findings(compared: Compared) -> list[Finding]:
     """Return all findings that apply."""
     found = []
-    if compared.conclusions:
-        found.append(Finding("Comparison", " ".join(compared.conclusions)))
+    if said := compared.conclusions or compared.caveats[-1:]:
+        tone = "" if compared.conclusions else "doubtful"
+        found.append(Finding("Comparison", " ".join(said), tone))
     if headline := _headline(compared):
         found.append(Finding("Score", headline))
     if compared.agreements:

@@ -14,10 +14,12 @@ def comparison_page(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> st
     from bayestree.report.comparison import page_of  # noqa: PLC0415
     from bayestree.report.study import study_of  # noqa: PLC0415
 
+    widest = max(rows.values(), key=lambda one: one.X.shape[1])
     studies = {}
     for name, run in named.items():
-        told = report_arguments(run.folder, run.file, rows[name], run.manifest, metrics=run.metrics)
+        drawn = rows[name].thinned(widest)
+        told = report_arguments(run.folder, run.file, drawn, run.manifest, metrics=run.metrics)
         studies[name] = study_of(run.estimator, **told, known_sizes=sizes_of(run.estimator))
     found = compare_named(named, rows)
-    numbers = next(iter(rows.values())).thinned().rows_held
+    numbers = widest.thinned().rows_held
     return page_of(Compared(studies, numbers, found.table, found.caveats, found.conclusions))

@@ -64,9 +64,13 @@ class RunRows(NamedTuple):
     elsewhere: Any = None  # the rows on workers, of which the training rows are a sample
     sample: Any = None
 
-    def thinned(self) -> "RunRows":
-        """Return the rows or, for large files, as many evenly spaced ones as can be drawn."""
-        kept, held = _spaced(self.X), _spaced(self.X_held)
+    def thinned(self, like: "RunRows | None" = None) -> "RunRows":
+        """Return the rows or, for large files, as many evenly spaced ones as can be drawn.
+
+        ``like`` are the same rows with other columns, of which as many are kept.
+        """
+        widest = self if like is None else like
+        kept, held = _spaced(widest.X), _spaced(widest.X_held)
         return self._replace(
             X=self.X.iloc[kept],
             y=self.y[kept],

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import bayestree as bt
+from bayestree.report import comparison
 from bayestree.report.agreement import agreement_of, differences
+from bayestree.report.compared import Compared
 from bayestree.report.scores import scores_of
 from bayestree.report.study import percent, study_of
 from bayestree.runs.compare import named_runs, same_rows
@@ -132,6 +134,13 @@ def test_the_rows_that_differ_most_come_first(numbers, pair):
     assert float(cells[2]) == pytest.approx(apart[worst], rel=0.01)
     shown = run.file.data.path.read_text().splitlines()[1 + rows.rows_held[worst]]
     assert float(cells[3]) == pytest.approx(float(shown.split(",")[0]), rel=0.01)  # its size
+
+
+def test_why_runs_are_not_ranked(pair):
+    unranked = Compared({"a": pair[0], "b": pair[1]}, caveats=("No rows were held out.",))
+    page = Page(comparison.page_of(unranked))
+    for section in ("findings", "scores"):
+        assert "No rows were held out." in plain(page.at(section)["text"])
 
 
 def test_trees_have_facets_and_certainty_for_each_run(classes):

@@ -4,8 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree.runs import rows as rows_module
 from bayestree.runs.rows import read_rows
+from bayestree.runs.store import open_run
 from bayestree.tables import InputError
+from tests.finished import finished
 from tests.runs.cases import run_file, table
 
 
@@ -190,3 +193,11 @@ class TestLevels:
         ):
             with pytest.raises(InputError, match=said):
                 read_rows(run_file(tmp_path, data={"levels": levels}))
+
+
+def test_rows_with_fewer_columns_are_thinned_alike(monkeypatch):
+    monkeypatch.setattr(rows_module, "_spaced", lambda X: slice(0, len(X), X.shape[1]))
+    rows = open_run(finished("svi")).rows()
+    narrow = rows._replace(X=rows.X.iloc[:, :1], X_held=rows.X_held.iloc[:, :1])
+    np.testing.assert_array_equal(narrow.thinned(rows).rows_held, rows.thinned().rows_held)
+    assert len(narrow.thinned().rows_held) > len(rows.thinned().rows_held)
