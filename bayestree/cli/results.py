@@ -116,7 +116,7 @@ COMPARISON = "comparison.html"  # in the current folder
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="Folder of a run; several are compared."),
+        typer.Argument(metavar="FOLDERS", help="Folder of a run; several are compared."),
     ],
     *,
     out: Annotated[
