@@ -74,6 +74,11 @@ nb_merge_streams = True
 smartquotes = False  # texts quote code
 nb_output_stderr = "remove"  # progress
 os.environ.pop("MPLBACKEND", None)  # kernels show their figures
+# Nobody watches the progress of fits in kernels, which would leave empty boxes in the pages.
+QUIET = HERE / "_build" / "ipython" / "profile_default" / "startup" / "quiet.py"
+QUIET.parent.mkdir(parents=True, exist_ok=True)
+QUIET.write_text("from bayestree._utils import progress\nprogress._can_show = lambda: False\n")
+os.environ["IPYTHONDIR"] = str(QUIET.parents[2])
 
 # The reference.
 autosummary_generate = True
