@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics.draws import spread, tails
@@ -69,6 +69,7 @@ class Field:
         """Describe a column with its values in rows X (n, d); None if it cannot be edited."""
         values, about = X[:, own], dict[str, Any](missing=None)
         absent = np.zeros(len(X), dtype=bool)
+        cells: AnyArray
         if column.gaps:
             about["missing"] = _encoded(column, [None])[0].tolist()
             absent = values[:, -1] == 1.0
