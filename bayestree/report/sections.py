@@ -6,12 +6,12 @@ It returns the heading and the variables of the macro, or None if there is nothi
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from bayestree._utils.arrays import FloatArray, class_numbers
+from bayestree._utils.arrays import class_numbers
 from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
@@ -21,6 +21,7 @@ from bayestree.export.notes import filled_values
 from bayestree.export.text import export_text
 from bayestree.report import figures
 from bayestree.report.cards import leaf_cards, node_cards
+from bayestree.report.features import Shown, averages, features
 from bayestree.report.scores import confusion_of, is_recorded, scores_of
 from bayestree.report.study import Study, number, percent
 from bayestree.report.trees import (
@@ -39,9 +40,6 @@ from bayestree.tree import Tree
 
 DRAWN_LEAVES = 400  # maximum number of leaves of the drawn trees of a forest
 LISTED = 12  # nodes in a table
-MAX_USED = 15  # maximum number of features in a table
-
-Shown = tuple[str, dict[str, Any]] | None  # heading, and variables of the macro
 
 
 class Section(NamedTuple):
@@ -108,18 +106,11 @@ def tree(
     title = "Trees" if study.is_forest else "Tree"
     path = sparsity_of(study.estimator)
     summary = "" if path is None else path.summary
-    if _averages(study):
+    if averages(study):
         summary += " Predictions are those of the posterior, which keeps all columns."
     if path is not None:
         summary = f"{summary} {filled_values(study.estimator)}".rstrip()
     return title, {"trees": drawn, "more": len(study.trees) - len(drawn), "sparsity": summary}
-
-
-def _averages(study: Study) -> bool:
-    """Whether predictions are those of the posterior, while the tree shown is sparse."""
-    if sparsity_of(study.estimator) is None:
-        return False
-    return bool(study.bayesian.fitted_.averages(study.bayesian.prediction))
 
 
 def _drawn(study: Study, labelled: LabelledTree, most_nodes: int) -> dict[str, Any]:
@@ -257,42 +248,6 @@ def _sources(found: SplitUncertainty) -> str:
         f"{percent(share)} is due to uncertainty about the tree, which more rows would "
         "reduce; the rest is noise in the data."
     )
-
-
-def features(study: Study) -> Shown:
-    """Show the importance of each feature, and the shrinkage of its coefficients."""
-    found, factors = study.importance, []
-    if (shrunk := study.shrinkage) is not None:
-        nodes = figures.first_nodes(study, figures.EXPERTS)
-        factors = [chart for node in nodes if (chart := figures.shrinkage_factors(shrunk, node))]
-    if found is None and not factors:
-        return None
-    total = np.zeros(len(study.columns)) if found is None else found.total
-    used = np.argsort(-total, kind="stable")[: np.count_nonzero(total)]
-    in_tree, averages = len(used), _averages(study)
-    if averages:
-        plane = cast(Tree, study.tree).hyperplane
-        in_tree = sum(bool(plane[:, own].any()) for own in study.encoding.places)
-    return "Features", {
-        "used": [
-            (study.columns[j], float(total[j]), float(total[j] / total[used[0]]))
-            for j in used[:MAX_USED]
-        ],
-        "hidden": len(used) - MAX_USED,
-        "unused": len(study.columns) - in_tree,
-        "averages": averages,
-        "image": importance_image(study, total),
-        "factors": factors,
-        "noun": "feature" if study.encoding.is_plain else "column",
-    }
-
-
-def importance_image(study: Study, total: FloatArray) -> Markup | None:
-    """Show the importance of the pixels, if rows are images."""
-    if study.image_shape is None or not total.any():
-        return None
-    alt = "Importance of each pixel: dark pixels are important"
-    return figures.grey_image(total, 0.0, float(total.max()), study.image_shape, alt)
 
 
 def view(study: Study) -> Shown:

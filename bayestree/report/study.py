@@ -40,6 +40,7 @@ from bayestree.diagnostics import (
 )
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.near_optimal import NearOptimalTrees
+from bayestree.report.effects import Effect, measured_effects
 from bayestree.report.rows import (
     LabelledRows,
     PermutationImportance,
@@ -304,6 +305,13 @@ class Study:
             return None
         found = permutation_importance(self.trees, self.evaluated, self.encoding)
         return found if found.total.any() else None
+
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """Effects of the columns that matter most on ``evaluated``; none of images, of pixels."""
+        if self.importance is None or self.evaluated is None or self.image_shape is not None:
+            return []
+        return measured_effects(self.estimator, self.trees, self.evaluated, self.importance)
 
     @cached_property
     def probability(self) -> FloatArray | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import calibration
-from bayestree.report.page import _calibration, _prediction
+from bayestree.report.findings import _calibration, _prediction
 from bayestree.report.rows import LabelledRows
 from bayestree.report.scores import scores_of
 from bayestree.report.study import Study

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bayestree.report.page import listed
+from bayestree.report.findings import listed
 from bayestree.report.scores import with_error
 from bayestree.report.study import MINUS, SPACE, number, percent
 from bayestree.report.trees import MAX_TIPS, sheets, shown_nodes

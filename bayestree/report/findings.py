@@ -1,0 +1,192 @@
+"""The findings at the top of a report, as sentences."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from bayestree._utils.wording import counted
+from bayestree.diagnostics import Calibration
+from bayestree.report.rows import most_important
+from bayestree.report.scores import ScoreLine, Scores, with_error
+from bayestree.report.study import SPACE, Study, number, percent
+from bayestree.report.trees import MOST_FACETS, LabelledTree
+from bayestree.tree import Tree
+
+UNCERTAIN = 0.1  # share of uncertain rows from which a split is doubtful
+FEW = 3  # features named
+CHANCE = 2.0  # standard errors up to which a calibration error may be due to chance
+
+
+class Finding(NamedTuple):
+    """A sentence and its topic; ``tone`` is "", "ok", "doubtful" or "failed"."""
+
+    topic: str
+    text: str
+    tone: str = ""
+
+
+def findings_of(study: Study, scores: Scores | None) -> list[Finding]:
+    """Return all findings that apply to a study."""
+    others = (_tree, _first_split, _uncertainty, _calibration, _convergence)
+    found = [_prediction(study, scores), *(find(study) for find in others)]
+    return [one for one in found if one is not None]
+
+
+def _prediction(study: Study, scores: Scores | None) -> Finding | None:
+    if scores is None:
+        return None
+    if study.survives and (concordance := scores.get("concordance")) is not None:
+        sentence = f"Of the pairs of {scores.rows} whose order is known, the risk scores order "
+        return Finding("Prediction", f"{sentence}{percent(concordance.value)} correctly.")
+    score, naive = scores.get("accuracy" if study.classifies else "rmse"), scores.get("baseline")
+    if score is None:
+        return None
+    write: Callable[[float], str] = percent if study.classifies else partial(number, digits=3)
+    if study.classifies:
+        sentence = f"{percent(score.value)} of the predictions for {scores.rows} are correct"
+        constant = "always predicting the most frequent class would be correct for"
+    else:
+        sentence = f"The root mean squared error of the predictions for {scores.rows} is "
+        sentence += write(score.value)
+        constant = "always predicting the mean would have an error of"
+    if score.baseline is not None:
+        sentence += f"; {_compared(score, scores)}"
+    if naive is not None:
+        sentence += f"; {constant} {write(naive.value)}"
+    if not scores.held_out:
+        sentence += ". The model was fitted to these rows, so expect worse predictions of new rows"
+    return Finding("Prediction", f"{sentence}.")
+
+
+def _compared(score: ScoreLine, scores: Scores) -> str:
+    """Write the score of the linear model, and the difference of the tree."""
+    assert score.baseline is not None
+    value = percent(score.baseline) if score.is_share else number(score.baseline, 3)
+    verb = "is correct for" if score.is_share else "has an error of"
+    sentence = f"{scores.baseline}, {scores.baseline_fit}, {verb} {value}"
+    if scores.baseline_error is None:
+        return sentence
+    unit = 100 if score.is_share else 1
+    gap = with_error(unit * (score.value - score.baseline), unit * scores.baseline_error)
+    return f"{sentence} (difference {gap}{' percentage points' if score.is_share else ''})"
+
+
+def _tree(study: Study) -> Finding:
+    tree = study.tree
+    if study.is_forest:
+        total = counted(sum(one.n_leaves for one in study.trees), "leaf")
+        combined = getattr(study.estimator, "_combined", "a prediction is their mean")
+        sentence = f"{len(study.trees)} trees with {total} in total; {combined}."
+        return Finding("Forest", sentence)
+    if tree.n_nodes == 0:
+        return Finding("Tree", "The tree has one leaf: no split met the growth limits.")
+    sentence = (
+        f"{counted(tree.n_nodes, 'split').capitalize()} and {tree.n_leaves} leaves, "
+        f"{counted(tree.depth, 'level')} deep."
+    )
+    sizes = study.sizes
+    if sizes is not None and sizes.n_leaves is not None:
+        low, high = np.quantile(sizes.n_leaves, [0.05, 0.95], method="inverted_cdf").astype(int)
+        span = f"{low} leaves" if low == high else f"{low} to {high} leaves (90{SPACE}%)"
+        sentence += f" The posterior uses {span}."
+    return Finding("Tree", sentence)
+
+
+def _first_split(study: Study) -> Finding | None:
+    tree = study.tree
+    if study.is_forest or tree.n_nodes == 0 or not isinstance(tree, Tree):
+        return None
+    n_facets = int(tree.n_facets[0])
+    shape = "A single hyperplane" if n_facets == 1 else f"A polytope of {n_facets} facets"
+    if study.is_sparse and n_facets <= MOST_FACETS:
+        shape = f"A row goes left if {LabelledTree(study, tree).label(0)}"
+    elif study.sizes is not None:
+        low, high = study.sizes.interval()[0].astype(int)
+        if not n_facets == low == high == 1:
+            shape += f" in the point estimate; the posterior has {study.size_text(0)}"
+    if study.importance is None:
+        return Finding("First split", f"{shape}.")
+    share = study.importance.nodes[0][0]
+    main = [study.columns[j] for j in most_important(share)]
+    depends = f"; the side of a row depends mostly on {listed(main, FEW)}" if main else ""
+    return Finding("First split", f"{shape}{depends}.")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """List the first few names with commas and an *and*."""
+    shown = [*names[:most]]
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _uncertainty(study: Study) -> Finding | None:
+    if study.uncertainty is None or study.evaluated is None:
+        return None
+    uncertain = study.uncertainty_table["unsure"].fillna(0.0)
+    worst = int(uncertain.to_numpy().argmax())
+    share = float(uncertain.iloc[worst])
+    where = ""
+    if len(uncertain) > 1:
+        where = f"At node {uncertain.index[worst]}, the most uncertain one, "
+    sentence = (
+        f"{where}{percent(share)} of the {study.evaluated.kind} may belong on the other side "
+        f"of the split (posterior probability above 10{SPACE}%)."
+    )
+    return Finding("Uncertainty", sentence, "" if share < UNCERTAIN else "doubtful")
+
+
+def _calibration(study: Study) -> Finding | None:
+    found = study.calibration
+    if found is None or study.scored is None or not study.scored.held_out:
+        return None
+    sentence, tone = _verdict(found)
+    if found.n_zero:
+        rows = counted(found.n_zero, "held-out row")
+        verb = "has" if found.n_zero == 1 else "have"
+        sentence += f" {rows} {verb} a class with a predicted probability of 0."
+        tone = "doubtful"
+    return Finding("Calibration", sentence, tone)
+
+
+def _verdict(found: Calibration) -> tuple[str, str]:
+    """Judge whether probabilities are calibrated, or in which direction they err."""
+    excess, ece = found.overconfidence, found.ece
+    if abs(excess.value) > CHANCE * excess.error:
+        kind = "too confident" if excess.value > 0 else "not confident enough"
+        claimed, right = found.accuracy.if_calibrated, found.accuracy.value
+        gap, error = 100 * abs(excess.value), 100 * excess.error
+        return (
+            f"Probabilities are {kind}: the predicted class has {percent(claimed)} on "
+            f"average, but {percent(right)} of the predictions are correct "
+            f"(difference {with_error(gap, error)} percentage points)."
+        ), "doubtful"
+    if ece.value > ece.if_calibrated + CHANCE * ece.error:
+        return (
+            "Probabilities are miscalibrated, some too high and some too low: expected calibration "
+            f"error {ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
+        ), "doubtful"
+    return (
+        "Probabilities are well calibrated as far as these rows can tell: expected calibration "
+        f"error {ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
+    ), "ok"
+
+
+def _convergence(study: Study) -> Finding | None:
+    found = study.convergence
+    if found is None:
+        return None
+    sentence, tone = {
+        "yes": ("The inference has converged.", "ok"),
+        "doubtful": ("The inference has probably converged; some checks are doubtful.", "doubtful"),
+        "no": ("The inference has not converged; see the checks below.", "failed"),
+        "not known": (
+            "Too little was recorded to tell whether the inference has converged.",
+            "doubtful",
+        ),
+    }[found.settled]
+    if found.converged:
+        sentence += f" Intervals of the nodes: {found.intervals}"
+    return Finding("Convergence", sentence, tone)
