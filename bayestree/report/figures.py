@@ -38,7 +38,7 @@ from bayestree.plots._predictions import (
 )
 from bayestree.plots._tree import NodePlace, draw_branch
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import Study, percent
+from bayestree.report.study import LEVELS, Study, percent
 from bayestree.tables import Column, Dates, Statistics
 
 PANEL = (2.75, 2.05)  # inches of a small panel
@@ -52,7 +52,6 @@ JITTER = 0.25  # of a point around the place of its category
 POINTS = 600  # maximum number of rows of a scatter plot
 CURVE = 300  # maximum number of rows of a curve of sorted rows
 MANY = 400  # points of a scatter plot above which they are drawn as an image
-LEVELS = np.linspace(0.1, 0.9, 9)
 IMAGE_DPI = 160  # of points that are drawn as an image
 IMAGE = 112  # pixels of the longer side of an image
 SETTINGS: dict[str, Any] = {
@@ -402,14 +401,11 @@ def predicted(study: Study, rows: LabelledRows) -> Markup:
     return picture(draw, (4.2, 4.0), alt)
 
 
-def coverage(study: Study, rows: LabelledRows) -> tuple[Markup, float]:
-    """Draw the share of rows in their intervals of some levels; return the last share too."""
-    inside = study.bayesian.in_interval(rows.X, rows.response, LEVELS).mean(axis=1)
-    alt = (
-        f"Share of {len(rows)} rows inside their intervals against the probability of the intervals"
-    )
-    draw = partial(draw_coverage, levels=LEVELS, inside=inside, n_rows=len(rows))
-    return picture(draw, (4.0, 3.8), alt), float(inside[-1])
+def coverage(inside: FloatArray, n_rows: int) -> Markup:
+    """Draw the shares of rows in their intervals of some levels."""
+    alt = f"Share of {n_rows} rows inside their intervals against the probability of the intervals"
+    draw = partial(draw_coverage, levels=LEVELS, inside=inside, n_rows=n_rows)
+    return picture(draw, (4.0, 3.8), alt)
 
 
 def sizes(posterior: FloatArray, prior: FloatArray | None, title: str) -> Markup:

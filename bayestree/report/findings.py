@@ -8,7 +8,7 @@ import numpy as np
 
 from bayestree._utils.wording import counted
 from bayestree.diagnostics import Calibration
-from bayestree.report.rows import most_important
+from bayestree.report.rows import SAMPLE, most_important
 from bayestree.report.scores import ScoreLine, Scores, with_error
 from bayestree.report.study import SPACE, Study, number, percent
 from bayestree.report.trees import MOST_FACETS, LabelledTree
@@ -16,6 +16,7 @@ from bayestree.tree import Tree
 
 UNCERTAIN = 0.1  # share of uncertain rows from which a split is doubtful
 FEW = 3  # features named
+COVERED = 0.9  # of new values by their intervals, whose shares are in ``Study.coverage``
 CHANCE = 2.0  # standard errors up to which a calibration error may be due to chance
 
 
@@ -29,7 +30,7 @@ class Finding(NamedTuple):
 
 def findings_of(study: Study, scores: Scores | None) -> list[Finding]:
     """Return all findings that apply to a study."""
-    others = (_tree, _first_split, _uncertainty, _calibration, _convergence)
+    others = (_tree, _first_split, _uncertainty, _calibration, _intervals, _convergence)
     found = [_prediction(study, scores), *(find(study) for find in others)]
     return [one for one in found if one is not None]
 
@@ -172,6 +173,21 @@ def _verdict(found: Calibration) -> tuple[str, str]:
         "Probabilities are well calibrated as far as these rows can tell: expected calibration "
         f"error {ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
     ), "ok"
+
+
+def _intervals(study: Study) -> Finding | None:
+    """Judge whether 90 % intervals of new values contain as many of them."""
+    rows = study.scored
+    if study.coverage is None or rows is None or not rows.held_out:
+        return None
+    share, n_rows = float(study.coverage[-1]), min(len(rows), SAMPLE)
+    error = (COVERED * (1 - COVERED) / n_rows) ** 0.5
+    sentence = (
+        f"{percent(share)} of {counted(n_rows, 'held-out row')} lie in their 90{SPACE}% intervals."
+    )
+    # Those of counts contain more, as no bounds of whole numbers contain 90 % exactly.
+    too_few = COVERED - share > CHANCE * error
+    return Finding("Intervals", sentence, "doubtful" if too_few else "ok")
 
 
 def _convergence(study: Study) -> Finding | None:

@@ -18,6 +18,7 @@ from bayestree.description import FittedModel, modes_of
 from bayestree.diagnostics import PolytopeSize
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.plots import _style
+from bayestree.report.answer import Answer, answer_of
 from bayestree.report.figures import PAGE, most_probable
 from bayestree.report.findings import Finding, findings_of
 from bayestree.report.rows import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
@@ -102,12 +103,15 @@ def html_report(
     )
     with fitting(getattr(estimator, "verbose", False)):
         shown = sections(study)  # first, because it shows the progress of most computations
+        scores = scores_of(study)
+        findings = findings_of(study, scores)
         return rendered(
             study,
             shown,
             title=study.title or _default_title(study),
             subtitle=subtitle_of(study),
-            findings=findings_of(study, scores_of(study)),
+            findings=findings,
+            answer=answer_of(study, scores, findings),
             classes=study.classes,
         )
 
@@ -140,6 +144,7 @@ def rendered(
     subtitle: str,
     findings: Sequence[Finding],
     classes: Sequence[str],
+    answer: Answer | None = None,
     macros: str = "sections.html",
 ) -> str:
     """Write a page: its findings, and its sections by the ``macros`` of their names.
@@ -161,6 +166,7 @@ def rendered(
         study=subject,
         subtitle=subtitle,
         findings=findings,
+        answer=answer,
         sections=shown,
         macros=macros,
         style=Markup(style),  # a file of the package, as is the script

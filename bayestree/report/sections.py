@@ -286,9 +286,10 @@ def scores(study: Study) -> Shown:
         shown["calibration"] = figures.calibration(study.calibration)
     if not study.classifies and study.scored is not None:
         shown["predicted"] = None if study.survives else figures.predicted(study, study.scored)
-        if study.has_draws:
-            shown["coverage"], inside = figures.coverage(study, study.scored.sample())
-            shown["inside"] = percent(inside)
+        if study.coverage is not None:
+            n_rows = len(study.scored.sample())
+            shown["coverage"] = figures.coverage(study.coverage, n_rows)
+            shown["inside"] = percent(float(study.coverage[-1]))
     return "Quality of the predictions", shown
 
 

@@ -61,6 +61,7 @@ LINEAR_ROWS = 500  # minimum number of rows in any case
 LINEAR_STEPS = 300
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
+LEVELS = np.linspace(0.1, 0.9, 9)  # of the intervals whose coverage is measured
 LARGE = 1e7  # numbers from here on have an exponent
 
 
@@ -336,6 +337,15 @@ class Study:
     def interval(self, rows: LabelledRows, level: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the predictive intervals of some rows, for a regression with draws."""
         return cast(Any, self.estimator).predict_interval(rows.X, level, **self._known(rows))
+
+    @cached_property
+    def coverage(self) -> FloatArray | None:
+        """Share of values of ``scored`` in their intervals of each of ``LEVELS``."""
+        rows = self.scored
+        if rows is None or self.classifies or not self.has_draws:
+            return None
+        rows = rows.sample()
+        return self.bayesian.in_interval(rows.X, rows.response, LEVELS).mean(axis=1)
 
     def _known(self, rows: LabelledRows) -> dict[str, Any]:
         return {} if rows.extra is None or self.survives else {"exposure": rows.extra}
