@@ -108,7 +108,11 @@ def _depends(study: Study) -> str:
     """Say in a sentence which columns matter, and in which direction."""
     if study.effects:
         first = study.effects[:NAMED]
-        said = [f"{study.columns[one.column]} ({in_a_phrase(study, one)})" for one in first]
+        said = [
+            study.columns[one.column]
+            + ("" if one.trend == "unclear" else f" ({in_a_phrase(study, one)})")
+            for one in first
+        ]
         return f"What matters most is {listed(said, NAMED)}."
     if study.importance is None or study.image_shape is not None:
         return ""

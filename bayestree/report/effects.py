@@ -13,7 +13,7 @@ from bayestree.report.rows import LabelledRows, PermutationImportance
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
-MOST = 15  # columns whose direction is measured
+MOST = 12  # columns whose direction is measured
 MEASURED = 100  # columns up to which the loss is measured: it predicts all rows for each of them
 LOSS_ROWS = 300  # maximum number of rows for the loss
 LOSS_DRAWS = 40  # maximum number of draws

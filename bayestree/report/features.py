@@ -17,8 +17,8 @@ from bayestree.report.study import Study, number, percent, with_minus
 from bayestree.tree import Tree
 
 Shown = tuple[str, dict[str, Any]] | None  # heading, and variables of the macro
-MAX_USED = 15  # maximum number of features in a table
-CURVES = 6  # columns with a figure
+MAX_USED = 12  # maximum number of features in a table
+CURVES = 4  # columns with a figure
 DIGITS = 3  # of values of a column
 
 
@@ -88,7 +88,7 @@ def effect_lines(study: Study) -> list[dict[str, Any]]:
 
 
 def _written(value: float) -> str:
-    return with_minus(f"{value:.3f}")
+    return with_minus(f"{round(value, 3) + 0.0:.3f}")  # 0 has no sign
 
 
 def _bar(found: Range, top: float, write: Any) -> dict[str, Any]:
@@ -114,11 +114,11 @@ def predicted_quantity(study: Study, effect: Effect) -> str:
 
 def in_a_phrase(study: Study, effect: Effect) -> str:
     """Describe the direction of an effect, such as ``"P(yes) rises from 10 % to 80 %"``."""
-    if effect.trend == "unclear":
-        return "no clear direction on average"
     mean, quantity = effect.mean, predicted_quantity(study, effect)
     write = percent if effect.curve.classes else partial(number, digits=3)
     low, high = write(float(mean.min())), write(float(mean.max()))
+    if effect.trend == "unclear":
+        return f"{quantity} stays near {low}" if low == high else f"unclear ({low} to {high})"
     if effect.trend in ("rises", "falls"):
         ends = (low, high) if effect.trend == "rises" else (high, low)
         return f"{quantity} {effect.trend} from {' to '.join(ends)}"

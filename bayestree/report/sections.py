@@ -21,6 +21,7 @@ from bayestree.export.notes import filled_values
 from bayestree.export.text import export_text
 from bayestree.report import figures
 from bayestree.report.cards import leaf_cards, node_cards
+from bayestree.report.errors import residuals, worst_errors
 from bayestree.report.features import Shown, averages, features
 from bayestree.report.scores import confusion_of, is_recorded, scores_of
 from bayestree.report.study import Study, number, percent
@@ -53,8 +54,8 @@ class Section(NamedTuple):
 def sections(study: Study) -> list[Section]:
     """Make all sections with something to show."""
     makers: tuple[Callable[[Study], Shown], ...] = (
-        data, tree, near_optimal, modes, evidence, sizes, uncertainty, features, view, scores,
-        convergence, what_if, repeat,
+        features, view, tree, near_optimal, modes, evidence, sizes, uncertainty, scores, what_if,
+        convergence, data, repeat,
     )  # fmt: skip
     made = [(make.__name__, make(study)) for make in steps_of(makers, "sections")]
     return [Section(name, *shown) for name, shown in made if shown is not None]
@@ -76,13 +77,19 @@ def data(study: Study) -> Shown:
 def _facts(study: Study) -> list[tuple[str, str]]:
     facts = []
     if study.data.get("path"):
-        facts.append(("File", Path(study.data["path"]).name))  # without folders of this machine
+        facts.append(_files(study.data))
     named = {"target": "Target", "task": "Task", "weights": "Weights"}
     facts += [(name, str(study.data[key])) for key, name in named.items() if study.data.get(key)]
-    facts.append(("Training rows", quantity(study.training_rows)))
+    sampled = study.metrics.get("sampled_rows")
+    n_rows = study.metrics["training_rows"] if sampled else study.training_rows
+    facts.append(("Training rows", quantity(n_rows)))
+    if sampled:
+        facts.append(("Sample on this page", f"{sampled:,} training rows"))
     if study.held is not None and len(study.held):
         n_held = max(len(study.held), int(study.metrics.get("scored_rows", 0)))
-        facts.append(("Held-out rows", quantity(n_held)))
+        facts.append(
+            ("Held-out rows in the sample" if sampled else "Held-out rows", quantity(n_held))
+        )
     if study.posterior is not None and study.train is not None and study.train.extra is not None:
         name = f"Sum of the {study.posterior.model.leaf.extra}s"
         facts.append((name, quantity(float(study.train.weights @ study.train.extra))))
@@ -90,6 +97,15 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         facts.append(("Columns", str(len(study.columns))))
     facts.append(("Features", str(len(study.features))))
     return facts + [("Warning", warning) for warning in study.manifest.get("warnings", [])]
+
+
+def _files(table: Mapping[str, Any]) -> tuple[str, str]:
+    """Name the table, or the files of a data set, without the folders of a machine."""
+    path = Path(table["path"])
+    if "files" not in table:
+        return "File", path.name
+    n_files = counted(int(table["files"]), "file")
+    return "Data set", f"{path.parent.name}/{path.name}: {n_files}, {int(table['rows']):,} rows"
 
 
 def tree(
@@ -281,6 +297,8 @@ def scores(study: Study) -> Shown:
         "calibration": None,
         "predicted": None,
         "coverage": None,
+        "residuals": residuals(study),
+        "errors": worst_errors(study),
     }
     if study.calibration is not None:
         shown["calibration"] = figures.calibration(study.calibration)

@@ -179,7 +179,8 @@ def _write_scores(run: FittedRun) -> None:
         "tree": file.tree,
         "task": rows.task,
         "target": file.data.target,
-        "training_rows": len(rows.X),
+        "training_rows": len(rows.X) if rows.elsewhere is None else rows.elsewhere.n_rows,
+        **({} if rows.elsewhere is None else {"sampled_rows": len(rows.X)}),
         "scored_rows": len(rows.X_held),
         "scored_on": "held-out rows" if rows.held_out else "training rows",
         **scored(estimator, rows.X_held, rows.y_held, rows.weights_held, file.data.targets),
@@ -312,7 +313,9 @@ def _strip_folders(run_file: str) -> str:
     content = tomllib.loads(run_file)
     for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):
         if key in content[table]:
-            content[table][key] = Path(content[table][key]).name
+            path = Path(content[table][key])
+            kept = path.parts[-2:] if "*" in path.name else path.parts[-1:]
+            content[table][key] = Path(*kept).as_posix()
     return tomli_w.dumps(content)
 
 
