@@ -91,13 +91,15 @@ _MODULES = {
     "load": "bayestree.estimators.files",
     "regularization_path": "bayestree.literature.tao.estimators",
 }
+#: Documented packages, imported when they are first named.
+_PACKAGES = ("diagnostics", "inference", "models", "plots", "tables", "testing")
 __all__ = sorted([*_MODULES, "plots"])  # noqa: PLE0605 - a list of names
 
 
 def __getattr__(name: str) -> Any:
     # Importing torch takes seconds; `bayestree --help` should not.
-    if name == "plots":
-        return importlib.import_module("bayestree.plots")
+    if name in _PACKAGES:
+        return importlib.import_module(f"bayestree.{name}")
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'bayestree' has no attribute {name!r}")

@@ -43,7 +43,6 @@ extensions = [
 exclude_patterns = [
     "_build",
     "sg_execution_times.rst",
-    "_includes",
     "_static",
     "gallery",
     *(f"auto_gallery/*.{suffix}" for suffix in ("ipynb", "json", "md5", "py", "zip")),
