@@ -36,6 +36,8 @@ class Sample(NamedTuple):
     target: Target
     ignored: list[str]  # messages about ignored columns
     doubts: list[str]  # and about doubtful ones
+    n_training: int  # rows of the data set, of which the sample has some
+    n_held_out: int
 
 
 class DistributedRows:
@@ -104,7 +106,10 @@ class DistributedRows:
         found = self._insisting(partial(self._load, range(len(self._parts))))
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
         ignored = [*merged.survey.ignored.values()]
-        return Sample(training, held, learned.encoding, target, ignored, merged.survey.doubts)
+        doubts = merged.survey.doubts
+        return Sample(
+            training, held, learned.encoding, target, ignored, doubts, sum(counts), n_aside
+        )
 
     def _each(self, function: Callable[..., Any], arguments: Callable[..., Any]) -> list[Any]:
         """Call a function for each partition, on any worker."""

@@ -19,6 +19,7 @@ from bayestree.tree import Tree
 Shown = tuple[str, dict[str, Any]] | None  # heading, and variables of the macro
 MAX_USED = 12  # maximum number of features in a table
 CURVES = 4  # columns with a figure
+CURVE = (2.6, 2.0)  # its width and height in inches
 DIGITS = 3  # of values of a column
 
 
@@ -156,4 +157,4 @@ def _curve(study: Study, effect: Effect, limits: tuple[float, float]) -> Markup:
         ax.set_ylim(limits)
 
     alt = f"Partial dependence on {name}: {in_a_phrase(study, effect)}"
-    return figures.picture(draw, figures.PANEL, alt, legend=False)
+    return figures.picture(draw, CURVE, alt, legend=False)

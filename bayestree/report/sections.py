@@ -80,16 +80,15 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         facts.append(_files(study.data))
     named = {"target": "Target", "task": "Task", "weights": "Weights"}
     facts += [(name, str(study.data[key])) for key, name in named.items() if study.data.get(key)]
-    sampled = study.metrics.get("sampled_rows")
-    n_rows = study.metrics["training_rows"] if sampled else study.training_rows
-    facts.append(("Training rows", quantity(n_rows)))
-    if sampled:
-        facts.append(("Sample on this page", f"{sampled:,} training rows"))
+    facts.append(("Training rows", quantity(study.training_rows)))
     if study.held is not None and len(study.held):
         n_held = max(len(study.held), int(study.metrics.get("scored_rows", 0)))
-        facts.append(
-            ("Held-out rows in the sample" if sampled else "Held-out rows", quantity(n_held))
-        )
+        facts.append(("Held-out rows", quantity(study.metrics.get("held_out_rows", n_held))))
+    sampled = study.metrics.get("sampled_training_rows")
+    if sampled and sampled < study.metrics["training_rows"]:
+        shown = [f"{sampled:,} training rows"]
+        shown += [] if study.held is None else [f"{len(study.held):,} held-out rows"]
+        facts.append(("Shown and scored: a sample of", " and ".join(shown)))
     if study.posterior is not None and study.train is not None and study.train.extra is not None:
         name = f"Sum of the {study.posterior.model.leaf.extra}s"
         facts.append((name, quantity(float(study.train.weights @ study.train.extra))))

@@ -179,17 +179,28 @@ def _write_scores(run: FittedRun) -> None:
         "tree": file.tree,
         "task": rows.task,
         "target": file.data.target,
-        "training_rows": len(rows.X) if rows.elsewhere is None else rows.elsewhere.n_rows,
-        **({} if rows.elsewhere is None else {"sampled_rows": len(rows.X)}),
+        "training_rows": len(rows.X),
         "scored_rows": len(rows.X_held),
         "scored_on": "held-out rows" if rows.held_out else "training rows",
         **scored(estimator, rows.X_held, rows.y_held, rows.weights_held, file.data.targets),
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
+        **_of_cluster(rows),
         **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
         **({} if baseline is None else {"baseline": baseline}),
     }
     folder.write_json(store.METRICS, metrics)
+
+
+def _of_cluster(rows: RunRows) -> dict[str, int]:
+    """Count the rows on workers; those in this process, which are scored, are a sample of them."""
+    if rows.elsewhere is None:
+        return {}
+    return {
+        "training_rows": rows.sample.n_training,
+        "sampled_training_rows": len(rows.X),
+        "held_out_rows": rows.sample.n_held_out,
+    }
 
 
 def _write_draws(run: FittedRun) -> None:
