@@ -199,7 +199,7 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
         sides=tree.side_names,
         ends=ticks,
     )
-    return figures.picture(draw, MARGINS, alt)
+    return figures.picture(draw, MARGINS, alt, salt=tree.anchor(node))
 
 
 def _posterior_facets(study: Study, tree: RoutedTree, node: int) -> Card | None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.description import FittedModel
 from bayestree.explain.dependence import PartialDependence
 from bayestree.report.rows import LabelledRows, PermutationImportance
@@ -46,7 +46,7 @@ class Effect(NamedTuple):
     votes: Range | None = None
 
     @property
-    def known(self) -> FloatArray:
+    def known(self) -> IntArray:
         """Numbers of the values that are not missing."""
         return np.flatnonzero(~pd.isna(self.curve.grid))
 

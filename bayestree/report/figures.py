@@ -103,12 +103,15 @@ def picture(
     *,
     legend: bool = True,
     on_paper: bool = False,
+    salt: str = "",
 ) -> Markup:
     """Draw a figure as SVG, with its width and height in inches and an alternative text.
 
+    ``salt`` makes its ids differ from those of an equal figure.
+
     ``on_paper`` keeps the white background, which colour maps need.
     """
-    with page_style(salt=f"{alt}{size[0]}{size[1]}"):
+    with page_style(salt=f"{alt}{size[0]}{size[1]}{salt}"):
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
         figure = Figure(figsize=size, layout=layout)
         ax = figure.subplots()

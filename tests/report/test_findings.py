@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import calibration
-from bayestree.report.findings import _calibration, _prediction
+from bayestree.report.answer import answer_of
+from bayestree.report.findings import Finding, _calibration, _prediction
 from bayestree.report.rows import LabelledRows
-from bayestree.report.scores import scores_of
+from bayestree.report.scores import ScoreLine, Scores, scores_of
 from bayestree.report.study import Study
 
 N = 4000
@@ -63,6 +64,35 @@ def test_errors_in_both_directions_are_told_apart():
     p = np.where(np.arange(N) % 2, 0.6, 0.9)
     y = drawn(np.where(np.arange(N) % 2, 0.9, 0.6))
     assert "some too high and some too low" in found(p, y).text
+
+
+@pytest.mark.parametrize(
+    ("tones", "verdict"),
+    [
+        (("ok", "ok"), "Trust it"),
+        (("doubtful", "ok"), "Doubtful"),
+        (("doubtful", "failed"), "Do not trust it"),
+    ],
+)
+def test_the_verdict_is_that_of_the_worst_reason(tones, verdict):
+    lines = [
+        ScoreLine("accuracy", 0.9, is_share=True, baseline=0.8),
+        ScoreLine("baseline", 0.6, is_share=True),
+    ]
+    scores = Scores(lines, "100 held-out rows", True, "logistic regression", 0.02)
+    findings = [
+        Finding(topic, "", tone)
+        for topic, tone in zip(("Calibration", "Convergence"), tones, strict=True)
+    ]
+    study = SimpleNamespace(
+        classifies=True, survives=False, is_forest=False, effects=[], importance=None,
+        target="kind", data={"target": "kind"},
+    )  # fmt: skip
+    answer = answer_of(study, scores, findings)
+    assert answer.verdict == verdict
+    assert "it predicts better than logistic regression" in [one.text for one in answer.reasons]
+    constant = scores._replace(each=[lines[0]._replace(value=0.5), lines[1]])
+    assert answer_of(study, constant, findings).verdict == "Do not trust it"
 
 
 class Fitted:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bayestree.explain.dependence import PartialDependence
+from bayestree.report.effects import trend_of
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
@@ -87,3 +89,20 @@ def test_nothing_is_said_where_draws_do_not_tell(draws, mirror):
         split_uncertainty=pytest.fail,
     )
     assert split_uncertainty(estimator, rows_for(oblique())) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "trend"),
+    [
+        ([0, 1, 2, 3], 0.1, "rises"),
+        ([3, 2, 1, 0], 0.1, "falls"),
+        ([0, 2, 2, 0], 0.1, "both"),
+        ([0, 1, 2, 3], 2.0, "unclear"),
+    ],
+)
+def test_the_direction_of_an_effect(mean, half, trend):
+    mean = np.array(mean, dtype=float)[:, None]
+    curve = PartialDependence(
+        "x", (), np.arange(4.0), mean, mean - half, mean + half, mean[None], 0.9
+    )
+    assert trend_of(curve, 0) == trend
