@@ -8,7 +8,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.description import FittedModel
-from bayestree.explain.dependence import PartialDependence
+from bayestree.plots._explanations import Dependence
 from bayestree.report.rows import LabelledRows, PermutationImportance
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
@@ -39,7 +39,7 @@ class Effect(NamedTuple):
     """
 
     column: int
-    curve: PartialDependence
+    curve: Dependence
     output: int
     trend: str
     loss: Range | None = None
@@ -53,7 +53,7 @@ class Effect(NamedTuple):
     @property
     def mean(self) -> FloatArray:
         """Mean prediction at each of these values."""
-        return self.curve.mean[self.known, self.output]
+        return self.curve.mean[self.known]
 
 
 def measured_effects(
@@ -79,8 +79,10 @@ def measured_effects(
         curve = fitted.partial_dependence(
             rows.X, column, grid=CURVE_POINTS, max_rows=CURVE_ROWS, level=0.9
         )
-        output = _moved_most(curve)
-        effect = Effect(column, curve, output, trend_of(curve, output))
+        output = _moved_most(curve.mean)
+        parts = (one[..., output] for one in (curve.mean, curve.low, curve.high, curve.curves))
+        shown = Dependence(curve.feature, curve.grid, *parts, label="")
+        effect = Effect(column, shown, output, trend_of(shown))
         if table is not None:
             line = table.loc[column]
             loss, votes = (
@@ -111,16 +113,16 @@ def _losses(fitted: Any, trees: Sequence[RoutedTree], rows: LabelledRows) -> pd.
     return found
 
 
-def _moved_most(curve: PartialDependence) -> int:
+def _moved_most(mean: FloatArray) -> int:
     """Choose the class that is shown: the second of two, else the one that changes most."""
-    n_outputs = curve.mean.shape[1]
-    return n_outputs - 1 if n_outputs <= 2 else int(np.ptp(curve.mean, axis=0).argmax())
+    n_outputs = mean.shape[1]
+    return n_outputs - 1 if n_outputs <= 2 else int(np.ptp(mean, axis=0).argmax())
 
 
-def trend_of(curve: PartialDependence, output: int) -> str:
+def trend_of(curve: Dependence) -> str:
     """Describe the course of a partial dependence in a word (see :class:`Effect`)."""
     known = ~pd.isna(curve.grid)
-    mean, low, high = (one[known, output] for one in (curve.mean, curve.low, curve.high))
+    mean, low, high = (one[known] for one in (curve.mean, curve.low, curve.high))
     if not len(mean) or low.max() <= high.min():
         return "unclear"
     if curve.grid.dtype.kind == "O":

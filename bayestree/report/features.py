@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import in_words, isolated
 from bayestree.description import sparsity_of
-from bayestree.plots._explanations import Dependence, draw_dependence
+from bayestree.plots._explanations import draw_dependence
 from bayestree.report import figures
 from bayestree.report.effects import Effect, Range
 from bayestree.report.study import Study, number, percent, with_minus
@@ -108,7 +108,7 @@ def _bar(found: Range, top: float, write: Any) -> dict[str, Any]:
 
 def predicted_quantity(study: Study, effect: Effect) -> str:
     """Name what a curve shows."""
-    if effect.curve.classes:
+    if study.classifies:
         return f"P({study.classes[effect.output]})"
     return "risk score" if study.survives else f"predicted {study.target}"
 
@@ -116,7 +116,7 @@ def predicted_quantity(study: Study, effect: Effect) -> str:
 def in_a_phrase(study: Study, effect: Effect) -> str:
     """Describe the direction of an effect, such as ``"P(yes) rises from 10 % to 80 %"``."""
     mean, quantity = effect.mean, predicted_quantity(study, effect)
-    write = percent if effect.curve.classes else partial(number, digits=3)
+    write = percent if study.classifies else partial(number, digits=3)
     low, high = write(float(mean.min())), write(float(mean.max()))
     if effect.trend == "unclear":
         return f"{quantity} stays near {low}" if low == high else f"unclear ({low} to {high})"
@@ -135,7 +135,7 @@ def in_a_phrase(study: Study, effect: Effect) -> str:
 def _curves(study: Study) -> list[Markup]:
     """Draw the partial dependence on the first columns, all on one scale."""
     first = study.effects[:CURVES]
-    ends = [(one.curve.low[:, one.output], one.curve.high[:, one.output]) for one in first]
+    ends = [(one.curve.low, one.curve.high) for one in first]
     if not ends:
         return []
     low, high = min(one.min() for one, _ in ends), max(one.max() for _, one in ends)
@@ -145,12 +145,8 @@ def _curves(study: Study) -> list[Markup]:
 
 
 def _curve(study: Study, effect: Effect, limits: tuple[float, float]) -> Markup:
-    curve, name = effect.curve, study.columns[effect.column]
-    mean, low, high, rows = (
-        one[..., effect.output] for one in (curve.mean, curve.low, curve.high, curve.curves)
-    )
-    label = predicted_quantity(study, effect)
-    found = Dependence(name, curve.grid, mean, low, high, rows, label)
+    name = study.columns[effect.column]
+    found = effect.curve._replace(feature=name, label=predicted_quantity(study, effect))
 
     def draw(ax: Axes) -> None:
         draw_dependence(found, ax, curves=False)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayestree.explain.dependence import PartialDependence
+from bayestree.plots._explanations import Dependence
 from bayestree.report.effects import trend_of
 from bayestree.report.rows import (
     LabelledRows,
@@ -101,8 +101,6 @@ def test_nothing_is_said_where_draws_do_not_tell(draws, mirror):
     ],
 )
 def test_the_direction_of_an_effect(mean, half, trend):
-    mean = np.array(mean, dtype=float)[:, None]
-    curve = PartialDependence(
-        "x", (), np.arange(4.0), mean, mean - half, mean + half, mean[None], 0.9
-    )
-    assert trend_of(curve, 0) == trend
+    mean = np.array(mean, dtype=float)
+    curve = Dependence("x", np.arange(4.0), mean, mean - half, mean + half, mean[None], "")
+    assert trend_of(curve) == trend
