@@ -1,6 +1,7 @@
 """The page in a browser: chosen nodes, keys, no network, small screens, contrast, paper."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -283,3 +284,12 @@ def test_the_selected_node_keeps_the_colours_of_its_rows(seen):
       return getComputedStyle(one).color;
     }""")
     assert styles.count(accent) == 1 < len(styles)  # its frame
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_axe_finds_nothing(seen, width):
+    axe = pytest.importorskip("axe_core_python")
+    page = seen("drawn", width, bypass_csp=True)
+    page.evaluate(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run()")["violations"]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
