@@ -80,10 +80,10 @@ def measured_effects(
             rows.X, column, grid=CURVE_POINTS, max_rows=CURVE_ROWS, level=0.9
         )
         output = _moved_most(curve.mean)
-        mean, low, high, rows = (
+        mean, low, high, each = (
             one[..., output] for one in (curve.mean, curve.low, curve.high, curve.curves)
         )
-        shown = Dependence(curve.feature, curve.grid, mean, low, high, rows, "")
+        shown = Dependence(curve.feature, curve.grid, mean, low, high, each, "")
         effect = Effect(column, shown, output, trend_of(shown))
         if table is not None:
             line = table.loc[column]
