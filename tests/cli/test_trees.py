@@ -95,6 +95,6 @@ def test_a_forest_is_written_tree_by_tree(tables, tmp_path):
 
 
 def test_the_page_of_the_command_line_lists_every_tree():
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "run" / "cli.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| `([\w-]+)` \| .* \| yes \| (yes)? ?\|$", page, re.MULTILINE)
     assert dict(told) == {n: "yes" if TREES[n].regressor else "" for n in TREES}

@@ -24,7 +24,7 @@ from bayestree.models.leaves import Leaf
 from bayestree.testing import LeafContract
 from tests.testing.covered import covered
 
-PAGE = Path(__file__).parents[2] / "docs" / "development.md"
+PAGE = Path(__file__).parents[2] / "docs" / "develop" / "development.md"
 
 
 def documented():
