@@ -395,8 +395,10 @@ def _conclusions(
         gap = _Gap.of(by_row[best] - by_row[name])
         unit = "nats" if in_nats else "in squared error"
         size = f"{gap.total:.4g} {unit} (standard error {gap.se:.2g})"
-        if (in_nats and gap.total < SMALL) or not gap.total >= CLEAR * gap.se:
-            yield f"{best} and {name} cannot be distinguished{where}: they differ by {size}."
+        small = in_nats and gap.total < SMALL
+        if small or not gap.total >= CLEAR * gap.se:
+            rule = f"; below {SMALL:g} nats, standard errors are too small" if small else ""
+            yield f"{best} and {name} cannot be distinguished{where}: they differ by {size}{rule}."
         else:
             yield f"{best} predicts better than {name}{where}, by {size}."
 
