@@ -161,7 +161,12 @@ def test_no_held_out_rows():
     [
         (0.2, 0.1, "", "A predicts better than B, by 20 nats"),
         (0.2, 2.0, "", "A and B cannot be distinguished: they differ by 20 nats"),
-        (0.03, 0.0, "", "A and B cannot be distinguished: they differ by 3 nats (standard error 0); below 4 nats"),
+        (
+            0.03,
+            0.0,
+            "",
+            "A and B cannot be distinguished: they differ by 3 nats (standard error 0); below 4",
+        ),
         (
             0.2,
             0.1,
