@@ -227,8 +227,9 @@ def _typical(column: Column, shown: Sequence[Any], n_points: int) -> list[Any]:
     """
     known = pd.Series(shown).dropna()
     if options := column.options:
-        often = {*options} if len(options) <= n_points else {*_most(known, n_points)}
-        return [level for level in options if level in often]
+        often = {*_most(known[known.isin(options)], n_points)}  # rows may have unknown levels only
+        few = len(options) <= n_points or not often
+        return [*options][:n_points] if few else [level for level in options if level in often]
     values = known.sort_values().unique()
     if len(values) <= n_points:
         return list(values)

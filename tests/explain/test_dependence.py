@@ -186,6 +186,9 @@ def test_grids_of_columns(mixed):
     assert grid["colour"].tolist() == ["blue", "green", "red", None]
     assert grid["size"].tolist() == ["S", "M", "L"]
     assert len(grid["town"]) == 20, "the most frequent"
+    elsewhere = X.assign(town="a town that the fit does not know")
+    with pytest.warns(bayestree.UnknownCategoryWarning):
+        assert len(tree.partial_dependence(elsewhere, "town", max_rows=10).grid) == 20
     low, high = X["since"].quantile([0.05, 0.95])
     assert (grid["since"][0], grid["since"][-1]) == (low.round("D"), high.round("D"))
     month = tree.partial_dependence(X, "since (month)", max_rows=10)
