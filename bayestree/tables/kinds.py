@@ -187,6 +187,12 @@ class Dates(Column):
     def shown(self, values: pd.Series) -> list[Any]:
         return self.times(values).tolist()
 
+    def decoded(self, features: FloatArray) -> list[Any]:
+        """Return times with these features (n, k); if days do not vary, those of a year."""
+        if "days" not in self.parts:
+            return pd.date_range("2024-01-01", periods=366).tolist()
+        return pd.to_datetime(features[:, self.parts.index("days")], unit="D").tolist()
+
     def portable(self, values: pd.Series) -> AnyArray:
         return date_parts(self.times(values))[:, 0]
 

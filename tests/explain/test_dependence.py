@@ -17,7 +17,7 @@ from sklearn.inspection import (
 
 import bayestree
 from bayestree.explain.dependence import interactions, shapley_values
-from bayestree.tables import Encoding, Numbers
+from bayestree.tables import Encoding, Features, Numbers
 from bayestree.topology import Topology
 from tests.explain.test_counterfactual import table as moves_table
 from tests.fitted_cases import QUICK, rows, trained
@@ -176,6 +176,17 @@ def test_dependence_on_a_column_of_a_table(name, mixed):
             moved = rows.assign(**{name: pd.Series([value] * 30, index=rows.index)})
             np.testing.assert_allclose(mean, clf.predict_proba(moved).mean(axis=0))
         assert len(found.to_frame()) == 2 * len(GRIDS[name])
+
+
+def test_encoded_rows_have_the_grids_of_the_table(mixed):
+    X, _, tree, _ = mixed
+    encoded = Features.of(tree.encoding_.encode(X), tree.encoding_)
+    for name in ("income", "colour", "since", "size"):
+        found, expected = (tree.partial_dependence(one, name, grid=5) for one in (encoded, X))
+        assert len(found.grid) == len(expected.grid)
+        if name != "income":  # whose missing values count as the mean
+            np.testing.assert_array_equal(found.grid, expected.grid)
+            np.testing.assert_allclose(found.mean, expected.mean)
 
 
 def test_grids_of_columns(mixed):
