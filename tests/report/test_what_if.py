@@ -309,7 +309,7 @@ def test_an_edit_is_predicted_at_once(page, drawn):
     clf = drawn[0]
     row = pd.DataFrame([dict(zip(names, (0.0, 0.1), strict=True))])[["east", "north"]]
     expected = clf.predict_proba(row)[0]
-    assert page.inner_text(".answer") == clf.classes_[expected.argmax()]
+    assert page.inner_text(".predicted") == clf.classes_[expected.argmax()]
     assert f"{100 * expected[0]:.1f}" in probability(page).replace("\N{NO-BREAK SPACE}", " ")
     page.wait_for_selector(WAIT)
     assert clf.classes_[expected.argmax()] in page.inner_text("#what-if [role=status]")
@@ -320,9 +320,9 @@ def test_an_edit_is_predicted_at_once(page, drawn):
 
 
 def test_the_nearest_change_is_applied(page):
-    first = page.inner_text(".answer")
+    first = page.inner_text(".predicted")
     page.click(".apply")
-    assert page.inner_text(".answer") != first
+    assert page.inner_text(".predicted") != first
     assert page.locator(".field.edited").count() >= 1
     assert page.evaluate("document.activeElement.className") == "undo"
 

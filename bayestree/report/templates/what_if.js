@@ -119,11 +119,11 @@
     if (classes.length) {
       const q = best(now.mean);
       said = `${classes[q]}, probability ${written(now, q, share)}`;
-      parts.push(make("p", { class: "answer" }, make("b", {}, classes[q])), bars(now));
+      parts.push(make("p", { class: "predicted" }, make("b", {}, classes[q])), bars(now));
     } else {
       said = `${model.quantity}: ${written(now, 0, number)}`;
       const was = edited() ? `; ${number(start.mean[0])} before the edits` : "";
-      parts.push(make("p", { class: "answer" }, make("b", {}, number(now.mean[0])), between(now.low && now.low[0], now.high && now.high[0], number)),
+      parts.push(make("p", { class: "predicted" }, make("b", {}, number(now.mean[0])), between(now.low && now.low[0], now.high && now.high[0], number)),
         make("p", { class: "of" }, `${model.quantity[0].toUpperCase()}${model.quantity.slice(1)}${was}`));
     }
     if (times) {
