@@ -72,8 +72,8 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 smartquotes = False  # texts quote code
-nb_output_stderr = "remove"  # progress
 os.environ.pop("MPLBACKEND", None)  # kernels show their figures
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of tqdm, which Pyro imports
 # Nobody watches the progress of fits in kernels, which would leave empty boxes in the pages.
 QUIET = HERE / "_build" / "ipython" / "profile_default" / "startup" / "quiet.py"
 QUIET.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ from bayestree.fitted.tree import Mixture, one_output
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.inference import Data
 from bayestree.routed_tree import RoutedTree
-from bayestree.tables import Dates, Features
 
 if TYPE_CHECKING:
     from bayestree.explain.dependence import Interactions, PartialDependence, ShapleyValues
@@ -214,10 +213,7 @@ def partial_dependence(
     rows = fitted_rows(estimator, X)
     column, own = estimator.encoding_.part(feature)
     shown = rows[:, own[0]].tolist()
-    if isinstance(X, Features):  # levels of categories are those of the fit
-        if isinstance(column, Dates):
-            shown = column.decoded(rows[:, own])
-    elif column in estimator.encoding_.columns:
+    if column in estimator.encoding_.columns:
         shown = estimator.encoding_.shown(X)[estimator.encoding_.columns.index(column)]
     return dependence.partial_dependence(
         partial(_predicted_draws, estimator),

@@ -87,8 +87,8 @@ def _achieved(study: Study, scores: Scores | None, line: ScoreLine | None) -> st
         said = f"The {_kind(study)} predicts the right {_target(study)} for {percent(line.value)}"
         return f"{said} of {scores.rows}{beside}."
     if line.key == "concordance":
-        said = f"Of two rows, the {_kind(study)} finds the one with the earlier event in"
-        return f"{said} {percent(line.value)} of the pairs{beside}."
+        said = f"The {_kind(study)} ranks {percent(line.value)} of the pairs of rows whose order is"
+        return f"{said} known correctly by their risk (chance: {percent(0.5)})."
     if line.key == "explained_deviance":
         said = f"The {_kind(study)} explains {percent(line.value)} of the deviance of"
         return f"{said} {_target(study)} for {scores.rows}{beside}."

@@ -22,7 +22,7 @@ from matplotlib.image import imsave
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bayestree import plots
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Calibration, Shrinkage, SplitUncertainty
@@ -364,13 +364,9 @@ def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
 def column_scale(column: Column, block: FloatArray) -> Scale:
     """Return a column's values from its features (n, k): numbers, times or places of levels."""
     if not column.levels or isinstance(column, Statistics):
-        values: AnyArray = block[:, 0]
-        if column.gaps:
-            values = np.where(block[:, -1] > 0, np.nan, values)
-        name = column.labels[0]
-        if isinstance(column, Dates) and column.parts[0] == "days":
-            name, values = column.name, pd.to_datetime(values, unit="D").to_numpy()
-        return Scale(isolated(name), values)
+        is_dated = isinstance(column, Dates)
+        values = pd.Series(column.decoded(block), dtype="datetime64[ns]" if is_dated else float)
+        return Scale(isolated(column.name if is_dated else column.labels[0]), values.to_numpy())
     levels = [*column.levels, *([None] if column.gaps else [])]
     known = column.encode(pd.Series(levels, dtype=object))
     place = np.abs(block[:, None] - known).sum(axis=-1).argmin(axis=1)

@@ -71,10 +71,10 @@ def html_report(
         Command that reproduces the fit, and the content of its run file.
     sizes : PolytopeSize, optional
         The result of ``estimator.polytope_size()``, to avoid computing it again.
-
     example_rows : bool
         Whether the page carries up to 30 of the rows, with all of their values, to choose from in
-        the section *What if*. Without them it begins with the means of the columns.
+        the section *What if*, which otherwise begins with the means of the columns, and lists the
+        rows with the largest errors.
 
     Raises
     ------

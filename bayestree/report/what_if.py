@@ -23,7 +23,7 @@ from bayestree.report.rows import LabelledRows
 from bayestree.report.study import SPACE, Study, number, with_minus
 from bayestree.report.trees import LabelledTree, printed
 from bayestree.tables import Column, Dates, Numbers
-from bayestree.tables.kinds import Ordered
+from bayestree.tables.kinds import EXACT, Ordered
 from bayestree.tree import Tree
 
 LEVEL = 0.9  # of the intervals
@@ -33,7 +33,6 @@ FIELDS = 60  # columns that can be edited
 FIRST = 8  # columns that are not folded
 TIMES = 25  # at which the survival is drawn
 MOST_FACETS = 2_000  # that are put into words
-EXACT = 1e-9  # difference of features up to which they belong to a level
 
 Shown = tuple[str, dict[str, Any]] | None
 

@@ -146,7 +146,11 @@ class Encoding:
         return {column.name: column.portable(values) for column, values in self._values(X)}
 
     def shown(self, X: Any) -> list[list[Any]]:
-        """Return the values of each column: numbers, text, or times."""
+        """Return the values of each column: numbers, text, or times; of encoded rows, decoded."""
+        if isinstance(X, Features):
+            values = X.to_numpy()
+            pairs = zip(self.columns, self.places, strict=True)
+            return [column.decoded(values[:, own]) for column, own in pairs]
         return [column.shown(values) for column, values in self._values(X)]
 
     def _values(self, X: Any) -> Iterator[tuple[Column, pd.Series]]:

@@ -29,6 +29,7 @@ from bayestree.tables.dates import REMEDY, Clocks
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 UNKNOWN_SPAN = 6.0  # scales of a number on either side of its center, if the model has no range
+EXACT = 1e-6  # difference of features up to which they are those of a level
 DIGITS = 3  # of the scale of a number, to which its new values are rounded
 
 
@@ -79,6 +80,15 @@ class Column:
     def shown(self, values: pd.Series) -> list[Any]:
         """Return the values as numbers, text or times; NaN, None or NaT for missing ones."""
         return self.raw(values)[:, 0].tolist()
+
+    def decoded(self, features: FloatArray) -> list[Any]:
+        """Return the values of rows with these features (n, k), in the form of :meth:`shown`.
+
+        Numbers that were filled in for missing ones stay, unless a feature marks them. Many
+        categories are numbers, since their features need not differ.
+        """
+        missing = features[:, -1] > 0 if self.gaps else np.zeros(len(features), dtype=bool)
+        return np.where(missing, np.nan, features[:, 0]).tolist()
 
     def portable(self, values: pd.Series) -> AnyArray:
         """Return the values (n,) without pandas' types: numbers, days since 1970, or text."""
@@ -150,7 +160,13 @@ class Booleans(Numbers):
         return False, True
 
     def shown(self, values: pd.Series) -> list[Any]:
-        return [bool(one) if one in self.options else one for one in super().shown(values)]
+        return self._named(super().shown(values))
+
+    def decoded(self, features: FloatArray) -> list[Any]:
+        return self._named(super().decoded(features))
+
+    def _named(self, values: list[float]) -> list[Any]:
+        return [bool(one) if one in self.options else one for one in values]
 
 
 @dataclass(frozen=True)
@@ -188,10 +204,9 @@ class Dates(Column):
         return self.times(values).tolist()
 
     def decoded(self, features: FloatArray) -> list[Any]:
-        """Return times with these features (n, k); if days do not vary, those of a year."""
-        if "days" not in self.parts:
-            return pd.date_range("2024-01-01", periods=366).tolist()
-        return pd.to_datetime(features[:, self.parts.index("days")], unit="D").tolist()
+        first = np.array(super().decoded(features))
+        days = first if self.parts[0] == "days" else first / 24  # hours, if days do not vary
+        return pd.to_datetime(days, unit="D").round("s").tolist()
 
     def portable(self, values: pd.Series) -> AnyArray:
         return date_parts(self.times(values))[:, 0]
@@ -223,6 +238,12 @@ class Categories(Column):
 
     def shown(self, values: pd.Series) -> list[Any]:
         return [None if pd.isna(one) else one for one in texts(values)]
+
+    def decoded(self, features: FloatArray) -> list[Any]:
+        known = self.encode(pd.Series(self.categories, dtype=object))
+        apart = np.abs(features[:, None] - known).max(axis=2, initial=0.0)
+        nearest = zip(apart.argmin(axis=1), apart.min(axis=1) < EXACT, strict=True)
+        return [self.categories[place] if same else None for place, same in nearest]
 
     def places(self, values: pd.Series) -> IntArray:
         """Return the number of each category (n,); -1 for unknown and for missing ones."""
@@ -297,6 +318,9 @@ class Statistics(Categories):
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.name}: {target}" for target in self.targets)
 
+    def decoded(self, features: FloatArray) -> list[Any]:
+        return Column.decoded(self, features)
+
     def raw(self, values: pd.Series) -> FloatArray:
         table = np.array([*self.means, [np.nan] * len(self.targets)])
         return table[self.places(values)]  # -1 is the last row
@@ -307,6 +331,9 @@ class Ignored(Categories):
     """A column that the fit ignores, such as identifiers; only gaps are a feature."""
 
     kind = "ignored"
+
+    def decoded(self, features: FloatArray) -> list[Any]:
+        return [None] * len(features)
 
     def unknown(self, values: pd.Series) -> BoolArray:
         return np.zeros(len(values), dtype=bool)
