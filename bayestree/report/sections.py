@@ -39,7 +39,7 @@ from bayestree.report.trees import (
 from bayestree.report.what_if import what_if
 from bayestree.tree import Tree
 
-DRAWN_LEAVES = 400  # maximum number of leaves of the drawn trees of a forest
+DRAWN_LEAVES = 120  # of the drawn trees of a forest, so that the page stays below 3 MB
 LISTED = 12  # nodes in a table
 
 
