@@ -1,7 +1,7 @@
 """The deterministic tree as text."""
 
-import textwrap
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import ClassVar, Literal
 
 from bayestree._utils.wording import counted
@@ -72,7 +72,8 @@ def export_text(
     texts = []
     for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
         writer = _Text(one, max_features=max_features, max_facets=max_facets, decimals=decimals)
-        lines = [writer.heading(), *notes_on_numbers(member, decimals), *writer.key(), ""]
+        notes = [*notes_on_numbers(member, decimals), *writer.key()]
+        lines = [writer.heading(), *(line for note in notes for line in wrap(note, WIDTH)), ""]
         texts.append("\n".join([*lines, *writer.written()]) + "\n")
     if not hasattr(tree, "estimators_"):
         return texts[0]
@@ -91,12 +92,12 @@ class _Text(Visitor[str]):
         )
 
     def key(self) -> list[str]:
-        """Explain L and R, and the facets of a polytope."""
+        """Explain L and R, and the facets of a polytope, if there are any."""
         if not self.described.tree.n_nodes:
             return []
         shown = f" {self.described.rule}" if self.described.has_polytopes else ""
         votes = " export_rules writes the votes." if self.described.adds_votes else ""
-        return textwrap.wrap(f"L is left, R is right.{shown}{votes}", WIDTH)
+        return [f"L is left, R is right.{shown}{votes}"]
 
     def node(self, at: Visit) -> Iterator[str]:
         """Write the first line of a node, and the lines that state its split."""
