@@ -30,8 +30,8 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-arviz1 coverage docs lint \
-    bench dist test-dist clean
+.PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-oldest test-arviz1 \
+    coverage docs lint bench dist test-dist clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
@@ -41,6 +41,7 @@ help:
 	@echo "make test-portable     the tests of numerical results again, with the kernels of old CPUs"
 	@echo "make test-kernels      the same, and once more with those of a CPU before this one"
 	@echo "make test-statistical  the long tests of the inference"
+	@echo "make test-oldest       the fast tests with the oldest allowed versions of all dependencies"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
 	@echo "make docs              the site, docs/_build/html/index.html (five minutes, later less)"
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
@@ -80,6 +81,10 @@ test-statistical: .venv/test.stamp
 
 coverage: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not statistical" --cov --cov-report term
+
+# Old versions warn of what newer ones of their own dependencies deprecate.
+test-oldest: .venv-oldest/test.stamp
+	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -W default -m "$(FAST)"
 
 test-arviz1: .venv/test.stamp .venv-arviz1/test.stamp
 	$(BIN)/python -m pytest tests/test_arviz1.py
@@ -124,8 +129,8 @@ test-dist:
 	$(MAKE) -C build/sdist test-fast
 
 clean:
-	rm -rf .venv .venv-arviz1 .venv-dist results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	    .import_linter_cache .coverage coverage.xml \
+	rm -rf .venv .venv-arviz1 .venv-dist .venv-oldest results build dist .mypy_cache .ruff_cache \
+	    .pytest_cache .hypothesis .import_linter_cache .coverage coverage.xml \
 	    docs/_build docs/api/generated docs/auto_gallery docs/benchmarks/results docs/benchmarks/history
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -151,6 +156,12 @@ clean:
 
 .venv/docs.stamp: .venv/created.stamp pyproject.toml constraints.txt
 	$(PIP) --editable ".[docs]"
+	@touch $@
+
+.venv-oldest/test.stamp: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear .venv-oldest
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet \
+	    --constraint constraints-oldest.txt --editable ".[test]"
 	@touch $@
 
 # Without torch: neither the adapter nor the diagnostics need it.

@@ -420,5 +420,5 @@ def _table_type(name: str, kind: type) -> Any:
         n: (one.file_type, Field(one.to_file(one.default), description=one.description))
         for n, one in parameters_of(kind).items()
     }
-    fields["name"] = Literal[name]
+    fields["name"] = (Literal[name], ...)
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)

@@ -100,6 +100,15 @@ class TestTables:
                 for value in sorted(column.unique())[column.nunique() == 2 :]:
                     assert (features[f"{name}={value}"] == (column == value)).all()
 
+    @pytest.mark.filterwarnings("ignore:The 'future.infer_string' option is deprecated")
+    def test_names_of_features_are_plain_strings(self):
+        # Before version 3, pandas keeps the classes of the names. scikit-learn refuses such names.
+        frame = pd.DataFrame({"a": [1.0, np.nan, 3.0], "t": ["u", "v", "w"]})
+        with pd.option_context("future.infer_string", False):
+            names = encoding_of(frame).encode(frame).columns
+        assert [*names] == ["a", "a missing", "t=u", "t=v", "t=w"]
+        assert {*map(type, names)} == {str}
+
     @settings(max_examples=100, deadline=None)
     @given(content=st.binary(max_size=60))
     def test_any_bytes_are_a_table_or_refused(self, content, tmp_path_factory):
