@@ -138,7 +138,8 @@ class _Parts(NamedTuple):
         rows = [_split(str(text)) for text in column]
         return cls(
             pd.Series([row[0] for row in rows], column.index, dtype=object),
-            pd.Series([row[1] for row in rows], column.index, dtype="timedelta64[us]"),
+            # pandas 2 would read the numbers as nanoseconds, whatever the dtype.
+            pd.Series(np.array([row[1] for row in rows], "timedelta64[us]"), column.index),
             pd.Series([row[2] for row in rows], column.index, dtype=object),
         )
 

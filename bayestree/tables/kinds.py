@@ -371,6 +371,7 @@ def date_parts(times: pd.Series) -> FloatArray:
     """Return the ``DATE_PARTS`` of times without a zone, shape (n, 5); NaN for missing ones."""
     when = times.dt
     hour = when.hour + when.minute / 60 + when.second / 3600
-    days = (when.normalize() - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1) + hour / 24
+    # pandas 2 would count pd.Timedelta(days=1) in nanoseconds, and overflow for years far from now.
+    days = (when.normalize() - pd.Timestamp("1970-01-01")) / np.timedelta64(1, "D") + hour / 24
     parts = (days, when.month, when.day, when.day_of_week, hour)
     return np.column_stack([part.to_numpy(dtype=float) for part in parts])

@@ -40,7 +40,7 @@ def test_groups_come_back_as_they_were(major):
 
 def test_netcdf_keeps_groups_and_attributes(major, tmp_path):
     path = tmp_path / "posterior.nc"
-    arviz_compat.container(GROUPS, ATTRS).to_netcdf(path)
+    arviz_compat.container(GROUPS, ATTRS).to_netcdf(path, engine="h5netcdf")
     with xr.open_datatree(path, engine="h5netcdf") as read:
         assert dict(read.attrs) == ATTRS
         for name, expected in GROUPS.items():

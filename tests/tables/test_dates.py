@@ -314,6 +314,8 @@ def test_other_types(values):
 @pytest.mark.parametrize("values", FAR.values(), ids=FAR)
 def test_years_that_nanoseconds_cannot_count(values):
     frame = pd.DataFrame({"day": values})
+    if frame["day"].map(type).eq(str).all() and pd.__version__ < "3":
+        pytest.skip("pandas 2 reads text as nanoseconds: such years are missing, with a warning")
     encoding = AlternatingTreeClassifier(max_depth=1).fit(frame, LABELS).encoding_
     days = encoding.encode(frame)["day (days)"].to_numpy()
     assert days[-1] == (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days

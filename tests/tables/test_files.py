@@ -107,7 +107,7 @@ def test_arrays_that_are_not_tables(array, fault, whole, tmp_path):
         ("empty.csv", b"", "is empty"),
         ("head.csv", b"a,b\n", "no rows"),
         ("twice.csv", b"a,a\n1,2\n", "more than one column named 'a'"),
-        ("long.csv", b"a,b\n" + b"1,2\n" * 30 + b"1,2,3\n", "cannot be read as a CSV"),
+        ("long.csv", b"a,b\n" + b"1,2\n" * 34 + b"1,2,3\n", "cannot be read as a CSV"),
         ("bytes.csv", b"a\n\xff\xfe\n", "cannot be read as a CSV"),
         ("t.parquet", b"PAR1 no", "cannot be read as a Parquet"),
         ("t.npy", b"no array", "cannot be read as a NumPy array"),
