@@ -31,7 +31,7 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-oldest test-arviz1 \
-    coverage docs lint bench dist test-dist clean
+    coverage docs lint bench dist test-dist audit clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
@@ -47,8 +47,9 @@ help:
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
 	@echo "make lint              formatting, lint, types and layers only"
 	@echo "make bench             time the steps of the inference"
-	@echo "make dist              wheel and source distribution, each installed and tried; dist/"
-	@echo "make test-dist         the fast tests of the source distribution in dist/"
+	@echo "make dist              wheel and source distribution; dist/"
+	@echo "make test-dist         each of them installed and tried, and the fast tests of the latter"
+	@echo "make audit             known vulnerabilities of the pinned versions, oldest and newest"
 	@echo "make clean             remove .venv, caches and results"
 
 demo: .venv/runtime.stamp
@@ -107,27 +108,38 @@ lint: .venv/test.stamp
 bench: .venv/runtime.stamp
 	$(BIN)/python benchmarks/steps.py
 
-# With TAG, as in TAG=v0.2.0, the version must be this one. Each of the two is installed into an empty
-# environment, and makes the run of the demo.
+# With TAG, as in TAG=v0.2.0, the version must be this one. Every tool that takes part in the build is
+# pinned by the hash of its file.
 dist:
 	rm -rf dist .venv-dist
 	$(PYTHON) -m venv .venv-dist
-	$(DIST_PIP) build twine
-	.venv-dist/bin/python -m build
+	$(DIST_PIP) --require-hashes --requirement requirements-release.txt
+	.venv-dist/bin/python -m build --no-isolation
 	.venv-dist/bin/python -m twine check --strict dist/*
 	test -z "$(TAG)" || test -f "dist/bayestree-$(patsubst v%,%,$(TAG)).tar.gz"
+
+# Wheel and source distribution are each installed into an empty environment, and make the run of the
+# demo. Then the fast tests of the source distribution run.
+test-dist:
 	set -e; for package in dist/*; do \
 	    $(PYTHON) -m venv --clear .venv-dist; \
 	    $(DIST_PIP) --constraint constraints.txt "$$package"; \
 	    .venv-dist/bin/bayestree --version; \
 	    .venv-dist/bin/bayestree run examples/tumours.toml --force; \
 	done
-
-test-dist:
 	rm -rf build/sdist
 	mkdir -p build/sdist
 	tar -xzf dist/bayestree-*.tar.gz -C build/sdist --strip-components 1
 	$(MAKE) -C build/sdist test-fast
+
+# Each advisory that does not concern this package is named here, with the reason.
+audit:
+	$(PYTHON) -m venv --clear .venv-dist
+	$(DIST_PIP) pip-audit
+	set -e; for pins in constraints.txt constraints-oldest.txt; do \
+	    .venv-dist/bin/python -m pip_audit --no-deps --disable-pip --requirement $$pins; \
+	done
+	.venv-dist/bin/python -m pip_audit --require-hashes --disable-pip --requirement requirements-release.txt
 
 clean:
 	rm -rf .venv .venv-arviz1 .venv-dist .venv-oldest results build dist .mypy_cache .ruff_cache \

@@ -44,6 +44,26 @@ def test_workflows_run_targets_of_the_makefile(workflow):
     assert all(job["timeout-minutes"] for job in jobs.values())
 
 
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(workflow):
+    used = re.findall(r"uses: (\S+)(.*)", workflow.read_text())
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action, _ in used)
+    assert all(re.fullmatch(r"  # v[\d.]+", version) for _, version in used)
+
+
+def test_a_release_is_built_from_one_index_by_tools_pinned_by_hash():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    settings = [workflow, workflow["jobs"]["build"], *workflow["jobs"]["build"]["steps"]]
+    assert not any("INDEX" in str(one.get("env")) for one in settings)
+    lock = (ROOT / "requirements-release.txt").read_text()
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    pinned = re.findall(
+        r"^([a-z0-9-]+)==.*(?:\\\n +--hash=sha256:[0-9a-f]{64}.*)+", lock, re.MULTILINE
+    )
+    assert {"build", "twine", *(one.split(">=")[0] for one in needed)} <= {*pinned}
+    assert len(pinned) == len(re.findall(r"^[a-z0-9-]+==", lock, re.MULTILINE))
+
+
 def test_hosted_tests_cover_the_supported_versions():
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
     named = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
