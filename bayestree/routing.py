@@ -11,7 +11,6 @@ nodes rather than nodes x leaves. Its arrays are node-major, so that a level is 
 """
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
+from bayestree._utils.state import cached
 from bayestree.topology import JoinedTopology, Topology
 
 FLOOR = 1e6  # minimum score, in multiples of the smallest normal number of its precision
@@ -129,7 +129,7 @@ def branch_log_probs(score: Tensor, steepness: float | Tensor = 1.0) -> tuple[Te
     return logsigmoid(-odds), logsigmoid(odds)
 
 
-@lru_cache(maxsize=32)
+@cached
 def path_matrix(topology: Topology, *, dtype: torch.dtype, device: torch.device | str) -> Tensor:
     """Mark the left turns, then the right turns, of each leaf, shape (2V, L)."""
     turns = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
@@ -165,7 +165,7 @@ class Membership(NamedTuple):
     mass: Tensor  # P(passed a node), then P(reached a leaf), h of eq. 10, (V + L, n)
 
 
-@lru_cache(maxsize=32)
+@cached
 def levels(topology: Topology | JoinedTopology, device: torch.device) -> tuple[Level, ...]:
     """Return the levels of a tree, or of several at once, from the root down."""
     children = topology.children

@@ -46,6 +46,7 @@ def weighted_quantiles(
 MIN_SCORE = 1e6 * float(np.finfo(np.float64).tiny)
 
 
+@np.errstate(under="ignore")
 def softplus(x: FloatArray) -> FloatArray:
     """log(1 + exp(x)) = log(1 + exp(-|x|)) + max(x, 0), three times as fast as ``logaddexp``."""
     result = np.abs(x)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any, ClassVar
+from uuid import uuid4
 
 from bayestree._utils.wording import InputError
 from bayestree._version import __version__
@@ -12,6 +13,7 @@ from bayestree._version import __version__
 TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
 REPLACED = 30.0  # seconds to wait for a worker in the place of a lost one
 POLL = 1.0  # seconds between checks whether all workers are there
+PROCESS = uuid4().hex  # of this process
 
 
 def client_of(scheduler: str) -> Any:
@@ -72,6 +74,10 @@ def _version() -> str:
     return __version__
 
 
+def _process() -> str:
+    return PROCESS
+
+
 @contextmanager
 def stopped(scheduler: str) -> Iterator[None]:
     """Explain an error of the connection to a scheduler."""
@@ -96,6 +102,16 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator["Workers |
         raise InputError(f"{fault}.")
     if scheduler is not None:
         with client_of(scheduler) as client, stopped(scheduler):
+            places = [*client.run(_process).values()]
+            if {*places} == {PROCESS}:
+                yield ThisProcess()
+                return
+            if len({PROCESS, *places}) <= len(places):
+                raise InputError(
+                    f"each worker of the scheduler at {scheduler!r} needs a process of its own, "
+                    "because torch has one random generator in a process: start them by `dask "
+                    "worker`, or by LocalCluster(processes=True)."
+                )
             yield Workers(client)
         return
     if n_workers == 1:

@@ -4,17 +4,22 @@ A class lists its rules in ``_rules``, next to the rules of its bases. All are c
 work is done. The rules of the trees in ``literature`` are in their classes.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError, parameters_of
-from bayestree.inference import Map, Svi, Vi
+from bayestree.fitted.rows import Scaling
+from bayestree.inference import Map, Svi, Units, Vi
 from bayestree.inference.svi import Variational
+from bayestree.tables import Encoding, Numbers
 
 
 class Rule(NamedTuple):
@@ -36,6 +41,33 @@ def check_combinations(tree: Any, model: Any) -> None:
     """Raise ParameterError for the first rule that an estimator with this model breaks."""
     if reason := first_broken(rules_of(type(tree)), tree, model):
         raise ParameterError(reason)
+
+
+#: Parameters that name columns, and their values for the two columns below.
+OF_TWO_COLUMNS = {"interaction_constraints": ((0,), (1,)), "scale_groups": ((0, 1),)}
+
+
+def check_without_rows(estimator: Any) -> None:
+    """Raise ValueError for a combination that is refused whatever the rows are.
+
+    Two columns that vary and two classes stand for the rows; the fit checks the rules about their
+    numbers, and the device, which another machine may have.
+    """
+    tree = copy(estimator._trees()[0] if hasattr(estimator, "_trees") else estimator)
+    n_features = math.prod(getattr(tree, "image_shape", None) or (2,))
+    number = np.arange(n_features)
+    tree.encoding_ = Encoding(tuple(map(Numbers, map(str, number))))
+    tree._scaling = Scaling(np.where(number < 2, number, -1), Units(number, number))
+    tree.n_features_in_, tree.device = n_features, "cpu"
+    if is_classifier(tree):
+        tree.classes_ = np.arange(2)
+    if (given := tree.monotonic_cst) is not None:
+        each = given.values() if isinstance(given, Mapping) else given
+        tree.monotonic_cst = {0: max(map(abs, each), default=0)}
+    for name, value in OF_TWO_COLUMNS.items():
+        if getattr(tree, name, None) is not None:
+            setattr(tree, name, value)
+    check_combinations(tree, tree._model(tree._some_family()))
 
 
 def rules_of(kind: type) -> Rules:

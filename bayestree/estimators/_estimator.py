@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Seed
 from bayestree._utils.progress import Verbose
+from bayestree._utils.state import InUsualState, in_usual_state
 from bayestree._utils.wording import counted
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
@@ -46,6 +47,7 @@ def at_once(fit: Fit) -> Fit:
     """
 
     @wraps(fit)
+    @in_usual_state
     def whole(self: Any, *args: Any, **given: Any) -> Any:
         refuse_dask(*args, *given.values())
         fitted = copy(self)
@@ -56,7 +58,7 @@ def at_once(fit: Fit) -> Fit:
     return cast(Fit, whole)
 
 
-class Estimator(BaseEstimator):
+class Estimator(InUsualState, BaseEstimator):
     """Read the columns of X, and keep what the fit has found; a subclass fits (``_fit``).
 
     Attributes

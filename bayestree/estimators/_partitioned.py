@@ -57,7 +57,8 @@ def fit_files(
         ``if __name__ == "__main__":``.
     scheduler : str, optional
         Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``, whose workers are used
-        instead. It can run arbitrary code there and here: use only trusted ones.
+        instead, each in a process of its own unless all are in this process. It can run arbitrary
+        code there and here: use only trusted ones.
     n_partitions : int, optional
         Number of partitions of the rows, by default that of the workers.
 

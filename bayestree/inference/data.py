@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayestree._utils.state import in_usual_state
 from bayestree.inference import memory_mapped
 from bayestree.models.leaves import Leaf
 
@@ -36,6 +37,7 @@ class Data(NamedTuple):
     weights: Tensor
 
     @classmethod
+    @in_usual_state
     def of(
         cls,
         X: Any,
@@ -57,7 +59,9 @@ class Data(NamedTuple):
                 f"X, y and weights must have the same number of rows, got {len(rows)}, "
                 f"{len(target)} and {len(weight)}."
             )
-        return cls(rows, target, weight)
+        # a fit cannot use tensors that were made in inference mode
+        columns = (rows, target, weight)
+        return cls(*(one.clone() if one.is_inference() else one for one in columns))
 
     def __reduce__(self) -> Any:
         """Pickle tensors in memory as arrays, which joblib lets worker processes map."""

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayestree._utils.state import InUsualState
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -16,7 +17,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class Draws(InUsualState):
     """Draws of the parameters of a soft tree; a point estimate is one draw.
 
     Parameters

@@ -9,7 +9,6 @@ Q pairs of a leaf and a row, B blocks of S rows of one node.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 from bayestree import routing
+from bayestree._utils.state import cached
 from bayestree.models.soft_tree import SoftTree
 from bayestree.routing import levels, right_given_y
 from bayestree.topology import Topology
@@ -295,7 +295,7 @@ def route(
     )
 
 
-@lru_cache(maxsize=32)
+@cached
 def _children(topology: Topology, device: torch.device) -> Tensor:
     """Return the left and right child of each node, (2, V); leaf l has number V + l."""
     plan = levels(topology, device)

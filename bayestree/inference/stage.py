@@ -21,6 +21,7 @@ from bayestree._utils.parameters import (
     entries,
     parameters_of,
 )
+from bayestree._utils.state import InUsualState
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import calibrated
@@ -63,7 +64,7 @@ class GrowthLimits:
     min_gain: float = 2.0
 
 
-class Settings:
+class Settings(InUsualState):
     """Immutable settings that are compared by value; a subclass is decorated by ``declare``."""
 
     def chosen(self, *names: str) -> dict[str, Any]:

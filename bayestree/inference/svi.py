@@ -360,13 +360,13 @@ def fit_autoguide(
             drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
         # The guide has been used, and is continued in place.
         more = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
-        number = further_steps(n_steps)
+        number, tensor = further_steps(n_steps), data.X.new_tensor
         tempered = (data.X, data.y, arguments[2])
         gain = elbo_gain(
             guide.parameters(),
             (more.step(*arguments) for _ in range(number)),
             number,
-            lambda: (torch.tensor(-loss.loss(model, guide, *tempered)) for _ in range(ELBO_DRAWS)),
+            lambda: (tensor(-loss.loss(model, guide, *tempered)) for _ in range(ELBO_DRAWS)),
         )
     draws = [sites for sites, _ in drawn]
     log_q = [] if settings["guide"] in POINT_GUIDES else [density for _, density in drawn]

@@ -266,9 +266,9 @@ class RandomFeatures:
 
     def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
         """Draw a mask of the features of each node, shape (n_nodes, n_features)."""
-        order = torch.rand(n_nodes, n_features, generator=generator).argsort(1)
+        drawn = torch.rand(n_nodes, n_features, generator=generator, dtype=torch.float32)
         mask = torch.zeros(n_nodes, n_features, dtype=torch.bool)
-        return mask.scatter_(1, order[:, : self.count], value=True)
+        return mask.scatter_(1, drawn.argsort(1)[:, : self.count], value=True)
 
 
 @dataclass(frozen=True)

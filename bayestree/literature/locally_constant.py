@@ -125,11 +125,15 @@ class ReluNetwork(nn.Module):
         super().__init__()
         self.linear = linear
         n_coefficients = n_outputs * (1 + n_features) if linear else n_outputs
-        self.weight = nn.Parameter(torch.randn(n_neurons, n_features) / math.sqrt(n_features))
-        self.skip = nn.Parameter(torch.randn(n_neurons, n_neurons) / math.sqrt(n_neurons))
-        self.bias = nn.Parameter(torch.zeros(n_neurons))
+        single: Any = {"dtype": torch.float32}  # whatever the default is
+        weight, skip = (torch.randn(n_neurons, n, **single) for n in (n_features, n_neurons))
+        self.weight = nn.Parameter(weight / math.sqrt(n_features))
+        self.skip = nn.Parameter(skip / math.sqrt(n_neurons))
+        self.bias = nn.Parameter(torch.zeros(n_neurons, **single))
         self.head = nn.Sequential(
-            nn.Linear(n_neurons * n_features, width), nn.ReLU(), nn.Linear(width, n_coefficients)
+            nn.Linear(n_neurons * n_features, width, **single),
+            nn.ReLU(),
+            nn.Linear(width, n_coefficients, **single),
         )
 
     def derivatives(self, X: Tensor, hardness: float = 1.0) -> Tensor:

@@ -4,7 +4,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from bayestree import routing
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.state import cached
 from bayestree.distributions import Constant
 from bayestree.models.priors import Priors
 from bayestree.models.priors.base import Lengths, Sites
@@ -264,18 +265,19 @@ class SmallConvNet:
             )
         *channels, height, width = self.image_shape
         left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+        single: Any = {"dtype": torch.float32}  # whatever the default is
         return nn.Sequential(
             nn.Unflatten(1, (*(channels or [1]), height, width)),
-            nn.Conv2d(channels[0] if channels else 1, 3, 5),
+            nn.Conv2d(channels[0] if channels else 1, 3, 5, **single),
             _MaxPool(),
             nn.ReLU(),
-            nn.Conv2d(3, 6, 5),
+            nn.Conv2d(3, 6, 5, **single),
             _MaxPool(),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(6 * left[0] * left[1], 50),
+            nn.Linear(6 * left[0] * left[1], 50, **single),
             nn.ReLU(),
-            nn.Linear(50, 1),
+            nn.Linear(50, 1, **single),
         )
 
 
@@ -290,7 +292,7 @@ class _MaxPool(nn.Module):
         return torch.maximum(tall[..., ::2], tall[..., 1::2])
 
 
-@lru_cache(maxsize=64)
+@cached
 def _template(split: Network, n_features: int, thread: int) -> nn.Module:  # noqa: ARG001
     """Build a module that is evaluated with the parameters of one node after another.
 

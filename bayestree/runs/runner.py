@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 import tomli_w
 from joblib import parallel_config
-from sklearn.utils.validation import has_fit_parameter
 
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
+from bayestree.estimators._combinations import check_without_rows
 from bayestree.estimators._partitioned import check_partitions, fit_sample
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
@@ -59,6 +59,7 @@ def run(
     """
     if resume and force:
         raise InputError("--resume continues a run and --force replaces it; specify only one.")
+    check_fit(file)
     target = RunFolder(file.output.folder)
     target.check()
     with target.locked(), scratch_in(target.path):
@@ -85,15 +86,8 @@ def _run_in(
     with rows_of(file) as rows:
         explicit = file.explicit(rows.task)
         estimator = file.estimator(rows.task, rows.y)
-        if file.data.storage == "disk" and not estimator._in_parts():
-            raise InputError(
-                f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
-                f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
-                "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
-                'extend and refine, or set storage = "memory".'
-            )
+        _check_fit(file, rows.task)
         if explicit.cluster is not None:
-            check_partitions(estimator)
             cluster = explicit.cluster.model_copy(update={"partitions": len(rows.elsewhere.pieces)})
             explicit = explicit.model_copy(update={"cluster": cluster})
         if resume:
@@ -108,6 +102,34 @@ def _run_in(
             with _recording_end(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)
         return explicit
+
+
+def check_fit(file: RunFile) -> None:
+    """Raise InputError if the settings of a run exclude every fit, before any rows are read."""
+    file.check_tasks(partial(_check_fit, file))
+
+
+def _check_fit(file: RunFile, task: str) -> None:
+    estimator, exposure = file.estimator(task), file.data.exposure
+    counts = task != "regression" or estimator._some_family().extra == "exposure"
+    if exposure is not None and not counts:  # for other tasks, the rows are refused
+        raise InputError(
+            f"[data] exposure {exposure!r} is for leaf = poisson of the trees cpt and cpt-k1, got "
+            f"tree {file.tree!r} with leaf {estimator.leaf!r}. Leave it out."
+        )
+    if file.data.storage == "disk" and not estimator._in_parts():
+        raise InputError(
+            f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
+            f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
+            "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
+            'extend and refine, or set storage = "memory".'
+        )
+    try:
+        if file.cluster is not None:
+            check_partitions(estimator)
+        check_without_rows(estimator)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 @dataclass
@@ -155,12 +177,7 @@ class _RunInProgress:
     def _fit(self, estimator: Any) -> None:
         rows, given = self.rows, {}
         y: AnyArray | pd.Series = rows.y
-        if (name := self.file.data.exposure) is not None:
-            if not has_fit_parameter(estimator, "exposure"):
-                raise InputError(
-                    f"[data] exposure {name!r} is for leaf = poisson of the trees cpt and cpt-k1; "
-                    f"{type(estimator).__name__} has no exposures. Leave it out."
-                )
+        if self.file.data.exposure is not None:
             y, given = rows.y[:, 0], {"exposure": rows.y[:, 1]}
         if rows.order is not None:
             y = pd.Series(pd.Categorical(y, categories=[*rows.order], ordered=True))

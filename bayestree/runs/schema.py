@@ -1,6 +1,6 @@
 """The run file: the data, the model, the inference and the outputs of a run, all checked."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -189,13 +189,17 @@ class RunFile(Head):
 
     def check(self) -> None:
         """Raise InputError if the settings are invalid for every task that the run can have."""
+        self.check_tasks(self.parameters)
+
+    def check_tasks(self, check: Callable[[str], object]) -> None:
+        """Make a check for the tasks that the run can have; an InputError if all of them fail."""
         task = self.task()
         first, *others = GUESSED if task is None else [task]
         for other in others:
             with suppress(InputError):
-                self.parameters(other)
+                check(other)
                 return
-        self.parameters(first)
+        check(first)
 
     def _known_task(self) -> str:
         task = self.task()

@@ -27,7 +27,7 @@ from bayestree.runs.configuration import Metric
 from bayestree.runs.display import Display
 from bayestree.runs.outputs import scored
 from bayestree.runs.rows import RunRows, read_rows
-from bayestree.runs.runner import spread
+from bayestree.runs.runner import check_fit, spread
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import RunFolder, now, versions
 from bayestree.runs.sweep_file import HIGHER_IS_BETTER, Combination, SweepFile
@@ -312,6 +312,12 @@ def sweep(
     ``n_jobs`` and ``scheduler`` override the file. ``force`` writes into a folder that holds
     something other than a sweep. The ``command`` is for ``sweep.json``.
     """
+    for setting, one in zip(file.settings, file.files, strict=True):
+        try:
+            check_fit(one)
+        except InputError as error:
+            point = ", ".join(f"{name} = {value}" for name, value in setting.items())
+            raise InputError(f"[vary] {point}: {error}") from error
     folder = SweepFolder(file.sweep.folder)
     folder.check()
     display = display or Display()

@@ -3,6 +3,8 @@
 import json
 import signal
 import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
-from tests.dask_cluster import Cluster
+from tests.dask_cluster import Cluster, distributed
 from tests.distributed.cases import SHORT, classifier, table, written
 from tests.distributed.test_fit_files import ALONE, FEATURES, OTHERS
 from tests.runs.cases import Recorder
@@ -44,6 +46,29 @@ def test_the_number_of_workers_changes_only_the_order_of_sums(dask_cluster, data
     # a few dozen steps in double precision
     np.testing.assert_allclose(both.predict_proba(new), alone.predict_proba(new), atol=1e-9)
     assert WRITERS["text"](both) == WRITERS["text"](alone)
+
+
+def test_a_worker_in_the_process_of_the_fit(data):
+    alone = classifier(inference="svi").fit_files(data, "kind", **ALONE)
+    with distributed.LocalCluster(
+        processes=False, threads_per_worker=1, dashboard_address=None
+    ) as threads:
+        found = classifier(inference="svi").fit_files(
+            data, "kind", scheduler=threads.scheduler_address, **PARTITIONS
+        )
+    new = table(seed=1)[FEATURES]
+    assert np.array_equal(found.predict_proba(new), alone.predict_proba(new))
+
+
+@pytest.mark.parametrize("others", [["a", "a"], ["a", cluster.PROCESS]])
+def test_workers_that_share_a_process_are_refused(others, monkeypatch):
+    client = SimpleNamespace(run=lambda _: dict(enumerate(others)))
+    monkeypatch.setattr(cluster, "client_of", lambda _: nullcontext(client))
+    with (
+        pytest.raises(InputError, match=r"needs a process of its own, .* LocalCluster\(processes="),
+        cluster.workers(None, "tcp://10.0.0.1:8786"),
+    ):
+        pass
 
 
 def run_file(folder, data, **cluster):

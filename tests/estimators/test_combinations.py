@@ -15,7 +15,7 @@ from bayestree import (
     ObliqueTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.estimators._combinations import STREAMING, rules_of
+from bayestree.estimators._combinations import STREAMING, check_without_rows, rules_of
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.literature.plane_searches import OC1
 from bayestree.models import Network
@@ -184,6 +184,15 @@ REFUSED = {
     for name, (value, reason) in WITHOUT_EFFECT.items()
 }
 
+# Rules about the numbers of columns, classes and outputs, and about the machine of the fit.
+OF_ROWS = {
+    "device",
+    "leaf and features",
+    "monotonic_cst and leaf",
+    "several outputs",
+    "image_shape",
+}
+
 # Settings of a fit with warm_start=True, and those of a second one.
 NOT_CONTINUED = {
     "warm_start and splits": (
@@ -239,6 +248,39 @@ def test_a_combination_is_refused(iris, rule):
     with pytest.raises(ParameterError) as caught:
         kind(**settings).fit(X, y)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_a_combination_is_refused_without_rows(rule):
+    kind, settings, said = REFUSED[rule]
+    if rule in OF_ROWS:
+        check_without_rows(kind(**settings))
+        return
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared
+        check_without_rows(kind(**settings))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if isinstance(one, str)])
+def test_the_defaults_need_no_rows_to_be_accepted(name):
+    given = estimator_class(name)()
+    before = vars(given).copy()
+    check_without_rows(given)
+    assert vars(given) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"monotonic_cst": {"a": 1, "b": 0}, "inference": "svi"},
+        {"monotonic_cst": [0, 0, 0], "inference": "vi"},
+        {"interaction_constraints": [["a", "b"], ["c"]], "scale_groups": [["a", "b", "c"]]},
+        {"image_shape": (28, 28), "prior": "spatial"},
+        {"leaf": "logistic", "warm_start": True, "max_depth": None},
+    ],
+)
+def test_columns_that_some_table_may_have(settings):
+    check_without_rows(CLASSIFIER(**settings))
 
 
 @pytest.mark.parametrize("rule", NOT_CONTINUED)

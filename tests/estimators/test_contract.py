@@ -17,6 +17,7 @@ from bayestree._utils.parameters import ParameterError, check_parameters
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows, trained
+from tests.unusual_state import unusual_state
 
 #: Those that other tests of fitted trees leave out.
 OTHERS = {
@@ -77,6 +78,17 @@ def test_every_estimator_has_a_case():
 def test_the_seed_decides(case):
     estimator, X, y = case
     assert contents(clone(estimator).fit(X, y)) == contents(estimator)
+
+
+def test_the_state_of_the_caller_changes_nothing(case):
+    estimator, X, y = case
+    method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
+    expected = getattr(estimator, method)(X)
+    with unusual_state():
+        fitted = clone(estimator).fit(X, y)
+        found = getattr(fitted, method)(X)
+    assert contents(fitted) == contents(estimator)
+    assert np.array_equal(found, expected)
 
 
 def test_weights_of_one_are_no_weights(case):

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 import bayestree
 from bayestree._utils import arviz_compat
-from bayestree.runs import outputs
+from bayestree.runs import outputs, runner
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile, read_run
@@ -400,3 +400,22 @@ class TestWarnings:
         run(run_file(tmp_path), display=told)
         assert told.warned == ["steep slope"]
         assert "warning: steep slope" in (tmp_path / "out" / "run.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"model": {"prior": "laplace"}, "inference": {"inference": "vi"}}, "use prior='inverse-"),
+        ({"data": {"target": "price", "drop": [], "exposure": "width"}}, "is for leaf = poisson"),
+        ({"inference": {"inference": "vi"}, "data": {"storage": "disk"}}, "needs all rows at once"),
+        ({"inference": {"n_jobs": 2}, "cluster": {"workers": 1}}, "leave n_jobs at None"),
+    ],
+)
+def test_settings_that_exclude_a_fit_are_refused_before_the_rows(
+    given, said, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(runner, "rows_of", lambda _: pytest.fail("the table was read"))
+    file = run_file(tmp_path, **given)
+    with pytest.raises(InputError, match=re.escape(said)):
+        run(file)
+    assert not (tmp_path / "out").exists()

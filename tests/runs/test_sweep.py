@@ -104,6 +104,16 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     assert numbers(found.table).equals(numbers(whole.table))
 
 
+def test_settings_that_exclude_each_other_are_refused_before_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "read_rows", lambda _: pytest.fail("the table was read"))
+    text = SWEEP.replace("max_depth = [1, 2]", 'prior = ["inverse-gamma", "laplace"]')
+    run = RUN.replace("bivariate", "cpt") + '[inference]\ncard = "vi"'
+    said = r"^\[vary\] model\.prior = laplace: inference='vi' needs InverseGammaScale .* use prior="
+    with pytest.raises(InputError, match=said):
+        sweep(written(tmp_path, sweep=text, run=run))
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_processes_find_the_same_numbers(tmp_path):
     (tmp_path / "other").mkdir()
     alone = sweep(written(tmp_path / "other"))
@@ -112,17 +122,17 @@ def test_two_processes_find_the_same_numbers(tmp_path):
 
 
 def test_a_point_that_fails_is_a_row_and_is_tried_again(tmp_path):
-    text = SWEEP.replace("max_depth = [1, 2]", "patch_size = [[1, 1], [9, 9]]")
-    run = RUN.replace("bivariate", "e2edf") + "image_shape = [1, 3]\n[inference]\nepochs = 1"
+    text = SWEEP.replace("max_depth = [1, 2]", "image_shape = [[1, 3], [2, 2]]")
+    run = RUN.replace("bivariate", "e2edf") + "[inference]\nepochs = 1"
     heard = Heard()
     found = sweep(written(tmp_path, sweep=text, run=run), display=heard)
     assert found.n_failed == 4
     assert len(heard.warnings) == 4
     failed = found.table[found.table["status"] == "failed"]
     assert failed["error"].str.startswith("ParameterError: ").all()
-    assert failed["model.patch_size"].unique().tolist() == ["[9, 9]"]
+    assert failed["model.image_shape"].unique().tolist() == ["[2, 2]"]
     assert found.ranking["fits"].tolist() == [4, 0]
-    assert read_run(found.best).parameters()["patch_size"] in ((1, 1), [1, 1])
+    assert read_run(found.best).parameters()["image_shape"] in ((1, 3), [1, 3])
     again = Heard()
     sweep(written(tmp_path, sweep=text, run=run), display=again)
     assert (len(again.done), len(again.warnings)) == (0, 4)

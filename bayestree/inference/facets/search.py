@@ -6,7 +6,6 @@ lower bound. The nodes of a tree are searched one after the other.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import cached
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.facets.bound import (
@@ -218,7 +218,7 @@ def _one_sided_bound(problem: Problem, side: int) -> float:
     return value
 
 
-@lru_cache(maxsize=32)
+@cached
 def idle_cost(prior: FacetPrior, width: int) -> float:
     """Return the minimum divergence from the prior of a node whose experts are all idle."""
     nothing = torch.zeros(1, width, dtype=torch.float64)
@@ -227,7 +227,7 @@ def idle_cost(prior: FacetPrior, width: int) -> float:
     state = SideState(flat, flat, flat[0])
     guide = pool_slot(rows, prior)
     draws = even_draws(8, 1, torch.Generator().manual_seed(0))
-    elbo = torch.zeros(1)
+    elbo = torch.zeros(1, dtype=torch.float64)
     for _ in range(CLIMBS):
         guide, elbo, _ = climb(guide, draws, rows, state, prior, iterations=60, tolerance=1e-4)
     return -float(elbo)

@@ -6,7 +6,6 @@ The sufficient statistics of a leaf are sums of products of y and the features.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.state import cached
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves.base import (
@@ -90,7 +90,7 @@ def moments(sums: Tensor) -> RegressionSums:
     return RegressionSums(sums[..., gram], sums[..., cross], sums[..., 2])
 
 
-@lru_cache
+@cached
 def _places(count: int) -> tuple[Tensor, Tensor]:
     """Return the positions of the entries of ``gram`` and ``cross`` among ``count`` products."""
     width = (math.isqrt(8 * count + 1) - 1) // 2

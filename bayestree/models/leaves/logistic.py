@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.distributions.transforms import ReshapeTransform
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.state import cached
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves.base import (
     LeafDistribution,
@@ -88,7 +89,7 @@ def class_products(y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
     return torch.cat((each, weighted[:, first] * row[:, second]), dim=1)
 
 
-@lru_cache
+@cached
 def _places(count: int, n_classes: int) -> tuple[Tensor, int]:
     """Return the positions of the entries of r r' among ``count`` sums, and the length of r."""
     # count = C p + p (p + 1) / 2

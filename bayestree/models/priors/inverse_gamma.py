@@ -16,7 +16,6 @@ with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/concepts/pri
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -30,6 +29,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import kl_divergence
 
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.state import cached
 from bayestree.distributions import draw_log_gamma, inverse_gamma_scale
 from bayestree.models.priors.base import (
     LOG_2PI,
@@ -50,7 +50,7 @@ from bayestree.models.priors.gamma import GammaSums, most_probable, most_probabl
 STEPS = np.linspace(-4.5, 4.5, 25)  # of the quadrature over log b, in the argument of sinh
 
 
-@lru_cache(maxsize=32)
+@cached
 def _shrinkage_law(
     shape: float, rate: float, dtype: torch.dtype, device: torch.device
 ) -> dist.Gamma:
