@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Seed
 from bayestree._utils.progress import Verbose
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, warn
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
@@ -160,9 +160,21 @@ class Estimator(BaseEstimator):
             return ()
         return tuple(self.encoding_.feature_names)
 
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        """Separate y from its auxiliary column (see ``Leaf.extra``), if it has one."""
+    def _split(self, y: Any) -> tuple[Any, FloatArray | None]:
+        """Split y from its auxiliary column (see ``Leaf.extra``), if it has one."""
         return y, None
+
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        """Split y for a fitted tree; warn if the rows of its fit had what these rows lack."""
+        values, extra = self._split(y)
+        if extra is None and self.fitted_.shown.with_extra:
+            name = self.posterior_.model.leaf.extra
+            warn(
+                f"y comes without the {name} of each row, which the fit had: it is taken as 1. "
+                f"Give np.column_stack((y, {name})) as y, or {name}= if there is such an argument.",
+                UserWarning,
+            )
+        return values, extra
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
         """Return the arguments of scikit-learn's checks of y."""

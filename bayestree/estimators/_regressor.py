@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from inspect import cleandoc
+from functools import wraps
+from inspect import Parameter, cleandoc, isfunction, signature
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -32,10 +33,47 @@ from bayestree.models.leaves.student import robust_units
 FARTHEST = 1e15  # distance of y from its median, in robust units, that a fit can compute with
 
 
+def _with_extra(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Let a method that takes y also take its auxiliary column, by the keyword ``name``."""
+    known = signature(method)
+
+    @wraps(method)
+    def joining(estimator: Any, *args: Any, **given: Any) -> Any:
+        if (extra := given.pop(name, None)) is None:
+            return method(estimator, *args, **given)
+        bound = known.bind(estimator, *args, **given)
+        bound.arguments["y"] = estimator._joined(bound.arguments.get("y"), extra)
+        return method(*bound.args, **bound.kwargs)
+
+    own = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=ArrayLike | None)
+    whole = known.replace(parameters=[*known.parameters.values(), own])
+    vars(joining).update(__signature__=whole)
+    about = f"Its ``{name}`` (n,) may be the second column of y (n, 2), or a keyword."
+    joining.__doc__ = _documented(method, about)
+    return joining
+
+
+def _documented(method: Callable[..., Any], about: str) -> str:
+    """Return the docstring of a method with a paragraph below its first line."""
+    first, _, rest = cleandoc(str(method.__doc__)).partition("\n\n")
+    return f"{first}\n\n{about}\n\n{rest}"
+
+
 class Regressor(Estimator):
     """Put y, which are numbers, into the units of the fit; a subclass fits (``_fit``)."""
 
+    _extra: ClassVar[str | None] = None  # keyword of the auxiliary column of y (``Leaf.extra``)
     _families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        name = cls._extra
+        for member in [] if name is None else dir(cls):
+            method = getattr(cls, member)
+            if isfunction(method) and not member.startswith("_"):
+                parameters = signature(method).parameters
+                if "y" in parameters and name not in parameters:
+                    setattr(cls, member, _with_extra(method, str(name)))
+        super().__init_subclass__(**given)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
@@ -102,15 +140,19 @@ class Regressor(Estimator):
     def _some_family(self) -> Leaf:
         return self._leaf_family()
 
-    def _given(self, y: Any, extra: Any) -> tuple[Any, Any]:
-        """Return y alone, and its auxiliary column, which is an argument or comes with y."""
-        values, own = self._separate(y)
-        if own is not None and extra is not None:
-            name = self._leaf_family().extra
+    def _joined(self, y: Any, extra: Any) -> Any:
+        """Return y, with its auxiliary column as the second one (n, 2) if that is an argument."""
+        if extra is None:
+            return y
+        if y is None:
+            raise ValueError(f"{self._extra} belongs to y; give y as well.")
+        values, own = self._split(y)
+        if own is not None:
             raise ValueError(
-                f"the {name} is given twice, as an argument and with y; leave one out."
+                f"the {self._extra} is given twice, as an argument and with y; leave one out."
             )
-        return values, own if extra is None else extra
+        check_numbers(values, "y")
+        return np.column_stack((values, self._checked_extra(extra, len(values))))
 
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
         """Return the auxiliary column as an array (n,); None if the family has none.
@@ -182,28 +224,23 @@ class TreeRegressor(RegressorMixin, Regressor, BaseTree):
 ALONE = "constant"  # the family of leaves that may have several outputs
 
 
-def _with_exposure(plain: Callable[..., Any]) -> Callable[[Fit], Fit]:
-    """Document a method with an exposure by the docstring of the method without it."""
-    first, _, rest = cleandoc(str(plain.__doc__)).partition("\n\n")
-    about = "For counts, the ``exposure`` (n,) of the rows is 1 by default."
-
-    def documented(method: Fit) -> Fit:
-        method.__doc__ = f"{first}\n\n{about}\n\n{rest}"
-        return method
-
-    return documented
+EXPOSURE = "For counts, the ``exposure`` (n,) of the rows is 1 by default."
 
 
 class NumericRegressor(TreeRegressor):
     """A regressor that takes an ``exposure`` of counts, and y of shape (n, q).
 
-    Methods that take y without an exposure, such as ``score`` and ``loo``, also accept it as
-    the second column of y (n, 2). ``output`` has the methods for a single output.
+    Methods that take y also take its exposure, by a keyword or as the second column of y (n, 2);
+    scikit-learn routes it to them without being asked. ``output`` has the methods for a single
+    output.
     """
 
     inference: Any
     _rules = OUTPUTS
     _takes_outputs = False  # whether y may have several columns
+    _extra = "exposure"
+    __metadata_request__fit = __metadata_request__partial_fit = {"exposure": True}
+    __metadata_request__predict = __metadata_request__score = {"exposure": True}
     in_interval = predictions.in_interval
 
     def fit(
@@ -236,9 +273,9 @@ class NumericRegressor(TreeRegressor):
             other than counts, or an exposure that is not positive or given twice.
         """
         check_parameters(self)
-        return self._fit_values(X, *self._given(y, exposure), sample_weight)
+        return self._fit_values(X, *self._split(self._joined(y, exposure)), sample_weight)
 
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+    def _split(self, y: Any) -> tuple[Any, FloatArray | None]:
         refuse_times(y, "y")
         if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
             return y, None
@@ -272,13 +309,13 @@ class NumericRegressor(TreeRegressor):
             mean, sd = mean * known, sd * known
         return (mean, sd) if return_std else mean
 
-    @_with_exposure(predictions.predict_interval)
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
         return interval(self, X, level, self._known(exposure, _n_rows(X)))
 
-    @_with_exposure(sample_posterior_predictive)
+    predict_interval.__doc__ = _documented(predictions.predict_interval, EXPOSURE)
+
     def sample_posterior_predictive(
         self,
         X: ArrayLike,
@@ -289,6 +326,8 @@ class NumericRegressor(TreeRegressor):
     ) -> AnyArray:
         return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
 
+    sample_posterior_predictive.__doc__ = _documented(sample_posterior_predictive, EXPOSURE)
+
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 or, for counts, the share of the deviance that is explained.
 
@@ -298,7 +337,7 @@ class NumericRegressor(TreeRegressor):
         """
         if self._leaf_family().extra is None:
             return float(super().score(X, y, sample_weight))
-        weights = checked_weights(sample_weight, len(self._separate(y)[0]))
+        weights = checked_weights(sample_weight, len(np.asarray(y)))
         scores = self.scores(y, self.predict(X), weights)
         constant = float(scores["mean_deviance"] == 0) if len(weights) > 1 else np.nan
         return scores.get("explained_deviance", constant)

@@ -64,7 +64,12 @@ def _documented(fit: Fit) -> Fit:
 @at_once
 @_documented
 def partial_fit_numbers(
-    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    estimator: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    exposure: ArrayLike | None = None,
 ) -> Any:
     """Fit the first batch of rows, or update the tree with another one.
 
@@ -74,8 +79,8 @@ def partial_fit_numbers(
     ----------
     X : array or DataFrame, shape (n, d)
     y : array, shape (n,)
-        For ``leaf="poisson"``, with an exposure as second column.
-    sample_weight : array, shape (n,), optional
+        For ``leaf="poisson"``, it may have the exposure as its second column.
+    sample_weight, exposure : arrays, shape (n,), optional
 
     Raises
     ------
@@ -85,7 +90,8 @@ def partial_fit_numbers(
     AttributeError
         For parameters that need all rows at once.
     """
-    if estimator._y_checks(estimator._separate(y)[0]):
+    y = estimator._joined(y, exposure)
+    if estimator._y_checks(estimator._split(y)[0]):
         raise ValueError(
             "partial_fit takes one output, y of shape (n,); use fit, or a regressor for each "
             f"of the {np.shape(y)[1]} columns of y."
