@@ -19,10 +19,10 @@ from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._combinations import OUTPUTS
-from bayestree.estimators._estimator import NO_UNITS, Estimator, Fit, at_once
+from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
 from bayestree.estimators._parameters import NUMERIC
 from bayestree.fitted import explanations, predictions
-from bayestree.fitted.predictions import interval, sample_posterior_predictive, sampled
+from bayestree.fitted.predictions import interval, sampled
 from bayestree.fitted.rows import TOO_LARGE, TrainingRows, drawn_in
 from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
 from bayestree.inference import Units
@@ -326,7 +326,9 @@ class NumericRegressor(TreeRegressor):
     ) -> AnyArray:
         return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
 
-    sample_posterior_predictive.__doc__ = _documented(sample_posterior_predictive, EXPOSURE)
+    sample_posterior_predictive.__doc__ = _documented(
+        predictions.sample_posterior_predictive, EXPOSURE
+    )
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 or, for counts, the share of the deviance that is explained.

@@ -131,7 +131,7 @@ def test_every_method_that_takes_y_takes_the_exposure(rows, fitted):
 
 
 def test_counts_without_the_exposures_that_the_fit_had_give_a_warning(rows, fitted, tmp_path):
-    X, y, exposure = (part[:60] for part in rows[:3])
+    X, y = (part[:60] for part in rows[:2])
     fitted.save(tmp_path / "counts.safetensors")
     for one in (fitted, load(tmp_path / "counts.safetensors")):
         for method in (one.score, one.log_score, one.in_interval, one.to_arviz, one.importance):
