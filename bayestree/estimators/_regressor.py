@@ -85,7 +85,7 @@ class Regressor(Estimator):
         y : array, shape (n,)
             Real values.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class NumericRegressor(TreeRegressor):
         y : array, shape (n,)
             Real values; counts for ``leaf="poisson"``.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
         exposure : array, shape (n,), optional
             For ``leaf="poisson"``: the time, area or population in which the events of each row
             were counted, by default 1. The tree predicts events per unit of it. It may also be

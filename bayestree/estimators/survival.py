@@ -90,7 +90,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         y : array, shape (n,) or (n, 2)
             Times above 0 of events or censoring; with their events in a form above.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
         event : array of bool, shape (n,), optional
             Whether the event was observed at this time; false if the row was censored then.
 
