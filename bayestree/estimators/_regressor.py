@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
+from bayestree._utils.wording import written
 from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._combinations import OUTPUTS
@@ -146,7 +147,7 @@ class Regressor(Estimator):
             return y
         if y is None:
             raise ValueError(f"{self._extra} belongs to y; give y as well.")
-        values, own = self._split(y)
+        values, own = self._y_and_extra(y)
         if own is not None:
             raise ValueError(
                 f"the {self._extra} is given twice, as an argument and with y; leave one out."
@@ -273,9 +274,9 @@ class NumericRegressor(TreeRegressor):
             other than counts, or an exposure that is not positive or given twice.
         """
         check_parameters(self)
-        return self._fit_values(X, *self._split(self._joined(y, exposure)), sample_weight)
+        return self._fit_values(X, *self._y_and_extra(self._joined(y, exposure)), sample_weight)
 
-    def _split(self, y: Any) -> tuple[Any, FloatArray | None]:
+    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
         refuse_times(y, "y")
         if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
             return y, None
@@ -378,7 +379,9 @@ class NumericRegressor(TreeRegressor):
         if n_outputs == 1:
             raise ValueError("the regressor has a single output: use it without output().")
         if number not in range(n_outputs):
-            raise ValueError(f"number must be an output from 0 to {n_outputs - 1}, got {number!r}.")
+            raise ValueError(
+                f"number must be an output from 0 to {n_outputs - 1}, got {written(number)}."
+            )
         found = copy.copy(self)
         found.fitted_ = self.fitted_.output(number)
         found._scaling = found.fitted_.shown.scaling

@@ -100,9 +100,9 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
             For infinite values, missing ones in y, times that are not above 0, events other than
             true and false or given twice, no event at all, or other shapes.
         """
-        return self._fit_values(X, *self._split(self._joined(y, event)), sample_weight)
+        return self._fit_values(X, *self._y_and_extra(self._joined(y, event)), sample_weight)
 
-    def _split(self, y: Any) -> tuple[Any, FloatArray | None]:
+    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
         refuse_times(y, "y")
         names = getattr(getattr(y, "dtype", None), "names", None)
         if names is not None:

@@ -164,8 +164,7 @@ def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
 def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     """Check the weight of each row, shape (n_rows,); ones by default.
 
-    Weights that sum to 1 or less, as in boosting, cannot be counts of rows: they are shares, and
-    are multiplied so that their mean over the rows of positive weight is 1.
+    Weights that sum to 1 or less, as in boosting, cannot be counts: positive ones get the mean 1.
     """
     if sample_weight is None or isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, 1.0 if sample_weight is None else sample_weight)

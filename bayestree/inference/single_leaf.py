@@ -51,13 +51,9 @@ def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> s
     n_rows, weight = len(data.X), float(data.weights.sum())
     needs, times = {}, n_rows / weight
     # gains are proportional to the weights
-    larger = weight < limits.min_rows <= n_rows or best < limits.min_gain <= best * times
-    otherwise = (
-        f", or multiply the weights by {times:.3g} if only their proportions matter (a weight is a "
-        "number of equal rows)"
-        if larger and n_rows >= 2 * limits.min_leaf
-        else ""
-    )
+    too_light = weight < limits.min_rows <= n_rows or best < limits.min_gain <= best * times
+    otherwise = f", or multiply the weights by {times:.3g} if only their proportions are meant"
+    otherwise *= too_light and n_rows >= 2 * limits.min_leaf
     if n_rows < 2 * limits.min_leaf:
         needs["min_leaf"] = (
             f"a split needs at least min_leaf={limits.min_leaf} rows on each side, but there are "

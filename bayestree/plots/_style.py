@@ -242,7 +242,7 @@ def index_of(labels: Sequence[str], node: str | int) -> int:
     if not isinstance(node, str) and 0 <= node < len(labels):
         return int(node)
     shown = ", ".join(labels[:MAX_PANELS]) + (", ..." if len(labels) > MAX_PANELS else "")
-    raise ValueError(f"node {node!r} is not in the tree; its nodes are {shown}.")
+    raise ValueError(f"node {shown(node)} is not in the tree; its nodes are {shown}.")
 
 
 def value_colours(tree: RoutedTree) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_the_factor_is_named_if_it_helps(rows, settings, total):
         tree.fit(X, y, sample_weight=np.full(128, total / 128))
     (text,) = [str(one.message) for one in told]
     helps = total < 128
-    assert helps == (f"multiply the weights by {128 / total:.3g} if only" in text)
+    assert helps == (f"multiply the weights by {128 / total:.3g} if only their" in text)
     if helps:
         tree.fit(X, y, sample_weight=np.full(128, 1.0))
         assert tree.get_n_leaves() == 2

@@ -106,7 +106,7 @@ def test_arrays_of_xarray_are_read_as_their_values(cycle):
     same = AlternatingTreeClassifier(max_depth=1).fit(rows, Y)
     for given in (array, rows):
         np.testing.assert_array_equal(fitted.predict(given), same.predict(rows))
-    with pytest.raises(ValueError, match="dim 3|3 features"):
+    with pytest.raises(ValueError, match=r"dim 3|3 features"):
         fitted.predict(xr.DataArray(np.zeros((2, 3, 2))))
 
 
