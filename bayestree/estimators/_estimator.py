@@ -101,7 +101,7 @@ class Estimator(BaseEstimator):
         """Set parameters; ``inference__epochs=5`` replaces an object by one with this setting."""
         for key in [key for key in given if "__" in key]:
             name, _, setting = key.partition("__")
-            part = given.get(name, getattr(self, name, None))
+            part: Any = given.get(name, getattr(self, name, None))
             known = [one.name for one in fields(part)] if is_dataclass(part) else []
             if setting not in known:
                 end = nearest_match(setting, known, ".")

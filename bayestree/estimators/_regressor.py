@@ -153,7 +153,8 @@ class Regressor(Estimator):
                 f"the {self._extra} is given twice, as an argument and with y; leave one out."
             )
         check_numbers(values, "y")
-        return np.column_stack((values, self._checked_extra(extra, len(values))))
+        extra = self._checked_extra(extra, len(values))
+        return np.column_stack((values, extra))
 
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
         """Return the auxiliary column as an array (n,); None if the family has none.

@@ -119,8 +119,8 @@ class StagedTree(BaseTree):
             value = getattr(self, name)
             if value != known[name].default:
                 raise ParameterError(
-                    f"{name}={written(value)} would be ignored: inference={given!r} has its own settings; "
-                    f"set {name} there."
+                    f"{name}={written(value)} would be ignored: inference={given!r} has its own "
+                    f"settings; set {name} there."
                 )
 
     def _in_parts(self) -> bool:

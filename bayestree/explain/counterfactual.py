@@ -129,7 +129,8 @@ class Wanted(NamedTuple):
         known = [str(label) for label in labels]
         if str(target) not in known:
             raise ValueError(
-                f"target {written(target)} is not a class of the fit{nearest_match(str(target), known)}"
+                f"target {written(target)} is not a class of the fit"
+                f"{nearest_match(str(target), known)}"
             )
         return cls(str(target), now, known.index(str(target)))
 

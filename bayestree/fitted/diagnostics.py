@@ -412,7 +412,8 @@ def _node_number(node: str | int, topology: Topology) -> int:
         )
     shown = ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
     raise ValueError(
-        f"node must be one of {shown}, or its number from 0 to {len(labels) - 1}, got {written(node)}."
+        f"node must be one of {shown}, or its number from 0 to {len(labels) - 1}, got "
+        f"{written(node)}."
     )
 
 

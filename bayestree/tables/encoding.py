@@ -51,7 +51,7 @@ def column_number(key: str | int, names: Sequence[str]) -> int:
         if key not in names:
             raise ValueError(f"{key!r} is not a column of the fit{nearest_match(key, names)}")
         return names.index(key)
-    if not (isinstance(key, Integral) and 0 <= key < len(names)):
+    if not (isinstance(key, int | np.integer) and 0 <= key < len(names)):
         known = abbreviate(map(repr, names))
         raise ValueError(
             f"column {written(key)} does not exist; the fit had {len(names)}: {known}. Give one of "
