@@ -41,7 +41,7 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
-from bayestree._utils.wording import MAX_INTEGER
+from bayestree._utils.wording import MAX_INTEGER, written
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes
@@ -148,7 +148,7 @@ class Parameter:
             expected = self.expected
             if isinstance(value, float) and not math.isfinite(value):
                 expected = expected.replace("a number", "a finite number")
-            raise ParameterError(f"{self.name} must be {expected}, got {value!r}.") from None
+            raise ParameterError(f"{self.name} must be {expected}, got {written(value)}.") from None
 
     def from_file(self, value: Any) -> Any:
         """Return the value of a valid entry of a file."""

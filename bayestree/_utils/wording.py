@@ -10,6 +10,8 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -104,6 +106,11 @@ def isolated(name: str) -> str:
     if any(unicodedata.bidirectional(letter) in RIGHT_TO_LEFT for letter in text):
         return type(name)(f"{FIRST_STRONG}{text}{POP}")
     return text
+
+
+def written(value: object) -> str:
+    """Return a value as Python writes it, also if it is a scalar of NumPy."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def quantity(number: float) -> str:

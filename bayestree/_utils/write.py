@@ -25,10 +25,15 @@ class NoRoomForFileError(OSError):
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Raise NoRoomForFileError, which names the file, if the block runs out of space."""
+    """Name the file or folder if the block cannot write it, or runs out of space."""
     try:
         yield
     except OSError as error:
+        own = Path(str(error.filename))
+        if own in (path, *path.parents) or own.name.startswith(f".{path.name}."):  # its draft
+            raise type(error)(
+                f"{str(path)!r} cannot be written: {error.strerror}; choose another folder."
+            ) from error
         if error.errno not in REMEDIES or isinstance(error, NoRoomForFileError):
             raise
         raise NoRoomForFileError(error.errno, os.strerror(error.errno), str(path)) from error

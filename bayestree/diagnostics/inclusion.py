@@ -44,6 +44,7 @@ import pandas as pd
 from scipy.special import expit, softmax
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.wording import written
 from bayestree.diagnostics.draws import (
     Draws,
     branch_log_probs,
@@ -164,7 +165,9 @@ class ColumnInclusion:
             return self.probability
         if node not in self.labels:
             known = ", ".join(map(repr, self.labels)) or "none, the tree is a single leaf"
-            raise ValueError(f"node must be one of the nodes of the tree ({known}), got {node!r}.")
+            raise ValueError(
+                f"node must be one of the nodes of the tree ({known}), got {written(node)}."
+            )
         found: FloatArray = self.node_probability[self.labels.index(node)]
         return found
 

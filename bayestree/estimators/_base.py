@@ -189,13 +189,14 @@ class BaseTree(Estimator):
         reduced = prepared.given is not prepared.data
         posterior = with_unused_columns(found, self._used, reduced=reduced)
         tree, reach = self._hardened(posterior, prepared.rows, prepared.data)
-        of_y = self._scaling.units
+        of_y, extra = self._scaling.units, prepared.rows.extra
         return FittedTree(
             tree=tree.rescaled(of_y.y_scale, of_y.y_center),
             posterior=posterior,
             scaling=self._scaling,
             reach=reach,
             parameters=self.get_params(deep=False),
+            with_extra=extra is not None and bool((extra != 1).any()),
         )
 
     def _precision(self, n_rows: int) -> str:

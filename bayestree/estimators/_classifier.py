@@ -42,7 +42,7 @@ class Classifier(ClassifierMixin, Estimator):
         y : array, shape (n,)
             Labels of any kind, two or more of them.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
 
         Raises
         ------

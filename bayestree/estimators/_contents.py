@@ -220,6 +220,7 @@ def _describe_tree(fitted: FittedTree) -> dict[str, Any]:
         "model": plain_model(fitted.posterior.model),
         "inference": fitted.posterior.inference,
         "settings": plain(fitted.posterior.settings),
+        "with_extra": fitted.with_extra,
     }
 
 
@@ -368,6 +369,7 @@ def _tree(
         reach=Reach(**reach) if reach else None,
         stream=group(arrays, "stream"),
         sparsity=SparsityPath(**sparsity) if sparsity else None,
+        with_extra=bool(described.get("with_extra", False)),
     )
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from copy import copy
+from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from html import escape
 from pathlib import Path
@@ -17,7 +18,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Seed
 from bayestree._utils.progress import Verbose
 from bayestree._utils.state import InUsualState, in_usual_state
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, nearest_match, warn
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
@@ -27,6 +28,7 @@ from bayestree.fitted.rows import FileRows, Scaling, TrainingRows, columns_in_us
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
 from bayestree.fitted.validation import checked
 from bayestree.inference import Units
+from bayestree.inference.stage import Settings
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
@@ -88,6 +90,26 @@ class Estimator(InUsualState, BaseEstimator):
         super().__init_subclass__(**given)
         for name in cls.__dict__.keys() & {*BY_ROWS}:
             setattr(cls, name, in_partitions(cls.__dict__[name]))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters and, if ``deep``, the settings in them, as "inference__epochs"."""
+        found: dict[str, Any] = super().get_params(deep)
+        for name, part in [*found.items()]:
+            if deep and isinstance(part, Settings):
+                found |= {f"{name}__{key}": value for key, value in part.chosen().items()}
+        return found
+
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters; ``inference__epochs=5`` replaces an object by one with this setting."""
+        for key in [key for key in given if "__" in key]:
+            name, _, setting = key.partition("__")
+            part: Any = given.get(name, getattr(self, name, None))
+            known = [one.name for one in fields(part)] if is_dataclass(part) else []
+            if setting not in known:
+                end = nearest_match(setting, known, ".")
+                raise ValueError(f"{name}={part!r} has no setting {setting!r}{end}")
+            given[name] = replace(part, **{setting: given.pop(key)})
+        return super().set_params(**given)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -162,9 +184,21 @@ class Estimator(InUsualState, BaseEstimator):
             return ()
         return tuple(self.encoding_.feature_names)
 
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        """Separate y from its auxiliary column (see ``Leaf.extra``), if it has one."""
+    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
+        """Split y from its auxiliary column (see ``Leaf.extra``), if it has one."""
         return y, None
+
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        """Split y for a fitted tree; warn if the rows of its fit had what these rows lack."""
+        values, extra = self._y_and_extra(y)
+        if extra is None and self.fitted_.shown.with_extra:
+            name = self.posterior_.model.leaf.extra
+            warn(
+                f"y comes without the {name} of each row, which the fit had: it is taken as 1. "
+                f"Give np.column_stack((y, {name})) as y, or {name}= if there is such an argument.",
+                UserWarning,
+            )
+        return values, extra
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
         """Return the arguments of scikit-learn's checks of y."""

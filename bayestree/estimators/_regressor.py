@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from inspect import cleandoc
+from functools import wraps
+from inspect import Parameter, cleandoc, isfunction, signature
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -15,13 +16,14 @@ from sklearn.utils.validation import check_array
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
+from bayestree._utils.wording import written
 from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._combinations import OUTPUTS
-from bayestree.estimators._estimator import NO_UNITS, Estimator, Fit, at_once
+from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
 from bayestree.estimators._parameters import NUMERIC
 from bayestree.fitted import explanations, predictions
-from bayestree.fitted.predictions import interval, sample_posterior_predictive, sampled
+from bayestree.fitted.predictions import interval, sampled
 from bayestree.fitted.rows import TOO_LARGE, TrainingRows, drawn_in
 from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
 from bayestree.inference import Units
@@ -32,10 +34,47 @@ from bayestree.models.leaves.student import robust_units
 FARTHEST = 1e15  # distance of y from its median, in robust units, that a fit can compute with
 
 
+def _with_extra(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Let a method that takes y also take its auxiliary column, by the keyword ``name``."""
+    known = signature(method)
+
+    @wraps(method)
+    def joining(estimator: Any, *args: Any, **given: Any) -> Any:
+        if (extra := given.pop(name, None)) is None:
+            return method(estimator, *args, **given)
+        bound = known.bind(estimator, *args, **given)
+        bound.arguments["y"] = estimator._joined(bound.arguments.get("y"), extra)
+        return method(*bound.args, **bound.kwargs)
+
+    own = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=ArrayLike | None)
+    whole = known.replace(parameters=[*known.parameters.values(), own])
+    vars(joining).update(__signature__=whole)
+    about = f"Its ``{name}`` (n,) may be the second column of y (n, 2), or a keyword."
+    joining.__doc__ = _documented(method, about)
+    return joining
+
+
+def _documented(method: Callable[..., Any], about: str) -> str:
+    """Return the docstring of a method with a paragraph below its first line."""
+    first, _, rest = cleandoc(str(method.__doc__)).partition("\n\n")
+    return f"{first}\n\n{about}\n\n{rest}"
+
+
 class Regressor(Estimator):
     """Put y, which are numbers, into the units of the fit; a subclass fits (``_fit``)."""
 
+    _extra: ClassVar[str | None] = None  # keyword of the auxiliary column of y (``Leaf.extra``)
     _families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        name = cls._extra
+        for member in [] if name is None else dir(cls):
+            method = getattr(cls, member)
+            if isfunction(method) and not member.startswith("_"):
+                parameters = signature(method).parameters
+                if "y" in parameters and name not in parameters:
+                    setattr(cls, member, _with_extra(method, str(name)))
+        super().__init_subclass__(**given)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
@@ -47,7 +86,7 @@ class Regressor(Estimator):
         y : array, shape (n,)
             Real values.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
 
         Raises
         ------
@@ -102,15 +141,20 @@ class Regressor(Estimator):
     def _some_family(self) -> Leaf:
         return self._leaf_family()
 
-    def _given(self, y: Any, extra: Any) -> tuple[Any, Any]:
-        """Return y alone, and its auxiliary column, which is an argument or comes with y."""
-        values, own = self._separate(y)
-        if own is not None and extra is not None:
-            name = self._leaf_family().extra
+    def _joined(self, y: Any, extra: Any) -> Any:
+        """Return y, with its auxiliary column as the second one (n, 2) if that is an argument."""
+        if extra is None:
+            return y
+        if y is None:
+            raise ValueError(f"{self._extra} belongs to y; give y as well.")
+        values, own = self._y_and_extra(y)
+        if own is not None:
             raise ValueError(
-                f"the {name} is given twice, as an argument and with y; leave one out."
+                f"the {self._extra} is given twice, as an argument and with y; leave one out."
             )
-        return values, own if extra is None else extra
+        check_numbers(values, "y")
+        extra = self._checked_extra(extra, len(values))
+        return np.column_stack((values, extra))
 
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
         """Return the auxiliary column as an array (n,); None if the family has none.
@@ -182,28 +226,23 @@ class TreeRegressor(RegressorMixin, Regressor, BaseTree):
 ALONE = "constant"  # the family of leaves that may have several outputs
 
 
-def _with_exposure(plain: Callable[..., Any]) -> Callable[[Fit], Fit]:
-    """Document a method with an exposure by the docstring of the method without it."""
-    first, _, rest = cleandoc(str(plain.__doc__)).partition("\n\n")
-    about = "For counts, the ``exposure`` (n,) of the rows is 1 by default."
-
-    def documented(method: Fit) -> Fit:
-        method.__doc__ = f"{first}\n\n{about}\n\n{rest}"
-        return method
-
-    return documented
+EXPOSURE = "For counts, the ``exposure`` (n,) of the rows is 1 by default."
 
 
 class NumericRegressor(TreeRegressor):
     """A regressor that takes an ``exposure`` of counts, and y of shape (n, q).
 
-    Methods that take y without an exposure, such as ``score`` and ``loo``, also accept it as
-    the second column of y (n, 2). ``output`` has the methods for a single output.
+    Methods that take y also take its exposure, by a keyword or as the second column of y (n, 2);
+    scikit-learn routes it to them without being asked. ``output`` has the methods for a single
+    output.
     """
 
     inference: Any
     _rules = OUTPUTS
     _takes_outputs = False  # whether y may have several columns
+    _extra = "exposure"
+    __metadata_request__fit = __metadata_request__partial_fit = {"exposure": True}
+    __metadata_request__predict = __metadata_request__score = {"exposure": True}
     in_interval = predictions.in_interval
 
     def fit(
@@ -223,7 +262,7 @@ class NumericRegressor(TreeRegressor):
         y : array, shape (n,)
             Real values; counts for ``leaf="poisson"``.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
         exposure : array, shape (n,), optional
             For ``leaf="poisson"``: the time, area or population in which the events of each row
             were counted, by default 1. The tree predicts events per unit of it. It may also be
@@ -236,9 +275,9 @@ class NumericRegressor(TreeRegressor):
             other than counts, or an exposure that is not positive or given twice.
         """
         check_parameters(self)
-        return self._fit_values(X, *self._given(y, exposure), sample_weight)
+        return self._fit_values(X, *self._y_and_extra(self._joined(y, exposure)), sample_weight)
 
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
         refuse_times(y, "y")
         if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
             return y, None
@@ -272,13 +311,13 @@ class NumericRegressor(TreeRegressor):
             mean, sd = mean * known, sd * known
         return (mean, sd) if return_std else mean
 
-    @_with_exposure(predictions.predict_interval)
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
         return interval(self, X, level, self._known(exposure, _n_rows(X)))
 
-    @_with_exposure(sample_posterior_predictive)
+    predict_interval.__doc__ = _documented(predictions.predict_interval, EXPOSURE)
+
     def sample_posterior_predictive(
         self,
         X: ArrayLike,
@@ -289,6 +328,10 @@ class NumericRegressor(TreeRegressor):
     ) -> AnyArray:
         return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
 
+    sample_posterior_predictive.__doc__ = _documented(
+        predictions.sample_posterior_predictive, EXPOSURE
+    )
+
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 or, for counts, the share of the deviance that is explained.
 
@@ -298,7 +341,7 @@ class NumericRegressor(TreeRegressor):
         """
         if self._leaf_family().extra is None:
             return float(super().score(X, y, sample_weight))
-        weights = checked_weights(sample_weight, len(self._separate(y)[0]))
+        weights = checked_weights(sample_weight, len(np.asarray(y)))
         scores = self.scores(y, self.predict(X), weights)
         constant = float(scores["mean_deviance"] == 0) if len(weights) > 1 else np.nan
         return scores.get("explained_deviance", constant)
@@ -337,7 +380,9 @@ class NumericRegressor(TreeRegressor):
         if n_outputs == 1:
             raise ValueError("the regressor has a single output: use it without output().")
         if number not in range(n_outputs):
-            raise ValueError(f"number must be an output from 0 to {n_outputs - 1}, got {number!r}.")
+            raise ValueError(
+                f"number must be an output from 0 to {n_outputs - 1}, got {written(number)}."
+            )
         found = copy.copy(self)
         found.fitted_ = self.fitted_.output(number)
         found._scaling = found.fitted_.shown.scaling

@@ -13,6 +13,7 @@ from bayestree import inference
 from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.seed import draw_seed
+from bayestree._utils.wording import written
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
 from bayestree.estimators._combinations import STAGED
@@ -118,8 +119,8 @@ class StagedTree(BaseTree):
             value = getattr(self, name)
             if value != known[name].default:
                 raise ParameterError(
-                    f"{name}={value!r} would be ignored: inference={given!r} has its own settings; "
-                    f"set {name} there."
+                    f"{name}={written(value)} would be ignored: inference={given!r} has its own "
+                    f"settings; set {name} there."
                 )
 
     def _in_parts(self) -> bool:

@@ -6,14 +6,15 @@ known of the rows so far is the ``stream`` of the fitted tree.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from inspect import cleandoc
+from types import MethodType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.utils.metaestimators import available_if
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parallel import threads_for
@@ -34,15 +35,19 @@ MEMORY = tuple(one.name for one in fields(Memory))
 Stream = Mapping[str, AnyArray]
 
 
-def _can_go_on(estimator: Any) -> bool:
-    """Return True, or raise AttributeError if the parameters need all rows at once."""
-    try:
-        reason = first_broken(STREAMING, estimator)
-    except ParameterError:
-        return True  # the fit explains it
-    if reason:
-        raise AttributeError(f"partial_fit {reason}.")
-    return True
+class _Streaming:
+    """A method that estimators have unless their parameters need all rows at once."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+
+    def __get__(self, estimator: Any, owner: Any) -> Any:
+        if estimator is None:
+            return self.method
+        with suppress(ParameterError):  # the fit explains it
+            if reason := first_broken(STREAMING, estimator):
+                raise AttributeError(f"partial_fit {reason}.")
+        return MethodType(self.method, estimator)
 
 
 ABOUT = """
@@ -60,11 +65,16 @@ def _documented(fit: Fit) -> Fit:
     return fit
 
 
-@available_if(_can_go_on)
+@_Streaming
 @at_once
 @_documented
 def partial_fit_numbers(
-    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    estimator: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    exposure: ArrayLike | None = None,
 ) -> Any:
     """Fit the first batch of rows, or update the tree with another one.
 
@@ -74,8 +84,8 @@ def partial_fit_numbers(
     ----------
     X : array or DataFrame, shape (n, d)
     y : array, shape (n,)
-        For ``leaf="poisson"``, with an exposure as second column.
-    sample_weight : array, shape (n,), optional
+        For ``leaf="poisson"``, it may have the exposure as its second column.
+    sample_weight, exposure : arrays, shape (n,), optional
 
     Raises
     ------
@@ -85,7 +95,8 @@ def partial_fit_numbers(
     AttributeError
         For parameters that need all rows at once.
     """
-    if estimator._y_checks(estimator._separate(y)[0]):
+    y = estimator._joined(y, exposure)
+    if estimator._y_checks(estimator._y_and_extra(y)[0]):
         raise ValueError(
             "partial_fit takes one output, y of shape (n,); use fit, or a regressor for each "
             f"of the {np.shape(y)[1]} columns of y."
@@ -93,7 +104,7 @@ def partial_fit_numbers(
     return _add_rows(estimator, X, y, sample_weight)
 
 
-@available_if(_can_go_on)
+@_Streaming
 @at_once
 @_documented
 def partial_fit_classes(

@@ -45,7 +45,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     -----
     Wherever a method takes y, it may be a structured array with a boolean field (event) and a field
     of times, as in scikit-survival; an array (n, 2) of times and events; or the times alone, if all
-    events were observed. ``fit`` and ``score`` also take ``event`` as an argument.
+    events were observed. These methods also take ``event`` as an argument.
 
     Examples
     --------
@@ -66,6 +66,8 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         Model("Distribution of times in a leaf: hazards that rise or fall, or constant ones."),
     ] = "weibull"
 
+    _extra = "event"
+    __metadata_request__fit = __metadata_request__score = {"event": True}
     _families: ClassVar[Mapping[str, Callable[[], Leaf]]] = {
         "weibull": Survival,
         "exponential": partial(Survival, learned=False),
@@ -88,7 +90,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         y : array, shape (n,) or (n, 2)
             Times above 0 of events or censoring; with their events in a form above.
         sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
+            Weight of each row, as a number of equal rows; or shares with a sum of 1.
         event : array of bool, shape (n,), optional
             Whether the event was observed at this time; false if the row was censored then.
 
@@ -98,9 +100,9 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
             For infinite values, missing ones in y, times that are not above 0, events other than
             true and false or given twice, no event at all, or other shapes.
         """
-        return self._fit_values(X, *self._given(y, event), sample_weight)
+        return self._fit_values(X, *self._y_and_extra(self._joined(y, event)), sample_weight)
 
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
         refuse_times(y, "y")
         names = getattr(getattr(y, "dtype", None), "names", None)
         if names is not None:
@@ -198,7 +200,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
 
     def in_interval(self, X: ArrayLike, y: ArrayLike, level: ArrayLike = 0.9) -> FloatArray:
         time, event = self._separate(y)
-        until = predictions.below(self, X, time)[1]
+        until = predictions.below(self, X, time, None)[1]
         low, high = predictions.ends_of(level, until.ndim)
         inside = ((low <= until) & (until < high)).astype(np.float64)
         if event is None:
@@ -209,20 +211,10 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
 
     in_interval.__doc__ = predictions.in_interval.__doc__
 
-    def score(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        event: ArrayLike | None = None,
-    ) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the concordance of risk scores and times (see ``diagnostics.concordance``)."""
-        time, found = self._given(y, event)
-        known = self._checked_extra(found, len(time))
-        weights = checked_weights(sample_weight, len(time))
-        both = time if known is None else np.column_stack((time, known))
-        return self.scores(both, self.predict(X), weights)["concordance"]
+        weights = checked_weights(sample_weight, len(np.asarray(y)))
+        return self.scores(y, self.predict(X), weights)["concordance"]
 
     def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
         """Return the ``concordance`` of risk scores (n,), by its name."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree._utils.wording import nearest_match, plain
+from bayestree._utils.wording import nearest_match, plain, written
 from bayestree.explain.branch_and_bound import Moves, NearestRow, Outcome, nearest_of, nearest_row
 from bayestree.explain.movable import (
     Features,
@@ -119,7 +119,7 @@ class Wanted(NamedTuple):
             except (TypeError, ValueError):
                 level = np.nan
             if not np.isfinite(level):
-                raise ValueError(f"target must be a finite number, got {target!r}.")
+                raise ValueError(f"target must be a finite number, got {written(target)}.")
             below = bool(expected[0] > level)
             name = f"at {'most' if below else 'least'} {plain(level, None)}"
             return cls(name, sign=-1 if below else 1, level=level)
@@ -129,7 +129,8 @@ class Wanted(NamedTuple):
         known = [str(label) for label in labels]
         if str(target) not in known:
             raise ValueError(
-                f"target {target!r} is not a class of the fit{nearest_match(str(target), known)}"
+                f"target {written(target)} is not a class of the fit"
+                f"{nearest_match(str(target), known)}"
             )
         return cls(str(target), now, known.index(str(target)))
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState
+from bayestree._utils.wording import written
 from bayestree.diagnostics import size, uncertainty
 from bayestree.diagnostics.draws import SHARE, tails
 from bayestree.diagnostics.facets import Facets, node_facets
@@ -406,10 +407,13 @@ def _node_number(node: str | int, topology: Topology) -> int:
     if isinstance(node, int | np.integer) and 0 <= node < len(labels):
         return int(node)
     if len(labels) == 1:
-        raise ValueError(f"node must be 'root' or 0, the only split of the tree, got {node!r}.")
+        raise ValueError(
+            f"node must be 'root' or 0, the only split of the tree, got {written(node)}."
+        )
     shown = ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
     raise ValueError(
-        f"node must be one of {shown}, or its number from 0 to {len(labels) - 1}, got {node!r}."
+        f"node must be one of {shown}, or its number from 0 to {len(labels) - 1}, got "
+        f"{written(node)}."
     )
 
 

@@ -87,7 +87,7 @@ def in_interval(
     ValueError
         If ``level`` is not between 0 and 1, or y has another number of rows than X.
     """
-    before, until = below(estimator, X, y)
+    before, until = below(estimator, X, *estimator._separate(y))
     low, high = ends_of(level, before.ndim)
     return ((low <= until) & (before < high)).astype(np.float64)
 
@@ -99,10 +99,11 @@ def ends_of(level: ArrayLike, ndim: int = 0) -> FloatArray:
     return ends.reshape(2, *each.shape, *(1,) * (ndim if each.ndim else 0))
 
 
-def below(estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike) -> FloatArray:
+def below(
+    estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike, extra: FloatArray | None
+) -> FloatArray:
     """Compute P(Y < y | x) and P(Y <= y | x) of each row, (2, n) or (2, n, q)."""
-    values, extra = estimator._separate(y)
-    own = np.asarray(values, dtype=np.float64)
+    own = np.asarray(y, dtype=np.float64)
     mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
     shape = (len(cast(Any, X)), *(n_outputs,) * (n_outputs > 1))
     if own.shape != shape or own.size == 0:

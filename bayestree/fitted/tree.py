@@ -38,6 +38,8 @@ class FittedTree:
         Parameters of the estimator that fitted this tree alone.
     sparsity : SparsityPath, optional
         How the facets of ``tree`` were chosen, if they are sparse.
+    with_extra : bool
+        Whether the rows of the fit had exposures other than 1, or censored times.
     """
 
     tree: Any  # a Tree, or a NetworkTree if splits are networks
@@ -47,6 +49,7 @@ class FittedTree:
     stream: Mapping[str, AnyArray] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     sparsity: SparsityPath | None = None
+    with_extra: bool = False
 
     @property
     def n_draws(self) -> int:

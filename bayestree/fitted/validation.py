@@ -34,6 +34,8 @@ from bayestree.tables import (
 from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
 from bayestree.tables.files import as_pandas
 
+ALL_SHARES = 1 + 1e-6  # sum of weights that are shares, with rounding errors of single precision
+
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
     """Check X, and y if it is given, by scikit-learn, and encode X as numbers.
@@ -160,7 +162,10 @@ def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
-    """Check the weight of each row, shape (n_rows,); ones by default."""
+    """Check the weight of each row, shape (n_rows,); ones by default.
+
+    Weights that sum to 1 or less, as in boosting, cannot be counts: positive ones get the mean 1.
+    """
     if sample_weight is None or isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, 1.0 if sample_weight is None else sample_weight)
     weights: FloatArray = check_array(
@@ -177,7 +182,8 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
         )
     if not weights.any():
         raise ValueError("sample_weight is zero everywhere; some row must have a positive weight.")
-    return weights
+    total = weights.sum()
+    return weights * (np.count_nonzero(weights) / total) if total < ALL_SHARES else weights
 
 
 def check_numbers(values: Any, name: str, remedy: str = "") -> None:

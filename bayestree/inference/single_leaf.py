@@ -49,7 +49,11 @@ def too_small(gain: float, limits: GrowthLimits) -> str:
 def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
     """Say why growth did not split the root, and the remedy; ``best`` is the largest gain found."""
     n_rows, weight = len(data.X), float(data.weights.sum())
-    needs = {}
+    needs, times = {}, n_rows / weight
+    # gains are proportional to the weights
+    too_light = weight < limits.min_rows <= n_rows or best < limits.min_gain <= best * times
+    otherwise = f", or multiply the weights by {times:.3g} if only their proportions are meant"
+    otherwise *= too_light and n_rows >= 2 * limits.min_leaf
     if n_rows < 2 * limits.min_leaf:
         needs["min_leaf"] = (
             f"a split needs at least min_leaf={limits.min_leaf} rows on each side, but there are "
@@ -61,10 +65,10 @@ def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> s
             f"{n_rows} rows weigh {weight:g}"
         )
     if needs:
-        return f"{', and '.join(needs.values())}; lower {' and '.join(needs)}"
+        return f"{', and '.join(needs.values())}; lower {' and '.join(needs)}{otherwise}"
     reason = "no split was found that separates the rows"
     if best < limits.min_gain:
-        reason = too_small(best, limits)
+        reason = too_small(best, limits) + otherwise
     elif limits.min_leaf > 1:
         reason = (
             f"no split was found with min_leaf={limits.min_leaf} of the {n_rows} rows on each "

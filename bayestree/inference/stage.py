@@ -22,6 +22,7 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree._utils.state import InUsualState
+from bayestree._utils.wording import written
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import calibrated
@@ -90,7 +91,7 @@ class Settings(InUsualState):
 
     def __repr__(self) -> str:
         known = parameters_of(type(self))
-        changed = [f"{n}={v!r}" for n, v in self.chosen().items() if v != known[n].default]
+        changed = [f"{n}={written(v)}" for n, v in self.chosen().items() if v != known[n].default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 

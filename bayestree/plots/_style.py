@@ -22,7 +22,7 @@ from matplotlib.textpath import text_to_path
 
 from bayestree import description
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.wording import FIRST_STRONG, POP
+from bayestree._utils.wording import FIRST_STRONG, POP, written
 from bayestree.description import kind_of, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
@@ -242,7 +242,7 @@ def index_of(labels: Sequence[str], node: str | int) -> int:
     if not isinstance(node, str) and 0 <= node < len(labels):
         return int(node)
     shown = ", ".join(labels[:MAX_PANELS]) + (", ..." if len(labels) > MAX_PANELS else "")
-    raise ValueError(f"node {node!r} is not in the tree; its nodes are {shown}.")
+    raise ValueError(f"node {written(node)} is not in the tree; its nodes are {shown}.")
 
 
 def value_colours(tree: RoutedTree) -> dict[str, Any]:

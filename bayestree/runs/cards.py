@@ -31,10 +31,12 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise InputError(
             f"{str(path)!r} is a table, not a {what}; fit a tree to it by `{command}`."
         )
-    if path.stat().st_size > MAX_BYTES:
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
         raise InputError(f"{name} is larger than 1 MiB; expected a short TOML file.")
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        found = tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError as error:
         raise InputError(f"{name} is not valid TOML: it is nested too deeply.") from error
     except UnicodeDecodeError as error:
@@ -103,10 +105,10 @@ class Card:
 def cards(kind: CardKind | None = None) -> list[Card]:
     """Return the cards of the package, model cards first, sorted by name."""
     return [
-        read_card(path, each, name=path.stem)
+        read_card(path, each, name=name)
         for each in FOLDERS
         if kind in (None, each)
-        for path in sorted(_folder(each).glob("*.toml"), key=lambda path: path.stem)
+        for name, path in sorted(_files(each).items())
     ]
 
 
@@ -129,7 +131,7 @@ def find_card(
     if name.endswith(".toml") or Path(name).name != name:
         path = resolve_path(name, folder, root=root, what=f"{where}card")
         return read_card(path, kind, name=name)
-    known = {path.stem: path for path in _folder(kind).glob("*.toml")}
+    known = _files(kind)
     if name not in known:
         end = nearest_match(name, known)
         raise InputError(f"{where}no {kind} card is named {abbreviated(name)}{end}")
@@ -162,8 +164,9 @@ def read_card(path: Path, kind: CardKind, *, name: str | None = None) -> Card:
     return Card(name or str(path), kind, path, tree, content, by_task)
 
 
-def _folder(kind: CardKind) -> Path:
-    """Return the folder of the cards: inside an installed package, next to it in a checkout."""
-    package = Path(str(files("bayestree")))
+def _files(kind: CardKind) -> dict[str, Any]:
+    """Return the cards by name: inside an installed package, next to it in a checkout."""
+    package: Any = files("bayestree")  # a Path, or that of a zip file, which has fewer methods
     inside = package / "cards" / FOLDERS[kind]
-    return inside if inside.is_dir() else package.parent / FOLDERS[kind]
+    each = (inside if inside.is_dir() else package.parent / FOLDERS[kind]).iterdir()
+    return {one.name.removesuffix(".toml"): one for one in each if one.name.endswith(".toml")}

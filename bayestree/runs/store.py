@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel
 
 from bayestree import __version__
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.write import write_whole
+from bayestree._utils.write import naming, write_whole
 from bayestree.estimators.files import load
 from bayestree.runs.cluster import rows_of
 from bayestree.runs.rows import RunRows, sha256
@@ -88,7 +88,8 @@ class RunFolder:
         method are removed after the block if they are empty.
         """
         created = [place for place in (self.path, *self.path.parents) if not place.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
+        with naming(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self / LOCK, timeout=0)
         try:
             with lock:

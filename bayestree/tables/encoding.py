@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.wording import InputError, nearest_match, warn
+from bayestree._utils.wording import InputError, nearest_match, warn, written
 from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
 from bayestree.tables.files import as_pandas, open_table
 from bayestree.tables.kinds import (
@@ -52,8 +52,12 @@ def column_number(key: str | int, names: Sequence[str]) -> int:
         if key not in names:
             raise ValueError(f"{key!r} is not a column of the fit{nearest_match(key, names)}")
         return names.index(key)
-    if not 0 <= key < len(names):
-        raise ValueError(f"column {key!r} does not exist; the fit had {len(names)}.")
+    if not (isinstance(key, int | np.integer) and 0 <= key < len(names)):
+        known = abbreviate(map(repr, names))
+        raise ValueError(
+            f"column {written(key)} does not exist; the fit had {len(names)}: {known}. Give one of "
+            "these names, or a number from 0."
+        )
     return int(key)
 
 

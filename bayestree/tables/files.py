@@ -272,10 +272,20 @@ def as_pandas(X: Any) -> Any:
         exports = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
         if not exports or isinstance(X, pd.Series):
             return X
+        if hasattr(X, "dtype"):  # an array of numbers, whose table may have a row for each of them
+            return np.asarray(X)
         try:
-            return from_arrow(pa.table(X))
-        except (pa.ArrowInvalid, TypeError):
-            return X
+            table = pa.table(X)
+        except (pa.ArrowInvalid, TypeError):  # Arrow lacks a type, such as integers of 128 bits
+            if not hasattr(X, "columns"):
+                return X
+            return pd.DataFrame({name: [*X[name]] for name in X.columns})
+        if hasattr(X, "__len__") and len(X) != len(table):
+            raise TypeError(
+                f"X, a {type(X).__name__} of length {len(X)}, gives {len(table)} rows; convert it "
+                "to a DataFrame or an array with a row for each prediction."
+            )
+        return from_arrow(table)
     changed = X
     for place, dtype in enumerate(X.dtypes):
         if isinstance(dtype, pd.ArrowDtype):

@@ -117,3 +117,21 @@ def test_the_posterior_is_refused_only_if_it_does_not_fit(tmp_path, monkeypatch)
         [(code, said)] = limited(limit, tmp_path, monkeypatch, [*words, str(limit)])
         assert code == expected, said
         assert ("posterior.nc' cannot be written: File too large; raise" in said) == (code == 2)
+
+
+@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError])
+def test_a_place_that_cannot_be_written_is_named_with_a_remedy(tmp_path, monkeypatch, kind):
+    def refused(**where):  # as the kernel does in /proc and /sys
+        number = errno.ENOENT if kind is FileNotFoundError else errno.EACCES
+        raise OSError(number, os.strerror(number), f"{where['dir']}/{where['prefix']}x")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refused)
+    with pytest.raises(kind, match=r"/a.txt' cannot be written: \w.*; choose another folder\.$"):
+        write_whole(tmp_path / "a.txt", "text")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "folder" / "below"
+    with pytest.raises(NotADirectoryError, match="below' cannot be written"), naming(place):
+        place.mkdir(parents=True)

@@ -1,15 +1,25 @@
 """Regressors with Poisson leaves: rates, exposures, and everything that reads a fitted tree."""
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
 from scipy.stats import poisson
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.metrics import mean_poisson_deviance
+from sklearn.model_selection import cross_val_score
 
-from bayestree import ConvexPolytopeTreeRegressor, export_json, export_text, load
+from bayestree import (
+    ConvexPolytopeTreeRegressor,
+    EndToEndTreeRegressor,
+    export_json,
+    export_text,
+    load,
+)
 from bayestree._utils.seed import draw_seed
+from bayestree.report.rows import rows_of
 
 RATES = (0.7, 4.0)
 
@@ -94,6 +104,55 @@ def test_y_may_hold_the_exposure(rows, fitted):
     assert (found["observed_data"]["obs"].to_numpy() == y).all()
     drawn = found["posterior_predictive"]["obs"].to_numpy()
     assert np.corrcoef(drawn.mean(axis=(0, 1)), exposure * fitted.predict(X))[0, 1] > 0.9
+
+
+def test_every_method_that_takes_y_takes_the_exposure(rows, fitted):
+    X, y, exposure = (part[:60] for part in rows[:3])
+    both = np.column_stack([y, exposure])
+    for kind in (ConvexPolytopeTreeRegressor, EndToEndTreeRegressor):
+        for name in [name for name in dir(kind) if not name.startswith("_")]:
+            if inspect.isfunction(method := getattr(kind, name)):
+                known = inspect.signature(method).parameters
+                assert "y" not in known or "exposure" in known, name
+    for method in (fitted.score, fitted.log_score, fitted.in_interval):
+        assert np.array_equal(method(X, list(y), exposure=list(exposure)), method(X, both))
+    assert (fitted.training_data(X, y, exposure=exposure).y.numpy() == both).all()
+    loss = fitted.importance(X, y, n_repeats=1, exposure=exposure).loss
+    assert np.array_equal(loss, fitted.importance(X, both, n_repeats=1).loss)
+    assert fitted.loo.__doc__.count("``exposure`` (n,)") == 1
+    with pytest.raises(ValueError, match="exposure is given twice"):
+        fitted.log_score(X, both, exposure=exposure)
+    with pytest.raises(ValueError, match="exposure belongs to y"):
+        fitted.check_convergence(X, exposure=exposure)
+    with pytest.raises(ValueError, match=r"exposure must have shape \(60,\)"):
+        fitted.score(X, y, exposure=exposure[1:])
+    with pytest.raises(ValueError, match="leaf='constant' takes y alone"):
+        tree(leaf="constant", inference="map").fit(X, y).score(X, y, exposure=exposure)
+
+
+def test_counts_without_the_exposures_that_the_fit_had_give_a_warning(rows, fitted, tmp_path):
+    X, y = (part[:60] for part in rows[:2])
+    fitted.save(tmp_path / "counts.safetensors")
+    for one in (fitted, load(tmp_path / "counts.safetensors")):
+        for method in (one.score, one.log_score, one.in_interval, one.to_arviz, one.importance):
+            with pytest.warns(UserWarning, match="without the exposure of each row, which the fit"):
+                method(X, y)
+        with pytest.warns(UserWarning, match="without the exposure"):
+            rows_of(one, X, y, held_out=True)
+        one.score(X, y, exposure=np.ones(60))  # is meant
+    again = copy.copy(fitted).set_params(inference="map").fit(X, y)
+    again.score(X, y)
+
+
+def test_scikit_learn_routes_exposures(rows):
+    X, y, exposure, _ = rows
+    both = np.column_stack([y, exposure])
+    estimator = tree(inference="map")
+    with config_context(enable_metadata_routing=True):
+        routed = cross_val_score(estimator, X, y, params={"exposure": exposure}, cv=3)
+        asked = clone(estimator).set_fit_request(exposure=True).set_score_request(exposure=True)
+        assert (cross_val_score(asked, X, y, params={"exposure": exposure}, cv=3) == routed).all()
+    assert np.array_equal(routed, cross_val_score(estimator, X, both, cv=3))
 
 
 def test_a_file_holds_all(rows, fitted, tmp_path):
@@ -204,8 +263,8 @@ def test_text_is_refused_by_its_name(rows, fitted):
 
 def test_a_constant_rate_has_the_score_that_a_constant_y_has(rows, fitted):
     X = rows[0][:20]
-    assert fitted.score(X, np.full(20, 3)) == 0
-    assert np.isnan(fitted.score(X[:1], [3]))
+    assert fitted.score(X, np.full(20, 3), exposure=np.ones(20)) == 0
+    assert np.isnan(fitted.score(X[:1], [3], exposure=[1]))
 
 
 def test_rows_without_events_are_fitted():
@@ -223,7 +282,7 @@ def test_importance_counts_events_for_their_exposures(rows, fitted, prediction):
     found = one.importance(X, np.column_stack([y, exposure]), n_repeats=1)
     loss = found.loss
     assert loss[:2].min() > 0.2 > abs(loss[2])
-    alone = one.importance(X, y, n_repeats=1).loss
+    alone = one.importance(X, y, n_repeats=1, exposure=np.ones(len(y))).loss
     assert abs(alone - loss).max() > 0.05
     if prediction == "tree":
         order = np.random.RandomState(draw_seed(0)).permutation(len(X))

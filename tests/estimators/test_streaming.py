@@ -124,6 +124,9 @@ def test_exposures_come_with_y():
     y = np.column_stack((rng.poisson(np.where(X[:, 0] > 0, 6, 1) * years), years))
     settings = FAST | {"epochs": 2, "inference": "map", "leaf": "poisson"}
     reg = streamed(ConvexPolytopeTreeRegressor(**settings), X, y, 2)
+    again = ConvexPolytopeTreeRegressor(**settings).partial_fit(X[:100], y[:100])
+    again.partial_fit(X[100:], y[100:, 0], exposure=y[100:, 1])
+    assert np.array_equal(again.predict(X), reg.predict(X))
     leaf, prior = reg.tree_.apply(X), reg.posterior_.model.leaf
     sums = [np.bincount(leaf, column) for column in y.T]
     # rows beyond the moving border are few

@@ -71,6 +71,9 @@ def test_intervals_and_risks_hold_for_new_rows(fitted):
     found = fitted.score(X, observed, event=event)
     assert found > best - 0.1 * (best - 0.5)
     assert found == concordance(observed, event, fitted.predict(X))
+    assert (fitted.in_interval(X, observed, 0.8, event=event) == inside).all()
+    with pytest.warns(UserWarning, match="without the event of each row, which the fit had"):
+        fitted.in_interval(X, observed)
 
 
 def test_y_has_three_forms(rows, fitted):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import xarray as xr
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
@@ -79,6 +80,42 @@ def test_tables_of_other_libraries(convert):
     assert len(fitted.importance(given, Y, n_repeats=1, max_draws=1).features) == 2
     assert np.isfinite(fitted.loo(given, Y, method="kfold", n_folds=2).elpd)
     assert len(export_onnx(fitted, X=given)) > 0
+
+
+class WithoutArrow(Frame):
+    """A table with a column of a type that Arrow does not have."""
+
+    def __getitem__(self, name):
+        return self._table[name].to_pylist()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise pa.ArrowInvalid("unsupported format string")
+
+
+def test_columns_that_arrow_does_not_have():
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(WithoutArrow(X), Y)
+    assert fitted.encoding_.feature_names == ["a", "b=v", "b missing"]
+    np.testing.assert_array_equal(fitted.predict(WithoutArrow(X)), fitted.predict(X))
+
+
+@pytest.mark.parametrize("cycle", [[0.0, 1.0, 2.0], [0.0, 1.0, np.nan], ["u", "v", "w"]])
+def test_arrays_of_xarray_are_read_as_their_values(cycle):
+    rows = X.assign(c=np.resize(np.array(cycle, dtype=object), N))[["a", "c"]].to_numpy()
+    array = xr.DataArray(rows, dims=("row", "column"), coords={"column": ["a", "c"]})
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(array, xr.DataArray(Y))
+    same = AlternatingTreeClassifier(max_depth=1).fit(rows, Y)
+    for given in (array, rows):
+        np.testing.assert_array_equal(fitted.predict(given), same.predict(rows))
+    with pytest.raises(ValueError, match=r"dim 3|3 features"):
+        fitted.predict(xr.DataArray(np.zeros((2, 3, 2))))
+
+
+def test_tables_with_other_rows_than_the_object():
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(X[["a"]], Y)
+    long = Frame(X[["a"]])
+    long.shape = (5, 1)
+    with pytest.raises(TypeError, match="X, a Frame of length 5, gives 40 rows"):
+        fitted.predict(long)
 
 
 def test_dictionaries_of_arrow():

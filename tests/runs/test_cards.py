@@ -4,6 +4,8 @@ import itertools
 import re
 import tomllib
 from pathlib import Path, PureWindowsPath
+from zipfile import Path as ZipPath
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -375,3 +377,13 @@ def test_outputs(tmp_path):
         check_output(tmp_path, (), force=True)
     with pytest.raises(InputError, match="is in a folder that does not exist"):
         check_output(tmp_path / "no" / "a.toml", (), force=False)
+
+
+def test_a_zipped_package_finds_its_cards(tmp_path, monkeypatch):
+    with ZipFile(tmp_path / "package.zip", "w") as archive:
+        for folder in ("cards/models", "cards/inference"):
+            archive.writestr(f"bayestree/{folder}/mine.toml", "# Mine. Values are made up.\n")
+    package = ZipPath(tmp_path / "package.zip", "bayestree/")
+    monkeypatch.setattr("bayestree.runs.cards.files", lambda name: package)
+    assert [(card.name, card.summary) for card in cards()] == [("mine", "Mine.")] * 2
+    assert find_card("mine", "model").kind == "model"
