@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing, check_consistent_length
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
@@ -28,7 +28,7 @@ from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
-from bayestree.fitted.validation import fitted_rows, training_rows
+from bayestree.fitted.validation import fitted_rows, training_rows, validated
 from bayestree.inference import Posterior, pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.tables.files import as_pandas
@@ -259,7 +259,8 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     X : array or DataFrame, shape (n, d)
     y : array, shape (n,)
         As for ``fit``: with several outputs of shape (n, q), with an exposure as second column for
-        counts, with events for survival times.
+        counts, with events for survival times. Of the rows of the fit, text columns of many
+        categories are encoded as in the fit, without the y of the row.
 
     Returns
     -------
@@ -285,9 +286,8 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     """
     check_is_fitted(estimator)
     if hasattr(estimator, "classes_"):
-        probability = estimator.predict_proba(X)
-        check_consistent_length(probability, y)
-        own = estimator._encode(np.ravel(y))
+        rows, labels = validated(estimator, X, np.ravel(y), reset=False, dtype=np.float64)
+        probability, own = estimator._expectation(rows)[0], estimator._encode(labels)
         with np.errstate(divide="ignore"):  # a tree without smoothing may give a class 0
             found: FloatArray = np.log(probability[np.arange(len(own)), own])
         return found
