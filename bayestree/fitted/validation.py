@@ -70,7 +70,7 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
         names = [column.name for column in estimator.encoding_.columns]
     numbered = table.set_axis(names, axis=1).reset_index(drop=True)
     survey = _survey(estimator, numbered, sample_weight) if reset else None
-    return _encoded(estimator, numbered, survey, y, sample_weight, checks)
+    return _encoded(estimator, numbered, survey, y, sample_weight)
 
 
 def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[str, Any]) -> Any:
@@ -114,7 +114,7 @@ def _numeric(
         survey = _survey(estimator, frame, sample_weight)
         if survey.ignored or survey.codes or np.isnan(rows).any():
             target = y[0] if y else None
-            return _encoded(estimator, frame, survey, target, sample_weight, checks)
+            return _encoded(estimator, frame, survey, target, sample_weight)
     means: list[Any] = [None] * len(names)
     weights = checked_weights(sample_weight, len(rows))
     if not in_file:
@@ -138,7 +138,6 @@ def _encoded(
     survey: Survey | None,
     y: AnyArray | None,
     sample_weight: Any,
-    checks: dict[str, Any],
 ) -> Any:
     """Encode rows, by a new encoding if a fit gives the ``survey`` of its columns."""
     weights = checked_weights(sample_weight, len(frame))
