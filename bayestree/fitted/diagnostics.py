@@ -15,7 +15,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics import size, uncertainty
-from bayestree.diagnostics.draws import SHARE, tails
+from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.regions import RuleProbability, region_shares
@@ -32,6 +32,7 @@ from bayestree.routed_tree import RowSource
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
+SAMPLE, SAMPLE_VALUES, FEWEST = 200, 40_000, 20  # rows to keep: at most, or these values, or these
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these rows
 PRIOR_SEED = 0  # the same draws at every call
@@ -453,7 +454,9 @@ def measure_nodes(
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,
     )
+    kept = min(SAMPLE, max(FEWEST, SAMPLE_VALUES // X.shape[1]))
     return reach._replace(
+        sample=np.asarray(X[spread(len(X), kept)], dtype=np.float64),
         rows=tree.topology.sum_below(tree.leaf_rows),
         leaves=leaves_in_use(posterior.draws, posterior.model.topology, standardised),
     )
