@@ -115,6 +115,8 @@ class RuleProbability:
 
     def __str__(self) -> str:
         text = f"Of the draws, {100 * self.path.mean():.1f} % send a row to its leaf of the tree"
+        if len(self.labels) == 1:
+            text += ", which has no other"
         if self.prediction is not None:
             text += f", and {100 * self.prediction.mean():.1f} % predict its class"
         low, high = tails(self.level)

@@ -84,6 +84,21 @@ def _summary(probabilities: FloatArray, level: float = 0.9) -> str:
     return f"{int(probabilities.argmax())} ({low} to {high})"
 
 
+def no_split(n_leaves: IntArray | None) -> str:
+    """Describe a tree without a split by the leaves in use of its draws, (chain, draw), if known.
+
+    A draw may split rows whose predictions differ too little for the deterministic tree.
+    """
+    if n_leaves is None:
+        return "a tree without a split"
+    share = float((n_leaves > 1).mean())
+    found = _summary(number_probabilities([n_leaves], np.ones(1)))
+    return (
+        f"a tree without a split; {share:.0%} of the draws split\n"
+        f"Leaves in use by a draw: {found}, the most probable number and its 90 % interval"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class PriorSize:
     """Prior sizes of each node in its box, computed on demand.
@@ -308,7 +323,7 @@ class PolytopeSize:
         n_chains, n_draws, n_nodes = self.facets.shape
         over_modes = [] if self.over_modes is None else [str(self.over_modes)]
         if n_nodes == 0:
-            return "\n".join(["Polytope size: a tree without a split", *over_modes])
+            return "\n".join([f"Polytope size: {no_split(self.n_leaves)}", *over_modes])
         lines = [*over_modes, *(["The tree that is shown:"] if over_modes else [])]
         lines += [VARIATIONAL] if self.variational else []
         lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")

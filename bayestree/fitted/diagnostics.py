@@ -41,8 +41,10 @@ PRIOR_SEED = 0  # the same draws at every call
 def polytope_size(estimator: MixtureEstimator, max_draws: int = 100) -> PolytopeSize:
     """Measure the number of facets of each node of ``tree_`` in four ways.
 
-    After a variational fit it comes from a single variational fit, whose counts are too
-    certain and may be wrong; inference="nuts" samples them.
+    After a variational fit the draws are those of a single one, of the mode of ``tree_``: counts of
+    its nodes are too certain and may be wrong. ``over_modes`` compares several such fits;
+    inference="nuts" samples the counts. If ``tree_`` has a single leaf, there are no nodes to
+    measure, and the number of leaves in use by the draws remains.
 
     Parameters
     ----------
@@ -304,7 +306,7 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
     """Compute the uncertainty of the splits of one tree at rows (n, d)."""
     tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
     units = fitted.scaling.units
-    return uncertainty.split_uncertainty(
+    found = uncertainty.split_uncertainty(
         fitted.posterior.described_draws,
         units.standardise(rows),
         _sides(tree, rows),
@@ -315,6 +317,7 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
         y_center=units.y_center,
         level=level,
     )
+    return replace(found, n_leaves=reach.leaves)
 
 
 def co_membership(
@@ -401,7 +404,10 @@ def _node_number(node: str | int, topology: Topology) -> int:
     """Number of a node that is given by its path or by its number."""
     labels = topology.node_labels
     if not labels:
-        raise ValueError("the tree is a single leaf; it has no node with a split.")
+        raise ValueError(
+            "the tree is a single leaf; it has no node with a split. polytope_size() has the "
+            "number of leaves in use by its draws."
+        )
     if isinstance(node, str) and node in labels:
         return labels.index(node)
     if isinstance(node, int | np.integer) and 0 <= node < len(labels):
