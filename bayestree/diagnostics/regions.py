@@ -114,14 +114,14 @@ class RuleProbability:
         return pd.DataFrame(found, index=pd.RangeIndex(len(leaf), name="row"))
 
     def __str__(self) -> str:
-        text = f"Of the draws, {100 * self.path.mean():.1f} % send a row to its leaf of the tree"
+        text = f"Of the draws, {100 * self.path.mean():.1f} % send a row to its leaf"
         if len(self.labels) == 1:
             text += ", which has no other"
         if self.prediction is not None:
             text += f", and {100 * self.prediction.mean():.1f} % predict its class"
         low, high = tails(self.level)
         return (
-            f"{text} (mean over {len(self.rows)} rows).\nShares of the rows that at least "
+            f"{text}  (mean over {len(self.rows)} rows).\nShares of the rows that at least "
             f"{100 * high:.3g} % (inner) and {100 * low:.3g} % (outer) of the draws send to a node "
             f"or leaf:\n{self.to_frame().to_string(float_format='{:.3f}'.format, na_rep='')}"
         )

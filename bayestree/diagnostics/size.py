@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from textwrap import fill
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ class TreeSize:
             "depth of the deterministic trees": self.depth,
         }
         parts = [f"{name} {_summary(p)}" for name, p in named.items() if p is not None]
-        return f"Over all modes: {', '.join(parts)}"
+        return fill(f"Over all modes: {', '.join(parts)}", 100)
 
 
 def number_probabilities(counts: Sequence[IntArray], weights: FloatArray) -> FloatArray:
@@ -327,7 +328,7 @@ class PolytopeSize:
         lines = [*over_modes, *(["The tree that is shown:"] if over_modes else [])]
         lines += [VARIATIONAL] if self.variational else []
         lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")
-        lines.append(f"Counted: {self.meaning}; effective: number of votes, (sum c)^2 / sum c^2")
+        lines.append(f"Counted: {self.meaning};\neffective: number of votes, (sum c)^2 / sum c^2")
         if self.n_leaves is not None:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()

@@ -101,6 +101,31 @@ class TestPolytopeSize:
         np.testing.assert_array_equal(one.n_leaves, two.n_leaves)
 
 
+def test_texts_fit_on_a_line(sampled):
+    X, y = ring()
+    texts = [
+        sampled.polytope_size(20),
+        sampled.facets(),
+        sampled.rule_probability(X),
+        sampled.column_inclusion(X),
+        sampled.importance(X, y, n_repeats=1, max_draws=4),
+        sampled.posterior_,
+    ]
+    for text in texts:
+        prose = [line for line in str(text).split("\n") if "  " not in line.strip()]
+        assert max(map(len, prose)) <= 100, max(prose, key=len)
+
+
+def test_a_printed_posterior_has_shapes_instead_of_draws(sampled):
+    text = repr(sampled.posterior_)
+    assert text.startswith("Posterior by 'svi': 1 chain of 8 draws, ")
+    draws = sampled.posterior_.draws
+    assert f"hyperplane {draws['hyperplane'].shape}" in text
+    assert "Polytope(n_experts=4)" in text
+    assert "Categorical(" in text
+    assert len(text.split("\n")) == 5 + len(draws)
+
+
 class TestSingleLeafOfDrawsThatSplit:
     """The point estimate has one leaf, but nothing is silent about the draws."""
 
@@ -128,7 +153,7 @@ class TestSingleLeafOfDrawsThatSplit:
 
     def test_other_texts_point_to_them(self, pruned):
         clf, X = pruned
-        assert "its leaf of the tree, which has no other" in str(clf.rule_probability(X))
+        assert "its leaf, which has no other" in str(clf.rule_probability(X))
         assert "polytope_size() has the leaves of its draws" in str(clf.shrinkage())
         with pytest.raises(ValueError, match=r"polytope_size\(\) has the number of leaves"):
             clf.facets()
