@@ -121,7 +121,7 @@ class RuleProbability:
             text += f", and {100 * self.prediction.mean():.1f} % predict its class"
         low, high = tails(self.level)
         return (
-            f"{text}  (mean over {len(self.rows)} rows).\nShares of the rows that at least "
+            f"{text} (mean over {len(self.rows)} rows).\nShares of the rows that at least "
             f"{100 * high:.3g} % (inner) and {100 * low:.3g} % (outer) of the draws send to a node "
             f"or leaf:\n{self.to_frame().to_string(float_format='{:.3f}'.format, na_rep='')}"
         )

@@ -49,11 +49,11 @@ class Draws:
     warmup_stats: Arrays = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        model = self.model
+        model, kind = self.model, type(self).__name__
         parts = [*map(repr, (model.split, *vars(model.priors).values(), model.leaf))]
         return "\n    ".join(
             [
-                f"{type(self).__name__} by {self.inference!r}: {counted(self.n_chains, 'chain')} of "
+                f"{kind} by {self.inference!r}: {counted(self.n_chains, 'chain')} of "
                 f"{counted(self.n_draws, 'draw')}, {counted(model.topology.n_leaves, 'leaf')}",
                 *(part if len(part) <= WIDTH else f"{part[:WIDTH]}..." for part in parts),
                 *(f"{name} {values.shape}" for name, values in self.draws.items()),
