@@ -203,7 +203,7 @@ def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> 
 def _mean_predictions(mixture: Mixture, X: FloatArray | None) -> FloatArray:
     """Predict by each tree, (M, n) or (M, n, C), in its ``_unit``."""
     X = mixture.shown.sample if X is None else X
-    leaf = mixture.shown.posterior.model.leaf
+    leaf: Any = mixture.shown.posterior.model.leaf
     if leaf.extra != EVENT:
         return np.stack([tree.moments(X, averages=True)[0] for tree in mixture.trees])
     parts = np.split(mixture.shown.scaling.standardise(X), range(PART, len(X), PART))
