@@ -338,9 +338,10 @@ def _head(run: "Run") -> Iterator[str]:
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
     if words := words_of_mode(run.estimator):
-        yield f"the tree is {words}"
+        yield from textwrap.wrap(f"the tree is {words}", WIDTH)
     yield from output.score_lines(metrics)
-    yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
+    for text in run.manifest.get("warnings", []):
+        yield from textwrap.wrap(f"warning: {text}", WIDTH, subsequent_indent="  ")
     yield ""
 
 

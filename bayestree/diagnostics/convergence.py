@@ -19,6 +19,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.chains import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
+from bayestree._utils.wording import counted
 from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.label_free import label_free_of, recorded
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, HeldOut, Kind, Verdict
@@ -40,7 +41,7 @@ MIN_SHARE = 1e-3  # so is one by this share of the ELBO
 N_ERRORS = 2.0  # and one by this multiple of its Monte Carlo error
 MUCH = 2.0  # multiple of the accepted gain that fails, if it is also more than this for each row:
 ROW_NATS = 0.03  # docs/posterior/convergence.md has the tables on which this was measured
-MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
+MIN_SPREAD = 1e-3  # probabilities and means that vary by less, or by this share, count as constant
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
 MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
@@ -117,6 +118,8 @@ def mixed_convergence(
     weights: FloatArray,
     quantities: xr.Dataset | None,
     *,
+    means: FloatArray | None = None,
+    unit: str = "",
     held_out: HeldOut | None = None,
     distilled: Convergence | None = None,
 ) -> Convergence:
@@ -131,6 +134,10 @@ def mixed_convergence(
     quantities : xarray.Dataset, optional
         ``prediction`` [chain, draw, row(, class)], and others to compare, with the modes as chains
         (coordinate ``mode``).
+    means : array, shape (M, n) or (M, n, C), optional
+        Mean predictions of each mode, to be compared in this ``unit``; by default those of
+        ``quantities``.
+    unit : str
     held_out : HeldOut, optional
         Calibration of the predictions of the mixture on held-out rows.
     distilled : Convergence, optional
@@ -157,7 +164,9 @@ def mixed_convergence(
     if quantities is not None:
         some = quantities.isel(chain=np.isin(quantities["mode"], kept))
         table = _chains(some, MORE_TRANSITIONS, independent=False)[0]
-        checks.append(_differences(some, table, kept))
+        if means is None:
+            means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
+        checks.append(_differences(means[kept], unit, table, kept))
     kinds = [one.kind for one in found]
     if distilled is not None:
         found.append(distilled)
@@ -181,15 +190,15 @@ def _severity(check: Check) -> tuple[int, float]:
     return SEVERITY.index(check.verdict), -check.value if check.at_least else check.value
 
 
-def _differences(quantities: xr.Dataset, table: pd.DataFrame, kept: Sequence[int]) -> Check:
-    """Measure how far the predictions of the modes differ."""
-    means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
+def _differences(means: FloatArray, unit: str, table: pd.DataFrame, kept: Sequence[int]) -> Check:
+    """Measure how far the predictions of the modes differ, at n rows."""
     apart = np.ptp(means, axis=0)
-    unit = "" if "class" in quantities.dims else "standard deviations of y"
     says = (
         f"the distance between the smallest and the largest mean prediction of {len(kept)} modes, "
-        f"on average over the rows compared; the largest is {apart.max():.3g}"
+        f"on average over {counted(len(apart), 'row')}; the largest of these is {apart.max():.3g}"
     )
+    if not unit.startswith("in "):  # a probability has a known scale
+        says += f", where predictions range from {means.min():.4g} to {means.max():.4g}"
     if len(kept) == 1:
         says = f"mode {kept[0]} has nearly all of the weight, so that no predictions differ"
     elif "prediction" in table.index:
@@ -261,7 +270,9 @@ def _worst(values: xr.DataArray) -> list[Any]:
     """Number of varying entries, worst R-hat and effective sizes, and the worst entry's label."""
     stacked = values.transpose("chain", "draw", ...)
     entries = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
-    min_spread = MIN_SPREAD if values.name in ("p_right", "prediction") else 0.0
+    min_spread = 0.0
+    if values.name in ("p_right", "prediction"):  # rates may be small in any unit of time
+        min_spread = MIN_SPREAD * min(1.0, np.abs(entries).max())
     varies = np.flatnonzero(np.ptp(entries, axis=(0, 1)) > min_spread)
     if len(varies) == 0:
         return []

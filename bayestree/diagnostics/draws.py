@@ -17,7 +17,7 @@ from bayestree.topology import Topology
 Draws = Mapping[str, NDArray[Any]]
 SHARE = 0.01  # experts whose largest vote stays below this share of log 2 are ignored
 VARIATIONAL = (
-    "From a single variational fit, whose numbers of facets are too certain and may be wrong; "
+    "From a single variational fit, whose numbers of facets are too certain and may be wrong;\n"
     "inference='nuts' samples them."
 )
 MAX_NAMES = 4  # feature names listed in a table cell

@@ -202,7 +202,7 @@ class ColumnInclusion:
         head = (
             f"Inclusion of columns: {len(chosen)} of {len(self.columns)} at a Bayesian false "
             "discovery rate of 10 %\neffect: root mean square of what one standard deviation "
-            "of a column changes, with its posterior standard deviation"
+            "of a column changes,\nwith its posterior standard deviation"
         )
         table = self.to_frame().head(max(len(chosen) + 3, 10))
         return f"{head}\n{table.to_string(float_format='{:.3g}'.format)}"

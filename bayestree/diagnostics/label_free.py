@@ -135,17 +135,11 @@ def spread_rows(X: FloatArray, n: int) -> IntArray:
     return numbers[order[spread(len(some), n)]]
 
 
-def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatArray:
-    """Generate ``n`` reproducible rows (n, d) inside a box, denser near its middle."""
-    # Means of three uniforms, since the corners of a high-dimensional box are far from any data.
-    share = np.random.default_rng(seed).uniform(size=(n, 3, len(low))).mean(axis=1)
-    return low + (high - low) * share
-
-
 def typical_rows(n_features: int, n: int) -> FloatArray:
     """Generate ``n`` reproducible rows (n, n_features) in the usual range of scaled features."""
-    reach = np.full(n_features, TYPICAL_RANGE)
-    return box_rows(-reach, reach, n)
+    # Means of three uniforms, since the corners of a high-dimensional box are far from any data.
+    share = np.random.default_rng(0).uniform(size=(n, 3, n_features)).mean(axis=1)
+    return TYPICAL_RANGE * (2 * share - 1)
 
 
 def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:

@@ -170,6 +170,9 @@ class Reach(NamedTuple):
     prior_cut: NDArray[np.float16] | None = None  # under the prior, (prior draw, V, K)
     # Intercepts of the prior draws, by which they are recognised when drawn again.
     prior_intercept: NDArray[np.float32] | None = None  # (prior draw, K)
+    # Some of the rows, at which predictions are compared, in the units of the data. None in models
+    # of earlier versions.
+    sample: FloatArray | None = None  # (m, d)
 
     @property
     def factor(self) -> FloatArray:

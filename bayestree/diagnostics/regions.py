@@ -114,7 +114,9 @@ class RuleProbability:
         return pd.DataFrame(found, index=pd.RangeIndex(len(leaf), name="row"))
 
     def __str__(self) -> str:
-        text = f"Of the draws, {100 * self.path.mean():.1f} % send a row to its leaf of the tree"
+        text = f"Of the draws, {100 * self.path.mean():.1f} % send a row to its leaf"
+        if len(self.labels) == 1:
+            text += ", which has no other"
         if self.prediction is not None:
             text += f", and {100 * self.prediction.mean():.1f} % predict its class"
         low, high = tails(self.level)

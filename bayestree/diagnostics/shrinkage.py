@@ -131,7 +131,7 @@ class Shrinkage:
     def __str__(self) -> str:
         n_chains, n_draws, n_nodes, n_experts = self.weight.shape
         if n_nodes == 0:
-            return "Shrinkage: a tree without a split"
+            return "Shrinkage: a tree without a split; polytope_size() has the leaves of its draws"
         head = (
             f"Shrinkage: {n_chains} x {n_draws} draws (chain x draw), {n_experts} experts per "
             "node, 90 % intervals\neffective: number of weights, (sum r)^2 / sum r^2"

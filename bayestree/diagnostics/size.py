@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from textwrap import fill
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ class TreeSize:
             "depth of the deterministic trees": self.depth,
         }
         parts = [f"{name} {_summary(p)}" for name, p in named.items() if p is not None]
-        return f"Over all modes: {', '.join(parts)}"
+        return fill(f"Over all modes: {', '.join(parts)}", 100)
 
 
 def number_probabilities(counts: Sequence[IntArray], weights: FloatArray) -> FloatArray:
@@ -82,6 +83,21 @@ def _summary(probabilities: FloatArray, level: float = 0.9) -> str:
     # rounding must not leave the upper end without mass above it
     low, high = (int(np.argmax(below >= p - 1e-9)) for p in tails(level))
     return f"{int(probabilities.argmax())} ({low} to {high})"
+
+
+def no_split(n_leaves: IntArray | None) -> str:
+    """Describe a tree without a split by the leaves in use of its draws, (chain, draw), if known.
+
+    A draw may split rows whose predictions differ too little for the deterministic tree.
+    """
+    if n_leaves is None:
+        return "a tree without a split"
+    share = float((n_leaves > 1).mean())
+    found = _summary(number_probabilities([n_leaves], np.ones(1)))
+    return (
+        f"a tree without a split; {share:.0%} of the draws split\n"
+        f"Leaves in use by a draw: {found}, the most probable number and its 90 % interval"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,11 +324,11 @@ class PolytopeSize:
         n_chains, n_draws, n_nodes = self.facets.shape
         over_modes = [] if self.over_modes is None else [str(self.over_modes)]
         if n_nodes == 0:
-            return "\n".join(["Polytope size: a tree without a split", *over_modes])
+            return "\n".join([f"Polytope size: {no_split(self.n_leaves)}", *over_modes])
         lines = [*over_modes, *(["The tree that is shown:"] if over_modes else [])]
         lines += [VARIATIONAL] if self.variational else []
         lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")
-        lines.append(f"Counted: {self.meaning}; effective: number of votes, (sum c)^2 / sum c^2")
+        lines.append(f"Counted: {self.meaning};\neffective: number of votes, (sum c)^2 / sum c^2")
         if self.n_leaves is not None:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()

@@ -20,6 +20,7 @@ from bayestree.diagnostics.draws import (
     scores,
     tails,
 )
+from bayestree.diagnostics.size import no_split
 from bayestree.topology import Topology
 from bayestree.tree import LOG2
 
@@ -69,6 +70,8 @@ class SplitUncertainty:
     level : float
     labels, leaf_labels : tuples of str
         Paths of the nodes and leaves from the root.
+    n_leaves : array of int, shape (chain, draw), optional
+        Number of leaves in use by a draw (see :class:`PolytopeSize`).
     """
 
     mean: FloatArray
@@ -91,6 +94,7 @@ class SplitUncertainty:
     level: float
     labels: tuple[str, ...]
     leaf_labels: tuple[str, ...]
+    n_leaves: IntArray | None = None
 
     @property
     def unsure(self) -> BoolArray:
@@ -125,13 +129,13 @@ class SplitUncertainty:
 
     def __str__(self) -> str:
         n_rows, n_nodes = self.mean.shape
-        if n_nodes == 0:
-            return "Split uncertainty: a tree without a split"
         lines = [
-            f"Split uncertainty of {n_rows} rows: mean disagreement about the side, share of rows "
+            f"Split uncertainty of {n_rows} rows: mean disagreement about the side, share of rows\n"
             f"where it is above {100 * UNSURE:.0f} %, mean sd of P(right)",
             self._by_node().to_string(float_format="{:.3f}".format),
         ]
+        if n_nodes == 0:
+            lines = [f"Split uncertainty: {no_split(self.n_leaves)}"]
         means = [f"{name} {part.mean():.3g}" for name, part in self._parts().items()]
         if means:
             lines.append(f"Mean over the rows: {', '.join(means)}")

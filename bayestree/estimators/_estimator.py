@@ -215,12 +215,6 @@ class Estimator(InUsualState, BaseEstimator):
                 f"y must have {self.n_outputs_} outputs, as in the fit, got the shape {y.shape}."
             )
 
-    def _response(self, y: AnyArray, extra: FloatArray | None, rows: AnyArray) -> AnyArray:
-        """Return some rows of y and its auxiliary column as the fit takes them; check all."""
-        self._check_response(y, extra)
-        found = self._encode(y[rows])
-        return found if extra is None else np.column_stack((found, extra[rows]))
-
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
         raise NotImplementedError
 

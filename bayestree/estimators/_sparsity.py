@@ -16,9 +16,9 @@ from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leav
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._combinations import asks_for_sparsity, other_facets
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.rows import FileRows, TrainingRows
+from bayestree.fitted.rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import FittedTree, Mixture, one_output
-from bayestree.fitted.validation import fitted_rows, training_rows
+from bayestree.fitted.validation import counted_rows
 from bayestree.inference import Data
 from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Projected, Sparsity, project
@@ -182,7 +182,7 @@ def near_optimal_trees(
     Parameters
     ----------
     X, y, sample_weight : arrays
-        The rows of the fit, which the estimator does not keep.
+        The rows of the fit in their order, which the estimator does not keep.
     without : str, int, or sequence of them
         Columns that no tree may use, by name or number. The predictions that are projected are
         still those of the posterior, which may use them.
@@ -199,14 +199,10 @@ def near_optimal_trees(
         has a tree with a split.
     """
     one_output(estimator, "near_optimal_trees")
-    data, numbers = training_rows(estimator, X, y, sample_weight)
-    mixture, leaf = estimator.fitted_, estimator.posterior_.model.leaf
-    rows = TrainingRows(
-        fitted_rows(estimator, X)[numbers],
-        leaf.target(data.y).numpy(),
-        data.weights.numpy(),
-        mixture.shown.tree.class_names,
-    )
+    rows, _ = counted_rows(estimator, X, y, sample_weight)
+    if estimator.leaf != "linear":  # as in the fit
+        rows = rows._replace(X=drawn_in(rows.X, rows.weights))
+    data, mixture = estimator._data(rows, 1.0), estimator.fitted_
     excluded = column_numbers(without, estimator.encoding_.names)
     found: list[_Candidate] = []
     places = estimator.encoding_.places

@@ -45,7 +45,7 @@ from bayestree.tables import Encoding, Numbers
 from bayestree.tree import Tree
 
 FORMAT = "bayestree"
-VERSION = 3  # 2: levels, prior votes and leaves in use; 3: no draws where they are the point
+VERSION = 4  # 2: levels, prior votes, leaves in use; 3: no draws where they are the point; 4: rows
 BLANK = "0" * 64
 
 PACKAGES = ("numpy", "scikit-learn", "torch", "pyro-ppl", "safetensors")
@@ -58,7 +58,8 @@ class ModelFileError(ValueError):
 def save(estimator: Any, path: str | Path) -> None:
     """Write a fitted estimator to a file atomically; an existing file is replaced.
 
-    The file contains parameters, posterior and tree, but no training rows.
+    The file contains parameters, posterior and tree and, for convex polytope trees, the features
+    of at most 200 training rows, at which ``check_convergence`` compares predictions.
 
     Parameters
     ----------
@@ -315,6 +316,7 @@ def _check_reach(reach: Reach, fitted: FittedTree, d: int) -> None:
         "high": (n_nodes, d),
         "level": (n_nodes,),
         "leaves": many,
+        "sample": (0 if reach.sample is None else len(reach.sample), d),
     }
     _check_shapes("reach", reach, shapes)
     if reach.largest.shape[:3] != (*many, n_nodes):

@@ -108,7 +108,7 @@ class Importance:
         if len(self.weights) == 1:
             table = table.drop(columns=["votes_low", "votes_high"])
         return (
-            "Importance: loss of the log score in nats when a feature is shuffled, and share of "
+            "Importance: loss of the log score in nats when a feature is shuffled, and share of\n"
             f"the votes, with {self.level:.0%} intervals; votes_prior is the share of a feature of "
             "which nothing is known\n" + table.to_string(float_format="{:.3g}".format)
         )

@@ -51,11 +51,10 @@ def _point_estimate_note(tree: object) -> list[str]:
     lines = [f"This is {words}."] if words else []
     if not has_draws(tree):
         return lines
-    posterior = (
-        "; polytope_size() and facets(node) give the posterior"
-        if isinstance(trees_of(tree, several_outputs=True)[0], Tree)
-        else ""
-    )
+    shown, posterior = trees_of(tree, several_outputs=True)[0], ""
+    if isinstance(shown, Tree):
+        own = "polytope_size() and facets(node) give" if shown.n_nodes else "polytope_size() gives"
+        posterior = f"; {own} the posterior"
     path = sparsity_of(tree)
     kind = "the point estimate (the deterministic tree)"
     if path is not None:

@@ -196,12 +196,12 @@ def _shown_rows(shown: FittedTree, data: Data | None, row_labels: IntArray | Non
     """Select the rows at which the container has predictions, on the scale of the draws."""
     import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
 
-    if data is None or row_labels is None:
-        return xr.DataArray(shown.generated_rows(MAX_SHOWN, 1)[0], dims=("point", "feature"))
-    standard = data.X.numpy(force=True)
-    some = np.sort(spread_rows(standard, MAX_SHOWN))
+    kept = shown.scaling.standardise(shown.sample) if data is None else data.X.numpy(force=True)
+    some = np.sort(spread_rows(kept, MAX_SHOWN))
+    if row_labels is None:  # of the rows that the fit keeps
+        return xr.DataArray(kept[some], dims=("point", "feature"))
     labels = {"row": row_labels[some]}
-    return xr.DataArray(standard[some], dims=("row", "feature"), coords=labels)
+    return xr.DataArray(kept[some], dims=("row", "feature"), coords=labels)
 
 
 class MixedDraws(NamedTuple):

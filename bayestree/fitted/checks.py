@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing, check_consistent_length
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
@@ -28,8 +28,9 @@ from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
-from bayestree.fitted.validation import fitted_rows, training_rows
+from bayestree.fitted.validation import fitted_rows, training_rows, validated
 from bayestree.inference import Posterior, pointwise
+from bayestree.inference.data import PART
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.tables.files import as_pandas
 
@@ -40,6 +41,7 @@ CHECKED_ROWS = 20  # at which predictions and splits are compared
 MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
 MIN_POINTS = 4  # rows of each node
 LEVEL = 0.9  # probability of the intervals that are compared with held-out values
+EVENT = "event"  # the auxiliary column of survival times
 SEED = 0  # of the folds, which are the same for two models of the same rows
 
 
@@ -80,7 +82,8 @@ def check_convergence(
     Parameters
     ----------
     X, n_rows
-        As for :meth:`label_free`.
+        As for :meth:`label_free`. How far the predictions of several modes differ is measured at
+        all of these rows: those given, or those that the fit keeps.
     y : array, shape (n,), optional
         Outcomes of the rows X. For rows that were not used in the fit, the verdict also states
         whether the predictions are calibrated, and better than the class frequencies or the mean.
@@ -114,6 +117,8 @@ def _judged(
         [_checked(tree, rows, n_rows) for tree in mixture.trees],
         mixture.weights,
         None if n_rows is None else _label_free_mixture(mixture, rows, n_rows),
+        means=None if n_rows is None else _mean_predictions(mixture, rows),
+        unit=_unit(mixture.shown.posterior.model.leaf),
         held_out=held_out,
         distilled=None if distilled is None else _checked(distilled, rows, n_rows),
     )
@@ -139,9 +144,9 @@ def label_free(
     Parameters
     ----------
     X : array or DataFrame, shape (n, d), optional
-        Rows from which those at which splits and predictions are compared are selected. By
-        default rows are generated inside the bounding box of each node's training rows,
-        because the estimator keeps no rows.
+        Rows from which those at which splits and predictions are compared are selected; by
+        default the at most 200 training rows that the fit keeps. A model of an earlier version
+        keeps none, and is compared at made-up rows.
     n_rows : int
         Number of rows at which predictions and each split are compared; fewer for each split
         if there are more than 20.
@@ -167,12 +172,9 @@ def _label_free(fitted: FittedTree, X: FloatArray | None, n_rows: int) -> xr.Dat
     _check_number(n_rows)
     posterior, topology = fitted.posterior, fitted.posterior.model.topology
     n_points = min(n_rows, max(MIN_POINTS, MAX_POINTS // max(1, topology.n_nodes)))
-    numbers = None
-    if X is None:
-        rows, own = fitted.generated_rows(n_rows, n_points)
-    else:
-        own = _rows_of_nodes(fitted, X, n_points)
-        rows, numbers = _representative(fitted, X, n_rows)
+    X = fitted.sample if X is None else X
+    own = _rows_of_nodes(fitted, X, n_points)
+    rows, numbers = _representative(fitted, X, n_rows)
     # A node that is not in tree_ is compared at the rows of the whole tree.
     node_rows = [own.get(node, rows[:n_points]) for node in range(topology.n_nodes)]
     widest = max((len(one) for one in node_rows), default=0)
@@ -193,12 +195,30 @@ def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> 
     """Compare trees, with the draws of each as one chain, or as many as it has."""
     _check_number(n_rows)
     shown = mixture.shown
-    if X is None:
-        (rows, _), numbers = shown.generated_rows(n_rows, n_rows), None
-    else:
-        rows, numbers = _representative(shown, X, n_rows)
+    rows, numbers = _representative(shown, shown.sample if X is None else X, n_rows)
     found = [_compared(tree, rows, numbers) for tree in mixture.trees]
     return _as_chains(found).assign_attrs(mode_weights=mixture.weights.tolist())
+
+
+def _mean_predictions(mixture: Mixture, X: FloatArray | None) -> FloatArray:
+    """Predict by each tree, (M, n) or (M, n, C), in its ``_unit``."""
+    X = mixture.shown.sample if X is None else X
+    leaf: Any = mixture.shown.posterior.model.leaf
+    if leaf.extra != EVENT:
+        return np.stack([tree.moments(X, averages=True)[0] for tree in mixture.trees])
+    parts = np.split(mixture.shown.scaling.standardise(X), range(PART, len(X), PART))
+    at = np.array([leaf.unit])
+    each = [[tree.posterior.distributions(part, at) for part in parts] for tree in mixture.trees]
+    return np.stack([1 - np.concatenate([one.mean(axis=0) for one in own]) for own in each])
+
+
+def _unit(leaf: Any) -> str:
+    """Describe the unit of mean predictions."""
+    if leaf.n_classes:
+        return "in probability"
+    if leaf.extra == EVENT:
+        return f"in the probability of survival to {leaf.unit:.4g}"
+    return "events per unit of exposure" if leaf.extra else "units of y"
 
 
 def _compared(fitted: FittedTree, rows: FloatArray, numbers: IntArray | None) -> xr.Dataset:
@@ -259,7 +279,8 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     X : array or DataFrame, shape (n, d)
     y : array, shape (n,)
         As for ``fit``: with several outputs of shape (n, q), with an exposure as second column for
-        counts, with events for survival times.
+        counts, with events for survival times. Of the rows of the fit, text columns of many
+        categories are encoded as in the fit, without the y of the row.
 
     Returns
     -------
@@ -285,9 +306,8 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     """
     check_is_fitted(estimator)
     if hasattr(estimator, "classes_"):
-        probability = estimator.predict_proba(X)
-        check_consistent_length(probability, y)
-        own = estimator._encode(np.ravel(y))
+        rows, labels = validated(estimator, X, np.ravel(y), reset=False, dtype=np.float64)
+        probability, own = estimator._expectation(rows)[0], estimator._encode(labels)
         with np.errstate(divide="ignore"):  # a tree without smoothing may give a class 0
             found: FloatArray = np.log(probability[np.arange(len(own)), own])
         return found

@@ -16,7 +16,7 @@ from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics import size, uncertainty
-from bayestree.diagnostics.draws import SHARE, tails
+from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.regions import RuleProbability, region_shares
@@ -33,6 +33,7 @@ from bayestree.routed_tree import RowSource
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
+SAMPLE, SAMPLE_VALUES, FEWEST = 200, 40_000, 20  # rows to keep: at most, or these values, or these
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these rows
 PRIOR_SEED = 0  # the same draws at every call
@@ -41,8 +42,10 @@ PRIOR_SEED = 0  # the same draws at every call
 def polytope_size(estimator: MixtureEstimator, max_draws: int = 100) -> PolytopeSize:
     """Measure the number of facets of each node of ``tree_`` in four ways.
 
-    After a variational fit it comes from a single variational fit, whose counts are too
-    certain and may be wrong; inference="nuts" samples them.
+    After a variational fit the draws are those of a single one, of the mode of ``tree_``: counts of
+    its nodes are too certain and may be wrong. ``over_modes`` compares several such fits;
+    inference="nuts" samples the counts. If ``tree_`` has a single leaf, there are no nodes to
+    measure, and the number of leaves in use by the draws remains.
 
     Parameters
     ----------
@@ -304,7 +307,7 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
     """Compute the uncertainty of the splits of one tree at rows (n, d)."""
     tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
     units = fitted.scaling.units
-    return uncertainty.split_uncertainty(
+    found = uncertainty.split_uncertainty(
         fitted.posterior.described_draws,
         units.standardise(rows),
         _sides(tree, rows),
@@ -315,6 +318,7 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
         y_center=units.y_center,
         level=level,
     )
+    return replace(found, n_leaves=reach.leaves)
 
 
 def co_membership(
@@ -401,7 +405,10 @@ def _node_number(node: str | int, topology: Topology) -> int:
     """Number of a node that is given by its path or by its number."""
     labels = topology.node_labels
     if not labels:
-        raise ValueError("the tree is a single leaf; it has no node with a split.")
+        raise ValueError(
+            "the tree is a single leaf; it has no node with a split. polytope_size() has the "
+            "number of leaves in use by its draws."
+        )
     if isinstance(node, str) and node in labels:
         return labels.index(node)
     if isinstance(node, int | np.integer) and 0 <= node < len(labels):
@@ -457,7 +464,9 @@ def measure_nodes(
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,
     )
+    kept = min(SAMPLE, max(FEWEST, SAMPLE_VALUES // X.shape[1]))
     return reach._replace(
+        sample=np.asarray(X[spread(len(X), kept)], dtype=np.float64),
         rows=tree.topology.sum_below(tree.leaf_rows),
         leaves=leaves_in_use(posterior.draws, posterior.model.topology, standardised),
     )

@@ -18,7 +18,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import spread, tails
 from bayestree.fitted.tree import Mixture, one_output
-from bayestree.fitted.validation import fitted_rows, validated
+from bayestree.fitted.validation import counted_rows, fitted_rows
 from bayestree.inference import Data
 from bayestree.routed_tree import RoutedTree
 
@@ -98,12 +98,8 @@ def importance(
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}.")
     tails(level)
-    y, extra = estimator._separate(y)
-    rows, values = validated(estimator, X, y, reset=False, dtype=np.float64)
-    weights = estimator._row_weights(sample_weight, values)
-    kept = weights > 0
-    response = estimator._response(values, extra, kept)
-    rows, weights = rows[kept], weights[kept]
+    given, _ = counted_rows(estimator, X, y, sample_weight)
+    rows, response, weights = given.X[:], given.response, given.weights
     random = check_random_state(draw_seed(random_state))
     orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
     encoding = estimator.encoding_
@@ -111,8 +107,8 @@ def importance(
         data = Data.of(estimator._scaling.standardise(rows), response, weights)
         found = room.draw_importance(_parts(estimator), data, orders, max_draws, encoding)
     else:
-        if extra is None and not hasattr(estimator, "classes_"):
-            response = values[kept].astype(float)
+        if given.extra is None and not hasattr(estimator, "classes_"):
+            response = estimator._decode(response)
         found = room.point_importance(
             estimator._shown_trees(),
             estimator._expectation,
@@ -121,7 +117,7 @@ def importance(
             orders,
             weights,
             encoding=encoding,
-            misfit=None if extra is None else estimator.posterior_.model.leaf.misfit,
+            misfit=None if given.extra is None else estimator.posterior_.model.leaf.misfit,
         )
     prior = room.prior_votes(estimator._scaling.source, encoding)
     return room.Importance(encoding.names, *found, prior, level)

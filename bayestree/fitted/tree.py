@@ -10,12 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.description import FittedModel
 from bayestree.diagnostics.draws import classifies, leaf_means, leaf_shares, spread
-from bayestree.diagnostics.label_free import box_rows, typical_rows
+from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.rows import Scaling
 from bayestree.inference import Posterior
 
+MADE_UP = 200  # rows at which models of earlier versions, which keep none, are compared
 Prediction = Literal["auto", "tree", "posterior"]
 
 
@@ -92,19 +93,13 @@ class FittedTree:
         units = self.scaling.units
         return units.decode(mean), sd * units.y_scale
 
-    def generated_rows(
-        self, n_rows: int, n_points: int
-    ) -> tuple[FloatArray, dict[int, FloatArray]]:
-        """Generate rows in the boxes of all nodes and of each node, on the scale of the draws."""
-        reach = self.polytopes
-        own: dict[int, FloatArray] = {}
-        for place, node in enumerate(reach.nodes.tolist()):
-            # Two nodes of tree_ may share a node of the posterior; the upper one has more rows.
-            if node not in own:
-                own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
-        if len(reach.nodes):
-            return box_rows(reach.low[0], reach.high[0], n_rows), own
-        return typical_rows(len(self.scaling.source), n_rows), own
+    @property
+    def sample(self) -> FloatArray:
+        """Some of the training rows, (m, d); made-up ones for a model of an earlier version."""
+        if self.polytopes.sample is not None:
+            return self.polytopes.sample
+        tree = self.tree
+        return tree.center + tree.scale * typical_rows(tree.n_features, MADE_UP)
 
     def drawn_trees(self, max_draws: int) -> Iterator[Any]:
         """Yield the deterministic form of evenly spaced draws, not pruned, in the units of y."""

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.fitted.partitions import refuse_dask
-from bayestree.fitted.rows import FileRows, is_large, large_file, mean_of
+from bayestree.fitted.rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks
@@ -29,6 +30,7 @@ from bayestree.tables import (
     Observed,
     Survey,
     UnusedColumnsWarning,
+    encode_with_y,
     target_columns,
 )
 from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
@@ -41,8 +43,9 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     """Check X, and y if it is given, by scikit-learn, and encode X as numbers.
 
     Columns that are not numbers, or have missing values, are encoded by ``encoding_``, which
-    a fit (with ``reset``, as by default) learns from X, y and its weights. Images must be complete,
-    and so must rows that stay in a file.
+    a fit (with ``reset``, as by default) learns from X, y and its weights. Rows of a fit that are
+    given again with their y and weights are encoded as in the fit. Images must be complete, and so
+    must rows that stay in a file.
     """
     reset = checks.get("reset", True)
     refuse_dask(X)
@@ -69,7 +72,7 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
         names = [column.name for column in estimator.encoding_.columns]
     numbered = table.set_axis(names, axis=1).reset_index(drop=True)
     survey = _survey(estimator, numbered, sample_weight) if reset else None
-    return _encoded(estimator, numbered, survey, y, sample_weight, checks)
+    return _encoded(estimator, numbered, survey, y, sample_weight)
 
 
 def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[str, Any]) -> Any:
@@ -113,7 +116,7 @@ def _numeric(
         survey = _survey(estimator, frame, sample_weight)
         if survey.ignored or survey.codes or np.isnan(rows).any():
             target = y[0] if y else None
-            return _encoded(estimator, frame, survey, target, sample_weight, checks)
+            return _encoded(estimator, frame, survey, target, sample_weight)
     means: list[Any] = [None] * len(names)
     weights = checked_weights(sample_weight, len(rows))
     if not in_file:
@@ -137,21 +140,22 @@ def _encoded(
     survey: Survey | None,
     y: AnyArray | None,
     sample_weight: Any,
-    checks: dict[str, Any],
 ) -> Any:
     """Encode rows, by a new encoding if a fit gives the ``survey`` of its columns."""
+    weights = checked_weights(sample_weight, len(frame))
+    known = np.zeros(len(frame)) if y is None else y
+    targets = target_columns(known.astype(str if is_classifier(estimator) else float))
     if survey is not None:
-        weights = checked_weights(sample_weight, len(frame))
-        if y is None:
-            targets = target_columns(np.zeros(len(frame)))
-        else:
-            targets = target_columns(y.astype(float if checks.get("y_numeric") else str))
         learned = _learned(frame, survey, targets, weights)
         estimator.encoding_ = learned.encoding
         rows = learned.encode_training(frame)
     else:
-        rows = estimator.encoding_.encode(frame).to_numpy()
-        estimator.encoding_.among(estimator._scaling.used).warn_unknown(frame)
+        encoding: Encoding = estimator.encoding_
+        if y is None or not encoding.by_y:
+            rows = encoding.features(frame).to_numpy()
+        else:
+            rows = encode_with_y(encoding, frame, targets, weights)
+        encoding.among(estimator._scaling.used).warn_unknown(frame)
     return rows if y is None else (rows, y)
 
 
@@ -408,16 +412,30 @@ def training_rows(
     estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> tuple[Data, IntArray]:
     """Return rows of positive weight, on the scale of the draws, and their numbers."""
+    rows, numbers = counted_rows(estimator, X, y, sample_weight)
+    return Data.of(estimator._scaling.standardise(rows.X), rows.response, rows.weights), numbers
+
+
+def counted_rows(
+    estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+) -> tuple[TrainingRows, IntArray]:
+    """Return rows of positive weight, in the units of the data, and their numbers."""
     if X is None or y is None:
         raise ValueError("X and y belong together; give both, or neither.")
     y, extra = estimator._separate(y)
-    checks = estimator._y_checks(y)
-    rows, values = validated(estimator, X, y, reset=False, dtype=np.float64, **checks)
+    given = {"sample_weight": sample_weight, **estimator._y_checks(y)}
+    rows, values = validated(estimator, X, y, reset=False, dtype=np.float64, **given)
     estimator._check_outputs(values)
     weights = estimator._row_weights(sample_weight, values)
     numbers = np.flatnonzero(weights > 0)
     if len(numbers) == 0:
         raise ValueError("class_weight is zero for all classes of y.")
-    standard = estimator._scaling.standardise(rows[numbers])
-    response = estimator._response(values, extra, numbers)
-    return Data.of(standard, response, weights[numbers]), numbers
+    estimator._check_response(values, extra)
+    found = TrainingRows(
+        rows[numbers],
+        estimator._encode(values[numbers]),
+        weights[numbers],
+        tuple(str(label) for label in getattr(estimator, "classes_", ())),
+        None if extra is None else extra[numbers],
+    )
+    return found, numbers

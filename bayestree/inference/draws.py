@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayestree._utils.state import InUsualState
+from bayestree._utils.wording import counted
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 
 Arrays = Mapping[str, NDArray[Any]]
+WIDTH = 90  # of a part of the model, when draws are printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,18 @@ class Draws(InUsualState):
     settings: Mapping[str, Any] = field(default_factory=dict)
     warmup_draws: Arrays = field(default_factory=dict)
     warmup_stats: Arrays = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        model, kind = self.model, type(self).__name__
+        parts = [*map(repr, (model.split, *vars(model.priors).values(), model.leaf))]
+        return "\n    ".join(
+            [
+                f"{kind} by {self.inference!r}: {counted(self.n_chains, 'chain')} of "
+                f"{counted(self.n_draws, 'draw')}, {counted(model.topology.n_leaves, 'leaf')}",
+                *(part if len(part) <= WIDTH else f"{part[:WIDTH]}..." for part in parts),
+                *(f"{name} {values.shape}" for name, values in self.draws.items()),
+            ]
+        )
 
     @classmethod
     def from_point(cls, model: SoftTree, sites: Sites, inference: str, **recorded: Any) -> Self:

@@ -15,7 +15,14 @@ from bayestree.tables.dataset import Dataset, Piece
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
-from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
+from bayestree.tables.learning import (
+    MAX_ONE_HOT,
+    Learned,
+    Learner,
+    Observed,
+    encode_with_y,
+    target_columns,
+)
 from bayestree.tables.parquet_files import is_dataset
 from bayestree.tables.survey import DoubtfulColumnsWarning, Survey, UnusedColumnsWarning
 
@@ -42,6 +49,7 @@ __all__ = [
     "UnknownCategoryWarning",
     "UnusedColumnsWarning",
     "check_complete",
+    "encode_with_y",
     "is_dataset",
     "is_text",
     "kind_of",

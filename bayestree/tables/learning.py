@@ -29,6 +29,7 @@ from bayestree.tables.kinds import (
 
 MAX_ONE_HOT = 30  # columns with more categories become statistics of y
 PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category
+SAME = 1e-9  # of the largest mean: two means that differ by less are equal but for rounding
 FOLDS = 5  # the statistic of a training row comes from rows in other folds, without its own y
 
 
@@ -88,14 +89,15 @@ class Learner:
 
     def learned(self) -> "Learned":
         """Return the encodings of new rows and of the training rows."""
-        encoding = self._without(None)
+        encoding = Encoding(self.columns(None))
         if not any(isinstance(column, Statistics) for column in encoding.columns):
             return Learned(encoding, ())
-        return Learned(encoding, tuple(map(self._without, range(FOLDS))))
+        return Learned(encoding, tuple(Encoding(self.columns(fold)) for fold in range(FOLDS)))
 
-    def _without(self, fold: int | None) -> Encoding:
-        columns = (part.column(self.targets, fold) for part in self._parts.values())
-        return Encoding(tuple(replace(one, codes=self.codes.get(one.name, ())) for one in columns))
+    def columns(self, fold: int | None) -> tuple[Column, ...]:
+        """Return the columns as learned from all folds, or without one of them."""
+        found = (part.column(self.targets, fold) for part in self._parts.values())
+        return tuple(replace(one, codes=self.codes.get(one.name, ())) for one in found)
 
 
 class Observed:
@@ -138,6 +140,34 @@ class Learned(NamedTuple):
         for fold, encoding in enumerate(self.by_fold):
             found[folds == fold] = encoding.features(frame[folds == fold])
         return found
+
+
+def encode_with_y(
+    encoding: Encoding, frame: pd.DataFrame, targets: Mapping[str, FloatArray], weights: FloatArray
+) -> FloatArray:
+    """Encode rows with known y: the rows of the fit as it encoded them, without their own y.
+
+    They are recognised by the means of y in their categories, which the encoding knows.
+    """
+    known = [column for column in encoding.columns if isinstance(column, Statistics)]
+    learner = Learner(dict.fromkeys(encoding.by_y, "text"), [*targets], {}, encoding.codes)
+    learner.add(frame, np.column_stack([*targets.values()]), weights)
+    if not all(map(_same_means, known, learner.columns(None))):
+        return encoding.features(frame).to_numpy()
+    by_fold = []
+    for fold in range(FOLDS):
+        own = dict(zip(encoding.by_y, learner.columns(fold), strict=True))
+        by_fold.append(Encoding(tuple(own.get(one.name, one) for one in encoding.columns)))
+    return Learned(encoding, tuple(by_fold)).encode_training(frame)
+
+
+def _same_means(one: Statistics, other: Column) -> bool:
+    """Whether two columns have the same categories and means, apart from rounding."""
+    if not isinstance(other, Statistics) or other.categories != one.categories:
+        return False
+    means, found = np.array(one.means), np.array(other.means)
+    limit = SAME * np.abs(means).max(initial=0.0)
+    return means.shape == found.shape and bool((np.abs(found - means) <= limit).all())
 
 
 def _folds(first: int, n_rows: int) -> IntArray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import label_free
-from bayestree.diagnostics.label_free import box_rows, spread_rows
+from bayestree.diagnostics.label_free import spread_rows
 from bayestree.topology import Topology
 
 DEPTH_2 = Topology.complete(2)
@@ -161,12 +161,3 @@ class TestRows:
         assert spread_rows(X, 20).tolist() == [0, 1, 2, 3]
         with pytest.raises(ValueError, match="n must be 1 or more, got 0"):
             spread_rows(X, 0)
-
-    def test_a_box(self):
-        low, high = np.array([0.0, -5.0, 2.0]), np.array([1.0, 5.0, 2.0])
-        found = box_rows(low, high, 200)
-        assert ((found >= low) & (found <= high)).all()
-        np.testing.assert_array_equal(found, box_rows(low, high, 200))
-        assert (found != box_rows(low, high, 200, seed=1)).any()
-        # the mean of three uniforms: variance 1/36
-        assert found[:, 0].std() == pytest.approx(1 / 6, rel=0.2)

@@ -176,10 +176,13 @@ class TestRoundTrip:
         there_and_back(classifier(), tmp_path)
         assert (tmp_path / "model.safetensors").read_bytes() == saved
 
-    def test_the_rows_are_not_in_the_file(self, tmp_path):
+    def test_of_the_rows_only_the_sample_is_in_the_file(self, tmp_path):
         there_and_back(classifier(), tmp_path)
         held = load_file(tmp_path / "model.safetensors")
         X = rows()[0]
+        sample = held.pop("reach/sample")
+        assert len(sample) <= 200
+        assert sample.shape[1] == X.shape[1], "without y"
         assert all(values.shape[:1] != (len(X),) for values in held.values())
 
 
@@ -337,9 +340,9 @@ class TestRefusals:
 
     def test_newer(self, saved, tmp_path):
         path = tmp_path / "newer.safetensors"
-        path.write_bytes(saved.replace(rb"\"version\": 3,", rb"\"version\": 4,"))
+        path.write_bytes(saved.replace(rb"\"version\": 4,", rb"\"version\": 5,"))
         with pytest.raises(
-            ModelFileError, match=r"has version 4, and bayestree .* upgrade bayestree"
+            ModelFileError, match=r"has version 5, and bayestree .* upgrade bayestree"
         ):
             bayestree.load(path)
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 
 from bayestree import (
     ConvexPolytopeTreeClassifier,
@@ -21,6 +22,7 @@ from bayestree import (
     plots,
 )
 from bayestree.description import TreeDescription
+from bayestree.diagnostics.near_optimal import same_splits
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._sparsity import _alike, _Candidate, _merged
 from bayestree.fitted.rows import TrainingRows
@@ -418,6 +420,20 @@ class TestNearOptimalTrees:
         trees = found.near_optimal_trees(X, y, weights)
         assert trees.loss[0] == 0.0
         assert (np.diff(trees.loss) >= 0).all()
+
+    def test_the_tree_that_is_shown_is_in_the_list(self):
+        """Also where the fit saw other features than new rows have.
+
+        A text column of many levels is encoded by the y of other rows, and detached values are
+        drawn in.
+        """
+        rng = np.random.default_rng(0)
+        town, a, b = rng.integers(100, size=300), rng.normal(size=300), rng.normal(size=300)
+        y = np.where(rng.random(300) < expit(2 * a + 2 * np.sin(17 * town)), "yes", "no")
+        b[:2] = -50.0
+        X = pd.DataFrame({"a": a, "b": b, "town": [f"town {number}" for number in town]})
+        clf = ConvexPolytopeTreeClassifier(**QUICK).fit(X, y)
+        assert any(same_splits(tree, clf.tree_) for tree in clf.near_optimal_trees(X, y))
 
     def test_columns_can_be_excluded(self, fitted):
         clf, X, y = fitted

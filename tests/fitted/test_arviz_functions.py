@@ -72,6 +72,7 @@ def containers():
     y = X[:, 0] + 0.5 * rng.normal(size=40)
     labels = np.where(y > 0, "yes", "no")
     short = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 5, "random_state": 0}
+    of_chains = {name: value for name, value in short.items() if name != "epochs"}
     draws = {"n_draws": 20, "n_warmup": 30, "n_chains": 2}
     fits = {
         "svi": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30).fit(X, labels),
@@ -80,6 +81,12 @@ def containers():
             X, labels
         ),
         "nuts": bt.ConvexPolytopeTreeClassifier(**short, inference="nuts", **draws).fit(X, labels),
+        "mcmc": bt.ConvexPolytopeTreeClassifier(**of_chains, inference="mcmc", **draws).fit(
+            X, labels
+        ),
+        "smc": bt.ConvexPolytopeTreeClassifier(**of_chains, inference="smc", n_draws=40).fit(
+            X, labels
+        ),
         "map": bt.ConvexPolytopeTreeClassifier(**short, inference="map").fit(X, labels),
         "modes": bt.ConvexPolytopeTreeClassifier(**short | {"n_modes": 2}, n_draws=50).fit(
             X, labels
@@ -130,6 +137,19 @@ def test_draws_have_an_energy_and_a_point_has_none(made, name):
 def test_the_energy_of_a_guide_is_that_of_draws_without_momentum(made):
     stats = made["svi"][1].sample_stats
     np.testing.assert_array_equal(stats.energy, -stats.lp)
+
+
+@pytest.mark.parametrize("kind", ["mcmc", "smc"])
+def test_samplers_without_momentum_have_no_energy_and_no_divergences(made, kind):
+    for name in ("plot_trace", "plot_rank", "plot_ppc", "loo", "rhat", "psens"):
+        assert called(name, made[kind][0]) is not None
+    with pytest.warns(UserWarning, match="Divergences data not found"):
+        called("divergences", made[kind][0])
+    with pytest.raises(IndexError):
+        called("plot_parallel", made[kind][0])
+    for name in OF_ENERGY:
+        with pytest.raises((AttributeError, TypeError), match=r"[Ee]nergy"):
+            called(name, made[kind][0])
 
 
 @pytest.mark.parametrize("name", ["plot_forest", "plot_pair", "plot_ppc", "plot_bpv", "ess"])

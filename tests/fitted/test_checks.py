@@ -1,6 +1,7 @@
 """Convergence and leave-one-out scores of fitted trees."""
 
 import math
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from bayestree import inference
 from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
 from bayestree.fitted import checks
+from bayestree.fitted.tree import Mixture
 
 
 @pytest.fixture(scope="module")
@@ -209,15 +211,25 @@ class TestLabelFree:
         assert list(found["class"].to_numpy()) == ["0", "1", "2"]
         assert list(found["node"].to_numpy()) == list(svi.posterior_.model.topology.node_labels)
 
-    @pytest.mark.portable
-    def test_made_up_rows_lie_in_the_boxes(self, svi):
-        found = svi.label_free(n_rows=7)
-        assert found.sizes["row"] == found.sizes["point"] == 7
-        # inside a box a polytope leaves neither side empty, which a few rows may miss
-        found = svi.label_free(n_rows=500)
-        spread = found["p_right"].mean(("chain", "draw"))
-        assert (spread.min("point") < 0.5).all()
-        assert (spread.max("point") > 0.5).all()
+    def test_by_default_rows_of_the_fit_are_compared(self, svi, iris):
+        kept = svi.fitted_.shown.sample
+        assert (kept[:, None] == iris[0][None]).all(axis=2).any(axis=1).all()
+        assert len(kept) == 150
+        found, given = svi.label_free(n_rows=7), svi.label_free(iris[0], n_rows=7)
+        assert found.equals(given)
+
+    def test_models_of_earlier_versions_are_compared_at_made_up_rows(self, svi):
+        fitted = svi.fitted_.shown
+        old = copy(svi)
+        old.fitted_ = Mixture.of(replace(fitted, reach=fitted.reach._replace(sample=None)))
+        assert old.label_free(n_rows=7).sizes["row"] == 7
+        standard = fitted.scaling.standardise(old.fitted_.shown.sample)
+        assert (np.abs(standard) <= 2).all()
+
+    def test_few_rows_of_many_columns_are_kept(self):
+        X = np.random.default_rng(0).normal(size=(60, 1500))
+        fit = bt.ConvexPolytopeTreeClassifier(inference="grow", max_depth=1, random_state=0)
+        assert len(fit.fit(X, X[:, 0] > 0).fitted_.shown.sample) == 26
 
     def test_a_loaded_model_gives_the_same(self, svi, tmp_path):
         svi.save(tmp_path / "m.safetensors")
@@ -235,12 +247,8 @@ class TestLabelFree:
         fitted, X = svi.fitted_.shown, iris[0]
         n = len(fitted.reach.nodes)
         other = replace(fitted, reach=fitted.reach._replace(nodes=np.arange(1, n + 1)))
-        for own, usual in (
-            (other.generated_rows(5, 5)[1], fitted.generated_rows(5, 5)[1]),
-            (checks._rows_of_nodes(other, X, 5), checks._rows_of_nodes(fitted, X, 5)),
-        ):
-            assert list(own) == list(range(1, n + 1))
-            assert list(usual) == fitted.reach.nodes.tolist()
+        assert list(checks._rows_of_nodes(other, X, 5)) == list(range(1, n + 1))
+        assert list(checks._rows_of_nodes(fitted, X, 5)) == fitted.reach.nodes.tolist()
 
     def test_a_single_leaf(self):
         X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2

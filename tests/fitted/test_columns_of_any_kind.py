@@ -14,6 +14,7 @@ from bayestree import (
     AlternatingTreeClassifier,
     AlternatingTreeRegressor,
     ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
     UnknownCategoryWarning,
@@ -182,6 +183,45 @@ def test_statistics_of_y_cannot_be_continued():
         fitted.fit(X, y)
     some = AlternatingTreeClassifier(max_depth=1, warm_start=True, random_state=0)
     some.fit(X.drop(columns="town"), y).fit(X.drop(columns="town"), y)
+
+
+def of_towns(n, seed, effect, response):
+    """Rows of 60 towns with effects on the log-odds, or on the mean, of y."""
+    rng = np.random.default_rng(seed)
+    place, a = rng.integers(60, size=n), rng.normal(size=n)
+    mean = a + effect * np.sin(17.0 * place)
+    X = pd.DataFrame({"a": a, "town": [f"town {number}" for number in place]})
+    if response == "class":
+        return X, np.where(rng.logistic(size=n) < mean, "yes", "no")
+    return X, mean + rng.normal(size=n)
+
+
+@pytest.mark.parametrize("response", ["class", "number"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_of_the_fit_do_not_see_their_own_y_when_they_are_given_again(response, weighted):
+    """y is independent of the town, whose means over all rows nevertheless seem to explain it."""
+    X, y = of_towns(300, 0, 0.0, response)
+    weights = np.random.default_rng(1).integers(1, 3, 300) if weighted else None
+    kind = ConvexPolytopeTreeClassifier if response == "class" else ConvexPolytopeTreeRegressor
+    fitted = kind(max_depth=1, inference="grow", random_state=0).fit(X, y, weights)
+    data = fitted.training_data(X, y, weights)
+    among = data.X.numpy()[:, 1]
+    new = fitted.fitted_.shown.scaling.standardise(fitted.encoding_.encode(X).to_numpy())[:, 1]
+    # Four standard errors; the means of about five rows have a correlation of sqrt(1 / 5).
+    assert abs(np.corrcoef(among, data.y.numpy())[0, 1]) < 4 / np.sqrt(300)
+    assert np.corrcoef(new, data.y.numpy())[0, 1] > 0.3
+    # Any other rows are new ones.
+    np.testing.assert_array_equal(fitted.training_data(X[:200], y[:200]).X[:, 1], new[:200])
+
+
+@pytest.mark.parametrize("response", ["class", "number"])
+def test_the_log_score_of_the_rows_of_the_fit_does_not_see_their_y(response):
+    X, y = of_towns(300, 0, 1.0, response)
+    settings = {"max_depth": 1, "n_modes": 1, "epochs": 10, "random_state": 0}
+    kind = ConvexPolytopeTreeClassifier if response == "class" else ConvexPolytopeTreeRegressor
+    fitted = kind(**settings).fit(X, y)
+    halves = [fitted.log_score(X[part], y[part]) for part in (slice(150), slice(150, None))]
+    assert fitted.log_score(X, y).mean() < np.concatenate(halves).mean(), "as new rows"
 
 
 def test_codes_with_leading_zeros_are_text():

@@ -1,5 +1,6 @@
 """Diagnostics of fitted trees, against their predictions and draws."""
 
+import re
 from copy import copy
 from dataclasses import replace
 
@@ -9,9 +10,14 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_text,
+    load,
+)
 from bayestree.diagnostics.polytopes import leaves_in_use, needed
-from bayestree.fitted.diagnostics import PRIOR_DRAWS, prior_of_node
+from bayestree.fitted.diagnostics import PRIOR_DRAWS, measure_nodes, prior_of_node
 from bayestree.fitted.tree import Mixture
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
@@ -93,6 +99,65 @@ class TestPolytopeSize:
                 one.prior_probabilities(measure), two.prior_probabilities(measure)
             )
         np.testing.assert_array_equal(one.n_leaves, two.n_leaves)
+
+
+def test_texts_fit_on_a_line(sampled):
+    X, y = ring()
+    texts = [
+        sampled.polytope_size(20),
+        sampled.facets(),
+        sampled.rule_probability(X),
+        sampled.column_inclusion(X),
+        sampled.importance(X, y, n_repeats=1, max_draws=4),
+        sampled.posterior_,
+    ]
+    for text in texts:
+        prose = [line for line in str(text).split("\n") if "  " not in line]
+        assert max(map(len, prose)) <= 100, max(prose, key=len)
+
+
+def test_a_printed_posterior_has_shapes_instead_of_draws(sampled):
+    text = repr(sampled.posterior_)
+    assert text.startswith("Posterior by 'svi': 1 chain of 8 draws, ")
+    draws = sampled.posterior_.draws
+    assert f"hyperplane {draws['hyperplane'].shape}" in text
+    assert "Polytope(n_experts=4)" in text
+    assert "Categorical(" in text
+    assert len(text.split("\n")) == 5 + len(draws)
+
+
+class TestSingleLeafOfDrawsThatSplit:
+    """The point estimate has one leaf, but nothing is silent about the draws."""
+
+    @pytest.fixture
+    def pruned(self, sampled):
+        """The tree cut to its root, as by a split of the point that sends all rows one way."""
+        fitted, X = sampled.fitted_.shown, ring()[0].to_numpy()
+        tree, kept = fitted.tree.pruned(X, len(X))
+        assert tree.n_nodes == len(kept) == 0
+        standard = fitted.scaling.standardise(X)
+        reach = measure_nodes(fitted.posterior, tree, X, standard, np.zeros(0, dtype=int), None)
+        found = copy(sampled)
+        found.fitted_ = Mixture.of(replace(fitted, tree=tree, reach=reach, sparsity=None))
+        return found, ring()[0]
+
+    def test_the_leaves_of_the_draws_are_stated(self, pruned):
+        clf, X = pruned
+        share = (clf.fitted_.shown.reach.leaves > 1).mean()
+        assert share > 0.5
+        for found in (clf.polytope_size(), clf.split_uncertainty(X)):
+            assert f"a tree without a split; {share:.0%} of the draws split" in str(found)
+            assert re.search(r"Leaves in use by a draw: \d+ \(\d+ to \d+\)", str(found))
+        assert clf.polytope_size().leaf_probabilities()[2:].sum() == pytest.approx(share)
+        assert "mutual_information" in str(clf.split_uncertainty(X)), "of y, which needs no split"
+
+    def test_other_texts_point_to_them(self, pruned):
+        clf, X = pruned
+        assert "its leaf, which has no other" in str(clf.rule_probability(X))
+        assert "polytope_size() has the leaves of its draws" in str(clf.shrinkage())
+        with pytest.raises(ValueError, match=r"polytope_size\(\) has the number of leaves"):
+            clf.facets()
+        assert "polytope_size() gives the posterior" in export_text(clf).replace("\n", " ")
 
 
 class TestPriorOfNode:

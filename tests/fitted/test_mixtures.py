@@ -9,7 +9,11 @@ import xarray as xr
 from sklearn.base import clone
 
 import bayestree
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    ConvexPolytopeTreeSurvival,
+)
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
@@ -130,9 +134,13 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
     found = several.check_convergence(*iris)
     assert {"elbo", "modes"} <= set(found.to_frame().index)
     assert found["modes"].verdict == "info"
-    quantities = several.label_free(iris[0])
-    means = quantities["prediction"].mean("draw").to_numpy()
+    means = [mode.predict_proba(iris[0]) for mode in several.modes_]
     assert found["modes"].value == pytest.approx(np.ptp(means, axis=0).mean())
+    assert f"over 150 rows; the largest of these is {np.ptp(means, axis=0).max():.3g}" in (
+        found["modes"].says
+    )
+    assert found["modes"].figure.endswith(" in probability")
+    assert several.check_convergence()["modes"] == found["modes"], "at the rows that are kept"
     assert "largest mean prediction of 3 modes" in found["modes"].says
     worst = float(found.quantities["r_hat"]["prediction"])
     assert f"(largest R-hat of predictions: {worst:.3g})" in found["modes"].says
@@ -140,6 +148,33 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
     worst = max(mode.check_convergence()["elbo"].verdict == "failed" for mode in several.modes_)
     assert (found["elbo"].verdict == "failed") == worst
     assert found.held_out is not None
+
+
+@pytest.mark.parametrize("kind", ["number", "count", "time"])
+def test_modes_differ_in_the_units_of_their_predictions(kind):
+    X = np.random.default_rng(0).normal(size=(150, 3))
+    raised = 1.0 + (X[:, 0] > 0)
+    settings = {"max_depth": 1, "n_modes": 2, "epochs": 20, "random_state": 0}
+    for scale in (1.0, 1000.0):  # of y, of exposures, and of times
+        if kind == "number":
+            y = scale * (raised + 0.3 * np.random.default_rng(1).normal(size=150))
+            fitted = ConvexPolytopeTreeRegressor(**settings).fit(X, y)
+            unit, means = "units of y", [mode.predict(X) for mode in fitted.modes_]
+        elif kind == "count":
+            exposure = np.full(150, scale)
+            y = np.column_stack((np.random.default_rng(1).poisson(3 * raised), exposure))
+            fitted = ConvexPolytopeTreeRegressor(**settings, leaf="poisson").fit(X, y)
+            unit = "events per unit of exposure"
+            means = [mode.predict(X) for mode in fitted.modes_]
+        else:
+            y = scale * np.random.default_rng(1).exponential(raised)
+            fitted = ConvexPolytopeTreeSurvival(**settings).fit(X, y)
+            unit = f"in the probability of survival to {y.mean():.4g}"
+            means = [m.predict_survival_function(X, [y.mean()]) for m in fitted.modes_]
+        found = fitted.check_convergence(X)
+        assert found["modes"].unit == unit
+        np.testing.assert_allclose(found["modes"].value, np.ptp(means, axis=0).mean(), rtol=1e-6)
+        assert "prediction" in found.quantities.index, "rates vary in any unit of time"
 
 
 def coin(heads, tails, seed, draws=4000):
