@@ -12,7 +12,7 @@ rows of the fit, in nats a row (``--skip`` leaves some out):
 
 - ``refits5``, ``refits10``: whole fits without each of the folds (encoding, growth, modes);
 - ``warm``: five folds whose fits keep encoding, units and topologies, start at the means
-  of the posterior, take 20 natural-gradient steps at the final steepness, and weight the modes anew;
+  of the posterior, take 20 steps at the final steepness, and weight the modes anew;
 - ``short``: five folds with new growth, 40 steps and none of the steps that follow;
 - ``psis``: importance sampling from the draws of each mode, weights as given.
 
