@@ -92,7 +92,7 @@ def _row_weights(rows: RunRows) -> FloatArray:
 SMALL = 4.0  # nats: smaller differences are inconclusive (Sivula, Magnusson and Vehtari 2020)
 CLEAR = 2.0  # standard errors
 WIDTH = 88  # characters per line of text
-FOLDS = 10  # of refits
+FOLDS = 5  # of refits
 LOO, HELD_OUT, NONE, EVIDENCE = "leave-one-out", "held-out rows", "none", "evidence"
 POSITIVE = 1.0  # log Bayes factors below are "not worth more than a bare mention" (Kass, Raftery)
 #: Scores of each task that the table shows.
@@ -126,7 +126,7 @@ class Comparison:
 
     The ``basis`` is the evidence if all runs have it. It is leave-one-out if at least two runs have
     scores that can be trusted: k is good for nine rows of ten, or no rows were held out, so that
-    the runs were refitted without each of ten folds. ``difference`` and ``weight``
+    the runs were refitted without each of five parts. ``difference`` and ``weight``
     are missing unless it is "leave-one-out", and the last three columns unless it is "evidence".
     ``remarks`` are the ``caveats`` about the figures, and the ``conclusions`` from the differences.
     """
@@ -163,7 +163,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     the training rows. Others are compared by how well they predict these rows, if PSIS-LOO
     (Vehtari, Gelman and Gabry 2017) is reliable, with weights by stacking; otherwise, and for point
     estimates, by the scores of the held-out rows, row by row. If no rows were held out, the runs
-    are refitted without each of ten folds of the training rows instead.
+    are refitted without each of five parts of the training rows instead.
 
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
     an InputError names the difference. Dropped columns may differ.

@@ -148,7 +148,20 @@ def test_squared_errors_where_a_run_has_no_density():
     assert "compared by the squared error, of the 16 held-out rows" in found.remarks[2]
 
 
-def test_no_held_out_rows():
+def test_no_held_out_rows(monkeypatch):
+    monkeypatch.setattr(module, "FOLDS", 2)
+    runs = opened("all rows", "all rows, other prior")
+    found = compare(runs)
+    assert found.basis == "leave-one-out"
+    for run in runs:
+        rows = run.rows()
+        loo = run.estimator.loo(rows.X, rows.y, rows.weights, method="kfold", n_folds=2)
+        assert found.table.loc[run.folder.name, "elpd"] == pytest.approx(loo.elpd)
+    assert any("refitted without each of 2 parts" in one for one in found.remarks)
+
+
+def test_no_held_out_rows_of_too_many(monkeypatch):
+    monkeypatch.setattr(module, "MAX_NUMBERS", 1)
     found = compare(opened("all rows", "all rows, other prior"))
     assert found.basis == "none"
     assert "no rows were held out. Fit them again with the same test_fraction" in found.remarks[-1]
