@@ -1,7 +1,6 @@
 """Log score of rows that are left out, by importance sampling or by refits."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, smallest_class, split_rows
-from bayestree._utils.parallel import in_order
+from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.progress import Track, fitting
 from bayestree.diagnostics import Loo
 from bayestree.fitted.arviz import to_arviz
@@ -152,19 +151,18 @@ def _cross_validated(
         order = pd.CategoricalDtype(estimator.classes_, ordered=True)
         y = pd.Series(np.asarray(y), dtype=order)
 
-    def some(places: IntArray) -> list[Any]:
-        rows = numbers[places]
-        return [None if one is None else _safe_indexing(one, rows) for one in (X, y, sample_weight)]
-
+    rows = (X, y, sample_weight)
     again = clone(estimator).set_params(**_for_predictions(estimator))
-    elpd, every = np.empty(len(numbers)), np.arange(len(numbers))
+    elpd = np.empty(len(numbers))
     folds = split_rows(len(numbers), labels, n_folds, SEED)
-    calls = [(_refit_score, (again, some(train), some(held)), {}) for train, held in folds]
+    calls: list[Call[FloatArray]] = [
+        (_refit_score, (again, rows, numbers[train], numbers[held]), {}) for train, held in folds
+    ]
     with fitting(estimator.verbose):
         found = in_order(calls, n_jobs=n_jobs)
         for _, held in Track(folds, "folds", show=bool(estimator.verbose)):
             elpd[held] = next(found)
-    return elpd, log_score(estimator, *some(every)[:2])
+    return elpd, log_score(estimator, *_some(rows, numbers)[:2])
 
 
 def _for_predictions(estimator: Any) -> dict[str, Any]:
@@ -180,11 +178,18 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
     return found
 
 
-def _refit_score(estimator: Any, train: Sequence[Any], held: Sequence[Any]) -> FloatArray:
-    """Fit to some rows (X, y, weights), and return the log scores of others."""
+def _refit_score(
+    estimator: Any, rows: tuple[Any, ...], train: IntArray, held: IntArray
+) -> FloatArray:
+    """Fit to some rows of X, y and weights, and return the log scores of others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the fit of all rows gives those that count
-        return log_score(clone(estimator).fit(*train), *held[:2])
+        again = clone(estimator).fit(*_some(rows, train))
+        return log_score(again, *_some(rows, held)[:2])
+
+
+def _some(rows: tuple[Any, ...], numbers: IntArray) -> list[Any]:
+    return [None if one is None else _safe_indexing(one, numbers) for one in rows]
 
 
 def _check_folds(n_folds: int, n_rows: int, labels: AnyArray | None) -> None:
