@@ -184,5 +184,6 @@ clean:
 	        "make ARVIZ1_PYTHON=/path/to/python3.12 test-arviz1" >&2; exit 1; }
 	$(ARVIZ1_PYTHON) -m venv --clear .venv-arviz1
 	.venv-arviz1/bin/python -m pip --disable-pip-version-check install --quiet "arviz>=1" \
-	    h5netcdf h5py hypothesis matplotlib numpy pandas pytest pytest-timeout scikit-learn scipy xarray
+	    h5netcdf h5py hypothesis matplotlib numpy pandas pydantic pytest pytest-timeout rich scikit-learn \
+	    scipy xarray
 	@touch $@

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import xarray as xr
 
+    from bayestree._utils.arrays import FloatArray
+
 
 @cache
 def major_version() -> int:
@@ -60,6 +62,39 @@ def group(container: Any, name: str) -> xr.Dataset:
         )
     found: xr.Dataset = container[name]
     return found if callable(container.groups) else found.to_dataset()
+
+
+def elpd_data(
+    rows: FloatArray,
+    k: FloatArray | None,
+    *,
+    elpd: float,
+    p: float,
+    good_k: float,
+    n_folds: int,
+    **shared: Any,
+) -> Any:
+    """Return ArviZ's own result of cross-validation, an ``ELPDData``.
+
+    ``rows`` (n,) are the terms and ``k`` (n,) their Pareto k, None for refits in ``n_folds``;
+    ``shared`` are ``se``, ``n_samples`` and ``warning``.
+    """
+    import xarray as xr  # noqa: PLC0415
+
+    terms, shapes = (
+        None if one is None else xr.DataArray(one, {"row": range(len(one))}) for one in (rows, k)
+    )
+    az, shared = arviz(), shared | {"n_data_points": len(rows), "scale": "log"}
+    of_k = {} if k is None else {"pareto_k": shapes, "good_k": good_k}
+    if major_version() == 0:  # prints the first three values in this order
+        named = {"elpd_loo": elpd, "se": shared.pop("se"), "p_loo": p, **shared, "loo_i": terms}
+        named |= of_k
+        return az.ELPDData(data=[*named.values()], index=[*named])
+    named = {"elpd": elpd, "p": p, "elpd_i": terms, "good_k": None} | shared | of_k
+    named |= {"n_folds": n_folds} if n_folds else {}
+    if hasattr(az, "ELPDDataLOO"):  # ArviZ 1.3 has a class for each kind
+        return (az.ELPDDataLOOKFold if n_folds else az.ELPDDataLOO)(**named)
+    return az.ELPDData(kind="loo_kfold" if n_folds else "loo", **named)
 
 
 def netcdf(container: Any) -> memoryview:

@@ -78,14 +78,15 @@ def compare(
     difference of the log evidence from the most probable run, and probability that of a run's
     model.
 
-    Others are compared by leave-one-out cross-validation (PSIS-LOO, through ArviZ) on the rows that
+    Others are compared by leave-one-out cross-validation (PSIS-LOO) on the rows that
     all of them were fitted to: elpd is the sum of the log predictive densities (higher is better);
     difference is the difference from the best run, with its standard error; weight is the stacking
     weight of a run; bad_k is the share of rows whose score is unreliable.
 
     If that share is above 10 % for any run, or fewer than two runs have a posterior, the log scores
     of the held-out rows are compared instead, row by row: held_out is their sum, with the
-    difference from the best run and its standard error.
+    difference from the best run and its standard error. If no rows were held out, the runs are
+    refitted without each of five parts of the training rows, and these are scored.
 
     Runs on different rows are refused: they need the same table and target, and the same seed and
     test_fraction, or a test table.

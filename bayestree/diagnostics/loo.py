@@ -74,6 +74,8 @@ class Loo:
         Whether draws of an approximation were reweighted to the posterior.
     n_folds : int
         Number of folds of a score by refits, which has no k (-inf); 0 for importance sampling.
+    reason : str
+        Why an estimator's ``loo(method="auto")`` chose this method; empty if it was given.
     """
 
     elpd: float
@@ -86,6 +88,7 @@ class Loo:
     n_draws: int
     corrected: bool
     n_folds: int = 0
+    reason: str = ""
 
     @classmethod
     def of(
@@ -98,6 +101,7 @@ class Loo:
         n_draws: int = 0,
         corrected: bool = False,
         n_folds: int = 0,
+        reason: str = "",
     ) -> "Loo":
         """Sum these terms of the rows."""
         n = len(elpd_row)
@@ -112,6 +116,7 @@ class Loo:
             n_draws=n_draws,
             corrected=corrected,
             n_folds=n_folds,
+            reason=reason,
         )
 
     @property
@@ -168,13 +173,31 @@ class Loo:
         if other.n_folds != self.n_folds:
             raise ValueError(
                 f"other must be scored in the same way: it has {other.n_folds} refits, this has "
-                f"{self.n_folds}."
+                f"{self.n_folds}; compute both by loo(X, y, method='kfold') with equal n_folds."
             )
         each = self.elpd_row - other.elpd_row
         return LooDifference(
             elpd=float(each.sum()),
             se=float(np.sqrt(n) * each.std(ddof=1)) if n > 1 else np.nan,
             n_bad=len(np.union1d(self.bad_rows, other.bad_rows)),
+        )
+
+    def to_arviz(self) -> Any:
+        """Return this score as ArviZ's own ``ELPDData``, for ``arviz.compare`` and its plots.
+
+        It has the terms of the rows and, for importance sampling, their k. Give ``arviz.compare``
+        scores of the same rows by the same method, as for :meth:`compare`.
+        """
+        return arviz_compat.elpd_data(
+            self.elpd_row,
+            None if self.n_folds else self.k,
+            elpd=self.elpd,
+            se=self.se,
+            p=self.p_loo,
+            n_samples=self.n_draws,
+            warning=len(self.bad_rows) > 0,
+            good_k=self.good_k,
+            n_folds=self.n_folds,
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -189,11 +212,13 @@ class Loo:
             f"p_loo  {self.p_loo:12.2f}",
         ]
         if self.n_folds:
-            return "\n".join([f"{self.n_folds} refits, {len(self.k)} rows", *lines])
-        kind = ", reweighted from an approximation" if self.corrected else ""
-        lines.insert(0, f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws{kind}")
-        lines.append(f"largest k {self.k.max():.2f}, good up to {self.good_k:.2f}")
-        return "\n".join([*lines, *([fill(self.warning, WIDTH)] if self.warning else [])])
+            lines.insert(0, f"{self.n_folds} refits, {len(self.k)} rows")
+        else:
+            kind = ", reweighted from an approximation" if self.corrected else ""
+            lines.insert(0, f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws{kind}")
+            lines.append(f"largest k {self.k.max():.2f}, good up to {self.good_k:.2f}")
+        chosen = f"Chosen because {self.reason}." if self.reason else ""
+        return "\n".join([*lines, *(fill(one, WIDTH) for one in (chosen, self.warning) if one)])
 
 
 def loo(
@@ -420,7 +445,7 @@ def mixed_loo(
     )
 
 
-def loo_of(container: Any, name: str = "obs") -> Loo:
+def loo_of(container: Any, name: str = "obs", *, refuse: bool = True) -> Loo:
     """Compute PSIS-LOO of a posterior in an ArviZ container.
 
     The result agrees with ``arviz.loo``, but is refused if it cannot be trusted. (ArviZ 0.x divides
@@ -433,6 +458,8 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
         With the groups ``posterior`` and ``log_likelihood``.
     name : str
         Name of the variable in ``log_likelihood``.
+    refuse : bool
+        Whether to raise an error, instead of returning the score, if it cannot be trusted.
 
     Raises
     ------
@@ -451,7 +478,7 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
     terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
     draws = arviz_compat.group(container, "posterior")
     found = loo(terms.reshape(*terms.shape[:2], -1), reff=_relative_ess(draws))
-    if not found.trusted:
+    if refuse and not found.trusted:
         raise ValueError(f"leave-one-out by importance sampling fails: {found.warning}")
     return found
 

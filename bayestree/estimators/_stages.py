@@ -17,7 +17,15 @@ from bayestree._utils.wording import written
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
 from bayestree.estimators._combinations import STAGED
-from bayestree.fitted import arviz, checks, diagnostics, inclusion, predictions, validation
+from bayestree.fitted import (
+    arviz,
+    checks,
+    diagnostics,
+    inclusion,
+    left_out,
+    predictions,
+    validation,
+)
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.inference import Data, Posterior, Stage
@@ -64,7 +72,7 @@ class StagedTree(BaseTree):
     check_convergence = checks.check_convergence
     label_free = checks.label_free
     evidence = checks.evidence
-    loo = checks.loo
+    loo = left_out.loo
     log_score = checks.log_score
 
     def _method(self) -> str | Stage:

@@ -66,7 +66,8 @@ def to_arviz(
         ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
         ``observed_data``, each with one variable, ``obs``. Rows of weight 0 are omitted. Rows
         held out by ``validation_fraction`` are included, because they are not recorded; then
-        leave-one-out scores (``arviz.loo``) are meaningless.
+        leave-one-out scores (``arviz.loo``) are meaningless. Those of variational fits, and of
+        their mixtures, are not right either: use ``loo(X, y).to_arviz()``.
     groups : iterable of str, optional
         The groups to create; by default all that are available. Groups with rows contain
         draws * n numbers each: name only the others to save memory.

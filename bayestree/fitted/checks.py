@@ -1,38 +1,30 @@
-"""Checks of a fit: convergence, and scores of rows that are left out.
+"""Checks of a fit: convergence, and scores of new rows.
 
 The functions that take an estimator are its methods.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
-from bayestree._utils.arrays import FloatArray, IntArray, smallest_class, split_rows
-from bayestree._utils.progress import Track, fitting
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.description import has_single_leaf
-from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
+from bayestree.diagnostics import Convergence, Evidence, HeldOut
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.verdict import residuals
-from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows, training_rows, validated
 from bayestree.inference import Posterior, pointwise
 from bayestree.inference.data import PART
-from bayestree.inference.single_leaf import SingleLeafWarning
-from bayestree.tables.files import as_pandas
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,7 +34,6 @@ MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
 MIN_POINTS = 4  # rows of each node
 LEVEL = 0.9  # probability of the intervals that are compared with held-out values
 EVENT = "event"  # the auxiliary column of survival times
-SEED = 0  # of the folds, which are the same for two models of the same rows
 
 
 class UnconvergedWarning(ConvergenceWarning):
@@ -58,7 +49,7 @@ def warn_if_unconverged(estimator: Any) -> None:
         found = diagnostics.check_convergence(None, mixture.shown.posterior.stats)
     else:
         # The draws of one guide are independent, so that there are no chains to compare.
-        alone = all(_is_independent(tree.posterior) for tree in mixture.trees)
+        alone = all(is_variational(tree.posterior) for tree in mixture.trees)
         found = _judged(mixture, None, None if alone else CHECKED_ROWS)
     if found.settled == "no":
         failed = [check for check in found.checks if check.verdict == "failed"]
@@ -66,7 +57,8 @@ def warn_if_unconverged(estimator: Any) -> None:
         warn(f"the fit has not converged: {figures}. {failed[0].remedy}", UnconvergedWarning)
 
 
-def _is_independent(posterior: Posterior) -> bool:
+def is_variational(posterior: Posterior) -> bool:
+    """Tell whether the draws are independent ones from a distribution that a fit has chosen."""
     return posterior.n_chains == 1 and bool({"elbo", "log_q"} & posterior.stats.keys())
 
 
@@ -319,65 +311,6 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     return density - np.log(mixture.shown.scaling.units.y_scale).sum()
 
 
-def loo(
-    estimator: MixtureEstimator,
-    X: ArrayLike,
-    y: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-    *,
-    method: Literal["psis", "kfold"] = "psis",
-    n_folds: int = 10,
-) -> Loo:
-    """Log score of rows that are left out, by importance sampling or by refits.
-
-    Parameters
-    ----------
-    X, y, sample_weight : arrays
-        All rows of the fit, as they were given to ``fit``.
-    method : {"psis", "kfold"}
-        ``"psis"`` leaves out one row at a time, by importance sampling from the draws of the
-        fit. It needs a sampler (``inference="nuts"``): draws of a variational fit are
-        usually too far from the posterior. ``"kfold"`` refits the estimator without each of
-        ``n_folds`` parts of the rows, growth included, for all kinds of fits.
-    n_folds : int
-        Number of refits.
-
-    Returns
-    -------
-    Loo
-        Can be printed; ``compare`` compares it with another model. With several modes
-        it is the score of their mixture, whose weights ``"psis"`` takes as given.
-
-    Raises
-    ------
-    ValueError
-        For ``"psis"``, if the score cannot be trusted because Pareto k is too large for more
-        than a tenth of the rows, these are not the rows of the fit (by their total weight),
-        some of them were held out (``validation_fraction``), or there is only one draw. For
-        ``"kfold"``, if a class or the table has fewer rows than ``n_folds``.
-    """
-    check_is_fitted(estimator)
-    if method == "kfold":
-        return _cross_validated(estimator, X, y, sample_weight, n_folds)
-    if method != "psis":
-        raise ValueError(f"method must be 'psis' or 'kfold', got {method!r}.")
-    if estimator.validation_fraction:
-        raise ValueError(
-            "the rows that validation_fraction held out were not used by the posterior, so "
-            "that leaving them out is meaningless; set method='kfold', or fit with "
-            "validation_fraction=0."
-        )
-    data, _ = training_rows(estimator, X, y, sample_weight)
-    given, fitted = float(data.weights.sum()), float(estimator.tree_.leaf_rows.sum())
-    if not np.isclose(given, fitted, rtol=1e-6):
-        raise ValueError(
-            f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
-            f"those of the fit to {fitted:g}. On new rows, use log_score."
-        )
-    groups = ["posterior", "log_likelihood"]
-    return diagnostics.loo_of(to_arviz(estimator, X, y, sample_weight, groups=groups))
-
-
 def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int, FloatArray]:
     """Select some of the rows that reach each node, on the scale of the draws."""
     standard = fitted.scaling.standardise(X)
@@ -411,48 +344,3 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
         given = {} if extra is None else {"exposure": extra}
         residual = residuals(values, estimator.predict(X, **given), extra)
     return diagnostics.held_out_intervals(inside, LEVEL, at_least=whole, residual=residual)
-
-
-def _cross_validated(
-    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, n_folds: int
-) -> Loo:
-    """Score each fold of the rows by a refit to the other rows."""
-    X = as_pandas(X)
-    data, numbers = training_rows(estimator, X, y, sample_weight)
-    labels = y if hasattr(estimator, "classes_") else None
-    if labels is not None and estimator._leaf_family(len(estimator.classes_)).ordered:
-        # Refits keep the order of the fit, which plain labels do not state.
-        order = pd.CategoricalDtype(estimator.classes_, ordered=True)
-        y = labels = pd.Series(np.asarray(labels), dtype=order)
-    _check_folds(n_folds, len(numbers), None if labels is None else np.asarray(labels)[numbers])
-    rows = data.weights.numpy(force=True).astype(np.float64)
-
-    def some(values: Any, places: IntArray) -> Any:
-        return None if values is None else _safe_indexing(values, numbers[places])
-
-    every = np.arange(len(numbers))
-    elpd = np.empty(len(numbers))
-    folds = split_rows(len(numbers), some(labels, every), n_folds, SEED)
-    with fitting(estimator.verbose):
-        for train, held in Track(folds, "folds", show=bool(estimator.verbose)):
-            again = clone(estimator)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SingleLeafWarning)  # the fit of all rows says so
-                again.fit(*(some(one, train) for one in (X, y, sample_weight)))
-            elpd[held] = log_score(again, some(X, held), some(y, held))
-    fitted = log_score(estimator, some(X, every), some(y, every))
-    return Loo.of(rows * elpd, rows * fitted, n_folds=n_folds)
-
-
-def _check_folds(n_folds: int, n_rows: int, labels: FloatArray | None) -> None:
-    if not 2 <= n_folds <= n_rows:
-        raise ValueError(
-            f"n_folds must be between 2 and the number of rows, {n_rows}, got {n_folds}."
-        )
-    label, count = (None, n_folds) if labels is None else smallest_class(labels)
-    if count < n_folds:
-        remedy = f"set n_folds={count}" if count > 1 else "give it more rows, or leave it out"
-        raise ValueError(
-            f"n_folds={n_folds} needs as many rows of each class, but class {label!r} has {count}: "
-            f"{remedy}."
-        )

@@ -92,6 +92,7 @@ def _row_weights(rows: RunRows) -> FloatArray:
 SMALL = 4.0  # nats: smaller differences are inconclusive (Sivula, Magnusson and Vehtari 2020)
 CLEAR = 2.0  # standard errors
 WIDTH = 88  # characters per line of text
+FOLDS = 5  # of refits
 LOO, HELD_OUT, NONE, EVIDENCE = "leave-one-out", "held-out rows", "none", "evidence"
 POSITIVE = 1.0  # log Bayes factors below are "not worth more than a bare mention" (Kass, Raftery)
 #: Scores of each task that the table shows.
@@ -124,7 +125,8 @@ class Comparison:
       ``probability`` of the run's model given the training rows and equal prior probabilities.
 
     The ``basis`` is the evidence if all runs have it. It is leave-one-out if at least two runs have
-    scores that can be trusted: k is good for nine rows of ten. ``difference`` and ``weight``
+    scores that can be trusted: k is good for nine rows of ten, or no rows were held out, so that
+    the runs were refitted without each of five parts. ``difference`` and ``weight``
     are missing unless it is "leave-one-out", and the last three columns unless it is "evidence".
     ``remarks`` are the ``caveats`` about the figures, and the ``conclusions`` from the differences.
     """
@@ -160,7 +162,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
     Runs by sequential Monte Carlo are compared by their evidence: how probable each model is given
     the training rows. Others are compared by how well they predict these rows, if PSIS-LOO
     (Vehtari, Gelman and Gabry 2017) is reliable, with weights by stacking; otherwise, and for point
-    estimates, by the scores of the held-out rows, row by row.
+    estimates, by the scores of the held-out rows, row by row. If no rows were held out, the runs
+    are refitted without each of five parts of the training rows instead.
 
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
     an InputError names the difference. Dropped columns may differ.
@@ -171,15 +174,18 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 def compare_named(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> Comparison:
     """Compare runs by their names, given the rows that :func:`same_rows` has read."""
+    evidence = _evidence(named)
+    held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
     results = {name: _loo(run, rows[name]) for name, run in named.items()}
     scores = {name: found for name, found in results.items() if isinstance(found, Loo)}
-    evidence = _evidence(named)
+    if held is None and len(scores) < 2 and "probability" not in evidence:
+        results = {name: _loo(run, rows[name], "kfold") for name, run in named.items()}
+        scores = {name: found for name, found in results.items() if isinstance(found, Loo)}
     caveats = [
         f"{name}: no leave-one-out score: {found}"
         for name, found in results.items()
         if isinstance(found, str)
     ]
-    held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
     other = HELD_OUT if held is not None else NONE
     basis = EVIDENCE if "probability" in evidence else LOO if len(scores) > 1 else other
     caveats += _reasons(basis, scores, held)
@@ -258,6 +264,11 @@ def _reasons(basis: str, scores: Mapping[str, Loo], held: _HeldOutScores | None)
         return
     if basis == LOO:
         yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
+        if n_folds := max(loo.n_folds for loo in scores.values()):
+            yield (
+                f"No rows were held out. The runs were refitted without each of {n_folds} parts of "
+                "the training rows, and are compared by their log scores of these parts."
+            )
         return
     if held is None:
         yield (
@@ -333,10 +344,10 @@ def _table_difference(one: Run, other: Run) -> str:
     return ""
 
 
-def _loo(run: Run, rows: RunRows) -> Loo | str:
-    """Return the leave-one-out score of a run, or why there is none."""
+def _loo(run: Run, rows: RunRows, method: str = "psis") -> Loo | str:
+    """Return the score of a run by importance sampling or by refits, or why there is none."""
     estimator = run.estimator
-    if not (has_draws(estimator) and hasattr(estimator, "loo")):
+    if not hasattr(estimator, "loo") or (method == "psis" and not has_draws(estimator)):
         return "a point estimate has no posterior."
     n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
     n_draws *= len(getattr(estimator, "modes_", [estimator]))
@@ -346,7 +357,7 @@ def _loo(run: Run, rows: RunRows) -> Loo | str:
             "held-out rows are sufficient."
         )
     try:
-        found: Loo = estimator.loo(rows.X, rows.y, rows.weights)
+        found: Loo = estimator.loo(rows.X, rows.y, rows.weights, method=method, n_folds=FOLDS)
     except ValueError as error:
         return str(error)
     return found

@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_estimators(found):
     for run in opened("svi", "nuts"):
         rows = run.rows()
         with any_k():
-            loo = run.estimator.loo(rows.X, rows.y, rows.weights)
+            loo = run.estimator.loo(rows.X, rows.y, rows.weights, method="psis")
         line = table.loc[run.folder.name]
         assert line["elpd"] == pytest.approx(loo.elpd)
         assert line["se"] == pytest.approx(loo.se)
@@ -74,7 +74,7 @@ def test_weights_are_those_of_stacking(found):
     rows = {run.folder.name: run.rows() for run in opened(*weights.index)}
     with any_k():
         elpd = [
-            run.estimator.loo(r.X, r.y, r.weights).elpd_row
+            run.estimator.loo(r.X, r.y, r.weights, method="psis").elpd_row
             for run in opened(*weights.index)
             for r in [rows[run.folder.name]]
         ]
@@ -148,7 +148,20 @@ def test_squared_errors_where_a_run_has_no_density():
     assert "compared by the squared error, of the 16 held-out rows" in found.remarks[2]
 
 
-def test_no_held_out_rows():
+def test_no_held_out_rows(monkeypatch):
+    monkeypatch.setattr(module, "FOLDS", 2)
+    runs = opened("all rows", "all rows, other prior")
+    found = compare(runs)
+    assert found.basis == "leave-one-out"
+    for run in runs:
+        rows = run.rows()
+        loo = run.estimator.loo(rows.X, rows.y, rows.weights, method="kfold", n_folds=2)
+        assert found.table.loc[run.folder.name, "elpd"] == pytest.approx(loo.elpd)
+    assert any("refitted without each of 2 parts" in one for one in found.remarks)
+
+
+def test_no_held_out_rows_of_too_many(monkeypatch):
+    monkeypatch.setattr(module, "MAX_NUMBERS", 1)
     found = compare(opened("all rows", "all rows, other prior"))
     assert found.basis == "none"
     assert "no rows were held out. Fit them again with the same test_fraction" in found.remarks[-1]
