@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -322,13 +321,6 @@ def most_likely(
     first = np.clip(np.log(start), low, high)
     found = minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
     return np.exp(found).tolist()
-
-
-@lru_cache
-def gauss_hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights (M,) of the mean over a standard normal."""
-    node, weight = np.polynomial.hermite_e.hermegauss(n_nodes)
-    return node, weight / weight.sum()
 
 
 def log_probabilities(ratios: FloatArray) -> FloatArray:
