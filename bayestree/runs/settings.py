@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bayestree import estimators
+from bayestree._utils.own import names_own
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree.estimators.registry import TREES, tasks_of
@@ -316,6 +317,11 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
 
 def _wrong_part(parameter: Parameter, value: Any) -> str:
     """Return what is wrong with a table of settings, if its name is right; else empty."""
+    if parameter.own and names_own(value):
+        try:
+            parameter.from_file(value)
+        except ValueError as error:
+            return f"{parameter.name}: {error}"
     kind = parameter.named.get(str(value.get("name"))) if isinstance(value, Mapping) else None
     if kind is None:
         return ""

@@ -28,7 +28,7 @@ QUICK: Mapping[type[Contract], tuple[str, ...]] = {
         "prior_means_are_means_of_draws",
         "log_density_is_log_prob_up_to_a_constant",
         "the_gradient_is_the_slope_of_log_density",
-        "the_expectation_without_variance_is_the_density",
+        "the_expectation_is_the_mean_over_independent_coefficients",
     ),
     LeafContract: (
         "a_copy_is_equal",
@@ -69,5 +69,6 @@ def _broken(part: HyperplanePrior | Leaf, n_features: int) -> str:
             return str(error)
         except Exception as error:
             words = name.replace("_", " ")
-            return f"{type(error).__name__} in the test that {words}: {error}"
+            first = str(error).partition("\n")[0]
+            return f"{type(error).__name__} in the test that {words}: {first}"
     return ""

@@ -240,18 +240,6 @@ class HyperplanePriorContract(PriorContract):
         (expected,) = torch.autograd.grad(prior.log_prob(sites), at)
         assert_close(prior.slope(plane), expected, "slope against automatic differentiation")
 
-    def test_the_expectation_without_variance_is_the_density(self) -> None:
-        prior = self._closed("expected_log_prob")
-        skip_unless(not prior.sites, "the density of coefficients alone")
-        _, sites = self._trace(prior)
-        mean = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
-        expected = prior.expected_log_prob(Moments(mean, torch.full_like(mean, 1e-20)))
-        shape = tuple(expected.shape)
-        assert shape == (), f"expected_log_prob has the shape {shape}, but must be one number"
-        assert_close(
-            expected, prior.log_prob(sites), "expected_log_prob without variance", rtol=1e-6
-        )
-
     def test_the_expectation_is_the_mean_over_independent_coefficients(self) -> None:
         self._check_expectation(correlated=False)
 

@@ -286,6 +286,11 @@ class NumericLeaf(Leaf):
         if not torch.isfinite(y).all():
             raise ValueError("y must be finite, got infinite or missing values.")
 
+    def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        sites = {} if self.regresses else {n: torch.as_tensor(draws[n]) for n in self.sites}
+        known = {"leaf_mean": self.expected_y, "leaf_scale": self.sd_y} if sites else {}
+        return {name: of(sites) for name, of in known.items() if name not in self.sites}
+
 
 class RegressingLeaf(Leaf):
     """A family whose distribution of y depends on the features: a response has y, then these."""
