@@ -45,12 +45,6 @@ def defined(base: type) -> dict[str, type]:
     return found
 
 
-def names_own(value: Any) -> bool:
-    """Return whether an entry of a file is "module:Class", or a table with such a name."""
-    name = value.get("name") if isinstance(value, Mapping) else value
-    return isinstance(name, str) and ":" in name
-
-
 def own_part(base: type, value: str | Mapping[str, Any]) -> Any:
     """Return the object of an entry of a file, whose module is imported; ValueError if it fails."""
     fields = {"name": value} if isinstance(value, str) else dict(value)

@@ -39,22 +39,15 @@ from typing import (
 )
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
-from bayestree._utils.own import Own, name_of, names_own, own_part
+from bayestree._utils.own import Own, name_of, own_part
 from bayestree._utils.wording import MAX_INTEGER
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes
 HEADING = "Attributes\n----------"
+OWN = r"^[\w.]+:[\w.]+$"  # the name of a class of the user, "module:Class"
 WIDTH = 100  # columns of a docstring
 NONE = "none"  # represents None in TOML, which has no null
 MODEL, INFERENCE, RUN = "model", "inference", "run"  # groups of parameters
@@ -168,7 +161,7 @@ class Parameter:
         """Return the value of a valid entry of a file."""
         if value == NONE and NoneType in _members(self.annotation):
             return None
-        if self.own and names_own(value):
+        if self.own and (isinstance(value, Mapping) or re.match(OWN, str(value))):
             return own_part(self.own, value)
         if self.named and isinstance(value, Mapping):
             kind = self.named[value["name"]]
@@ -422,8 +415,8 @@ def _file_type(member: Any) -> Any:
     origin, arguments = get_origin(base), get_args(base)
     if origin is Literal or base is NoneType:
         return base if origin is Literal else Literal[NONE]
-    if own := _own_base(member):
-        return Annotated[str | dict[str, Any], AfterValidator(partial(own_part, own))]
+    if _own_base(member):
+        return Annotated[str, Field(pattern=OWN)] | dict[str, Any]
     if named := _by_name_of(member):
         return Union[tuple(_table_type(*one) for one in named.items())]  # noqa: UP007
     if origin is tuple:

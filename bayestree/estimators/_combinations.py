@@ -15,7 +15,7 @@ import torch
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.inference import Map, Svi, Vi
 from bayestree.inference.svi import Variational
-from bayestree.models.contracts import broken_contract
+from bayestree.models.contracts.quick import broken_contract
 
 
 class Rule(NamedTuple):

@@ -23,7 +23,6 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bayestree import estimators
-from bayestree._utils.own import names_own
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree.estimators.registry import TREES, tasks_of
@@ -268,7 +267,12 @@ def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[
         raise InputError(f"{wrong.origin}: {_reason(wrong, tree, task)}")
     known = tree_parameters(tree, task)
     found = {name: one.default for name, one in known.items()}
-    return found | {key: known[key].from_file(one.value) for (_, key), one in given.items()}
+    for (_, key), one in given.items():
+        try:
+            found[key] = known[key].from_file(one.value)
+        except ValueError as error:  # from a class of the user
+            raise InputError(f"{one.origin}: {key}: {error}") from error
+    return found
 
 
 def _wrong_setting(settings: Iterable[Setting], tree: str, task: str) -> Setting | None:
@@ -317,11 +321,6 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
 
 def _wrong_part(parameter: Parameter, value: Any) -> str:
     """Return what is wrong with a table of settings, if its name is right; else empty."""
-    if parameter.own and names_own(value):
-        try:
-            parameter.from_file(value)
-        except ValueError as error:
-            return f"{parameter.name}: {error}"
     kind = parameter.named.get(str(value.get("name"))) if isinstance(value, Mapping) else None
     if kind is None:
         return ""

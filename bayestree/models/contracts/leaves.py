@@ -145,16 +145,11 @@ class LeafContract(Contract):
 
     def test_a_density_has_a_number_for_each_row_and_leaf(self) -> None:
         (sites,) = self._draws(self.posterior, 1)
-        values = {
-            "log_density": self.leaf.log_density(sites, self.y),
-            "expected_log_density": self.posterior.expected_log_density(self.y),
-        }
-        for method, value in values.items():
-            shape = tuple(value.shape)
-            assert shape == (N_ROWS, N_LEAVES), (
-                f"{method} has the shape {shape}, not {(N_ROWS, N_LEAVES)}: it must be a number "
-                "for each row and leaf, without a sum"
-            )
+        given = self.leaf.log_density(sites, self.y)
+        mean = self.posterior.expected_log_density(self.y)
+        for name, value in (("log_density", given), ("expected_log_density", mean)):
+            found, needed = tuple(value.shape), (N_ROWS, N_LEAVES)
+            assert found == needed, f"{name} has the shape {found}, not {needed}: do not sum it"
 
     def test_the_model_has_the_density_of_its_pyro_trace(self) -> None:
         model = SoftTree(Topology.stump(), Oblique(), leaf=self.leaf)

@@ -80,17 +80,12 @@ class PriorContract(Contract):
         assert set(sites) == stated, f"state samples {sorted(sites)}, sites says {sorted(stated)}"
 
     def test_a_density_is_one_number(self) -> None:
-        _, sites = self._trace(self.prior)
-        values = {"log_prob": self.prior.log_prob(sites)}
-        if self._reduced.implements("log_density"):
-            free = self._free(self._reduced)
-            values["log_density"] = self._reduced.log_density(free, self.n_experts)
-        for method, value in values.items():
-            shape = tuple(np.shape(value))
-            assert shape == (), (
-                f"{method} has the shape {shape}, but must be one number: return the sum over "
-                "all nodes, experts and features"
-            )
+        prior, values = self._reduced, {"log_prob": self.prior.log_prob(self._trace(self.prior)[1])}
+        if prior.implements("log_density"):
+            values["log_density"] = prior.log_density(self._free(prior), self.n_experts)
+        for name, value in values.items():
+            shape, remedy = tuple(np.shape(value)), "sum over nodes, experts and features"
+            assert not shape, f"{name} has the shape {shape}, but must be one number: {remedy}"
 
     def test_log_density_is_log_prob_up_to_a_constant(self) -> None:
         prior = self._closed("log_density")
