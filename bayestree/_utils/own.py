@@ -51,7 +51,8 @@ def own_part(base: type, value: str | Mapping[str, Any]) -> Any:
     name = str(fields.pop("name", ""))
     if _IMPORTS.get() and ":" in name:
         import_module(name.partition(":")[0])
-    if (kind := defined(base).get(name)) is None:
+    kind: Any = defined(base).get(name)
+    if kind is None:
         raise UndefinedClassError(name)
     try:
         return kind(**{key: _hashable(one) for key, one in fields.items()})

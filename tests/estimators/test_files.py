@@ -273,7 +273,7 @@ class TestRefusals:
         one.fit(*rows()).save(path)
         assert type(load(path).inference) is Best
         Best.__qualname__ = "Other"  # as if it had not been imported
-        with pytest.raises(ModelFileError, match="Best' is not defined here; .* has no such"):
+        with pytest.raises(ModelFileError, match=r"Best' is not defined here; .* has no such"):
             load(path)
 
     def test_an_estimator_that_is_not_registered(self, tmp_path, monkeypatch):
