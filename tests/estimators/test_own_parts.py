@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyro.distributions as dist
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -20,7 +21,8 @@ from bayestree import (
 )
 from bayestree._utils.parameters import ParameterError
 from bayestree.inference import Svi
-from bayestree.models import Categorical, Laplace
+from bayestree.models import Categorical, IndependentPrior, Laplace
+from bayestree.models.priors import Moments
 from tests.estimators.own_parts import Bare, Counts, Ridge
 
 QUICK = {"max_depth": 1, "n_experts": 2, "random_state": 0}
@@ -113,6 +115,16 @@ class TestMethods:
 
         assert last(Ridge()) == Svi()
         assert last(Bare()) == Svi(guide="AutoNormal")
+
+    def test_the_mean_of_a_density_by_quadrature(self):
+        mean, sd = torch.tensor([[[0.5, -2.0, 1.0]]]).double(), torch.tensor([0.3, 0.9, 1.5])
+        moments = Moments(mean, sd.double().square().expand(mean.shape))
+        square = float(moments.square.sum())
+        exact = -3 * np.log(2.0 * np.sqrt(2 * np.pi)) - square / (2 * 2.0**2)
+        assert float(Ridge(2.0).expected_log_prob(moments)) == pytest.approx(exact, rel=1e-10)
+        kinked = Laplace(2.0, 3.0)  # of which polynomials are an approximation
+        found = float(IndependentPrior.expected_log_prob(kinked, moments))
+        assert found == pytest.approx(float(kinked.expected_log_prob(moments)), rel=0.02)
 
     def test_the_mean_of_the_density_is_known_for_independent_coefficients(self, rows):
         tree = ConvexPolytopeTreeClassifier(
