@@ -36,8 +36,7 @@ class Features(pd.DataFrame):
     @classmethod
     def of(cls, values: AnyArray, encoding: "Encoding") -> "Features":
         """Return the values (n, features), which are not copied."""
-        # pandas 2 would keep the classes of the names, and scikit-learn takes plain strings alone.
-        found = cls(values, columns=[*map(str, encoding.feature_names)], copy=False)
+        found = cls(values, columns=encoding.feature_names, copy=False)
         found.encoding = encoding
         return found
 
