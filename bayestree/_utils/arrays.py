@@ -1,6 +1,7 @@
 """Types of arrays, and functions of them that several layers share."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ def weighted_quantiles(
     place = np.stack([(below < level * (1 - 1e-12)).sum(axis=0) for level in levels])
     at = np.take_along_axis(order, np.minimum(place, len(values) - 1), axis=0)
     return np.take_along_axis(values, at, axis=0)
+
+
+@lru_cache
+def gauss_hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights (M,) of the mean over a standard normal."""
+    node, weight = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return node, weight / weight.sum()
 
 
 #: Added to every score, as in ``routing``, to keep its logarithm and log-odds finite.

@@ -41,11 +41,13 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
+from bayestree._utils.own import Own, name_of, own_part
 from bayestree._utils.wording import MAX_INTEGER, written
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes
 HEADING = "Attributes\n----------"
+OWN = r"^[\w.]+:[\w.]+$"  # the name of a class of the user, "module:Class"
 WIDTH = 100  # columns of a docstring
 NONE = "none"  # represents None in TOML, which has no null
 MODEL, INFERENCE, RUN = "model", "inference", "run"  # groups of parameters
@@ -140,6 +142,11 @@ class Parameter:
             found |= _by_name_of(member)
         return found
 
+    @cached_property
+    def own(self) -> type | None:
+        """The base of the user's classes whose objects are valid, if they are."""
+        return next(filter(None, map(_own_base, _members(self.annotation))), None)
+
     def check(self, value: Any) -> None:
         """Raise ParameterError if the value is invalid."""
         try:
@@ -154,6 +161,8 @@ class Parameter:
         """Return the value of a valid entry of a file."""
         if value == NONE and NoneType in _members(self.annotation):
             return None
+        if self.own and (isinstance(value, Mapping) or re.match(OWN, str(value))):
+            return own_part(self.own, value)
         if self.named and isinstance(value, Mapping):
             kind = self.named[value["name"]]
             known = parameters_of(kind)
@@ -164,6 +173,9 @@ class Parameter:
         """Return the inverse of :meth:`from_file`."""
         if value is None:
             return NONE
+        if self.own and isinstance(value, self.own):
+            given = {n: one for n, one in vars(value).items() if one is not None}
+            return {"name": name_of(type(value))} | given
         for name, kind in self.named.items():
             if type(value) is kind:
                 known = parameters_of(kind)
@@ -329,11 +341,15 @@ def _by_name_of(member: Any) -> Mapping[str, type]:
     return next((one.classes for one in metadata if isinstance(one, ByName)), {})
 
 
+def _own_base(member: Any) -> type | None:
+    return _base(member)[0] if Own in getattr(member, "__metadata__", ()) else None
+
+
 def _in_file(member: Any) -> bool:
     """Return whether a file can contain such a value."""
     base, _ = _base(member)
     return (
-        bool(_by_name_of(member))
+        bool(_by_name_of(member) or _own_base(member))
         or base in (int, float, bool, str, NoneType)
         or get_origin(base) in (Literal, tuple, dict)
     )
@@ -359,6 +375,8 @@ def _words(member: Any, *, in_file: bool) -> str:
     limits = " and ".join(BOUNDS[name].format(bound) for name, bound in bounds.items())
     if in_file and _by_name_of(member):
         kinds[base] = "a table of its name and settings"
+    if in_file and _own_base(member):
+        kinds[base] = f'"module:Class" of your {base.__name__}, or a table of this name and fields'
     return f"{kinds.get(base, f'{article} {base.__name__}')} {limits}".strip()
 
 
@@ -395,8 +413,10 @@ def _quoted(value: Any) -> str:
 def _file_type(member: Any) -> Any:
     base, bounds = _base(member)
     origin, arguments = get_origin(base), get_args(base)
-    if base is NoneType:
-        return Literal[NONE]
+    if origin is Literal or base is NoneType:
+        return base if origin is Literal else Literal[NONE]
+    if _own_base(member):
+        return Annotated[str, Field(pattern=OWN)] | dict[str, Any]
     if named := _by_name_of(member):
         return Union[tuple(_table_type(*one) for one in named.items())]  # noqa: UP007
     if origin is tuple:
@@ -404,8 +424,6 @@ def _file_type(member: Any) -> Any:
         return tuple.__class_getitem__(tuple(kinds))
     if origin is dict:
         return dict.__class_getitem__((str, _file_type(arguments[1])))
-    if origin is Literal:
-        return base
     if base is int:
         lower = {} if bounds.keys() & {"ge", "gt"} else {"ge": -MAX_INTEGER}
         bounds = {"le": MAX_INTEGER} | lower | bounds

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from bayestree import __version__
+from bayestree._utils.own import import_module
 from bayestree.cli.cards import cards
-from bayestree.cli.output import Verbs
+from bayestree.cli.output import Verbs, clear_errors
 from bayestree.cli.predict import explain, export, predict
 from bayestree.cli.results import compare, diagnose, report, summary
 from bayestree.cli.run import fit, run, sweep
@@ -62,11 +63,27 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
+def _import(names: list[str] | None) -> None:
+    with clear_errors():
+        for name in names or ():
+            import_module(name)
+
+
 @app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            callback=_import,
+            help="Import a module of your own, whose priors or leaves a model file or the folder "
+            "of a run names; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     pass
 

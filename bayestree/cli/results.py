@@ -338,6 +338,10 @@ def _head(run: "Run") -> Iterator[str]:
         f"{metrics['training_rows']} training rows, "
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
+    given = run.estimator.get_params(deep=False)
+    own = {name: given.get(name, "") for name in ("prior", "leaf")}
+    if written := [f"{name} {one!r}" for name, one in own.items() if not isinstance(one, str)]:
+        yield ", ".join(written)
     if words := words_of_mode(run.estimator):
         yield from textwrap.wrap(f"the tree is {words}", WIDTH)
     yield from output.score_lines(metrics)

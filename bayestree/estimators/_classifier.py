@@ -15,7 +15,7 @@ from bayestree._utils.parameters import check_parameters, declare, takes
 from bayestree._utils.wording import warn
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._estimator import REMEDY, Estimator, at_once
-from bayestree.estimators._parameters import CLASSES, Classes
+from bayestree.estimators._parameters import CLASSES, Classes, family_of
 from bayestree.fitted.rows import TrainingRows, drawn_in
 from bayestree.fitted.validation import check_labels, checked_weights
 from bayestree.models.leaves import Leaf
@@ -89,10 +89,10 @@ class Classifier(ClassifierMixin, Estimator):
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """Return the distribution of y in a leaf, before its prior is calibrated."""
-        return CLASSES[self.leaf](n_classes)
+        return family_of(self.leaf, CLASSES, n_classes)
 
     def _some_family(self) -> Leaf:
-        return self._leaf_family(2)
+        return self._leaf_family(getattr(self.leaf, "n_classes", 2))
 
     def _check_same_classes(self, classes: AnyArray) -> None:
         """Refuse classes that the continued fit does not have."""

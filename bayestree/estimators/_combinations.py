@@ -19,6 +19,7 @@ from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.fitted.rows import Scaling
 from bayestree.inference import Map, Svi, Units, Vi
 from bayestree.inference.svi import Variational
+from bayestree.models.contracts.quick import broken_contract
 from bayestree.tables import Encoding, Numbers
 
 
@@ -132,7 +133,18 @@ def _other_tree(tree: Any) -> str:
     return "mode_tree='distilled'" if tree.mode_tree == "distilled" else ""
 
 
+def _broken_contract(tree: Any, _: Any) -> str:
+    """Return how an object that the user passes as prior or leaf breaks its contract."""
+    n_used = int(tree._used.sum())
+    for name in ("prior", "leaf"):
+        given = getattr(tree, name, "")
+        if not isinstance(given, str) and (reason := broken_contract(given, n_used)):
+            return f"{name}={given!r} cannot be used for {n_used} features: {reason}"
+    return ""
+
+
 BASE: Rules = (
+    Rule("prior or leaf of the user", _broken_contract, "{found}"),
     Rule("device", _why_no_device, "device {tree.device!r} cannot be used here: {found}"),
     Rule(
         "warm_start and splits",

@@ -4,7 +4,7 @@ The description of a mixture has descriptions of its trees as estimators, under 
 ``distilled``) or, for a forest, under ``trees``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from bayestree import models
 from bayestree._utils.arrays import AnyArray
+from bayestree._utils.own import UndefinedClassError, defined, name_of
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.rows import Scaling
@@ -20,7 +21,9 @@ from bayestree.inference import GrowthLimits, Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.inference.stage import Settings
 from bayestree.models import Network, SoftTree
+from bayestree.models.leaves import Leaf
 from bayestree.models.likelihoods import LIKELIHOODS
+from bayestree.models.priors import HyperplanePrior
 from bayestree.models.priors.base import Lengths
 from bayestree.tables import Encoding
 from bayestree.topology import Topology
@@ -45,48 +48,41 @@ class NetworkNeededError(ValueError):
     """A file names a user-defined network, which it cannot contain."""
 
 
-class UndefinedNameError(ValueError):
-    """A file names a class that is defined outside the package, and not in this process."""
-
-    def __init__(self, role: str, name: str) -> None:
-        super().__init__(
-            f"the file names the {role} {name!r}, which is not defined here; import it before "
-            "loading."
-        )
-
-
 def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     restored = np.random.RandomState()
     restored.set_state(state)
     return restored
 
 
-def _settings(base: type[Settings] = Settings) -> Iterator[type[Settings]]:
-    """Return all inference methods and searches of splits that are defined in this process."""
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _settings(kind)
-
-
 def _parts() -> dict[str, type]:
-    """Return the parts by their names; parts of the package take precedence."""
-    known = sorted(_settings(), key=lambda kind: kind.__module__.startswith("bayestree."))
-    return {kind.__name__: kind for kind in known} | PARTS
+    """Return the parts by their names: those of a user by module and class.
+
+    Methods of a user are also known by their class alone, as in files up to version 0.2.0.
+    """
+    settings = defined(Settings)
+    known = settings | defined(HyperplanePrior) | defined(Leaf)
+    own = {name: kind for name, kind in known.items() if not name.startswith("bayestree.")}
+    plain = {kind.__name__: kind for kind in own.values() if issubclass(kind, Settings)}
+    package = {kind.__name__: kind for name, kind in settings.items() if name not in own}
+    return plain | own | package | PARTS
 
 
-def _is_part(value: Any) -> bool:
-    return _parts().get(type(value).__name__) is type(value)
+def _name(kind: type) -> str:
+    """Return the name of a part in files; empty for other classes."""
+    parts = _parts()
+    names = (name_of(kind), kind.__name__)
+    return next((name for name in names if parts.get(name) is kind), "")
 
 
 def _part_to_list(part: Any) -> list[Any]:
-    return [type(part).__name__, {one.name: getattr(part, one.name) for one in fields(part)}]
+    return [_name(type(part)), {one.name: getattr(part, one.name) for one in fields(part)}]
 
 
 def _part_from_list(named: list[Any]) -> Any:
     name, values = named
     parts = _parts()
-    if name not in parts:  # only settings can be from outside
-        raise UndefinedNameError("inference method or search", name)
+    if name not in parts:
+        raise UndefinedClassError(name)
     return parts[name](**values)
 
 
@@ -120,9 +116,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, list):
         return [plain(item) for item in value]
-    if isinstance(value, models.Network) and not _is_part(value.build):
+    if isinstance(value, models.Network) and not _name(type(value.build)):
         return {USER: getattr(value.build, "__qualname__", type(value.build).__name__)}
-    if _is_part(value):
+    if _name(type(value)):
         return {"part": plain(_part_to_list(value))}
     for kind, (tag, write, _) in TAGS.items():
         if isinstance(value, kind):

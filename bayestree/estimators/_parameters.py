@@ -8,9 +8,10 @@ from numbers import Integral
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from bayestree import models
+from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ClassWeights,
     Count,
@@ -27,7 +28,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
-from bayestree.models.leaves import Leaf
+from bayestree.models.leaves import Leaf, NumericLeaf
 from bayestree.models.priors import HyperplanePrior, width_scale
 from bayestree.tables import Encoding
 from bayestree.tables.columns import quote_columns
@@ -218,13 +219,14 @@ class HyperplanePriors(ImageShape):
     """The prior on the hyperplanes of polytope splits."""
 
     prior: Annotated[
-        PriorName,
+        PriorName | Annotated[InstanceOf[HyperplanePrior], Own],
         Model(
             "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
             "scale of each facet; 'laplace' the l1 penalty of sparse oblique trees as a prior, "
             "with wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' "
             "are improper: the posterior is local to the fitted tree, and a warning names the "
-            "nodes whose coefficients the rows do not determine (see docs/concepts/priors.md)."
+            "nodes whose coefficients the rows do not determine (see docs/concepts/priors.md). Or "
+            "a prior of your own (see docs/develop/development.md)."
         ),
     ] = "inverse-gamma"
     scale_shape: Annotated[
@@ -258,12 +260,13 @@ class HyperplanePriors(ImageShape):
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
 NumericName = Literal["constant", "linear", "poisson", "student"]
 NumericFamily = Annotated[
-    NumericName,
+    NumericName | Annotated[InstanceOf[NumericLeaf], Own],
     Model(
         "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
         "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
         "responses, for up to 50 features; a Poisson distribution of counts; or a Student-t "
-        "distribution, for responses with outliers."
+        "distribution, for responses with outliers. Or a family of your own (see "
+        "docs/develop/development.md)."
     ),
 ]
 MeanFamily = Annotated[
@@ -295,6 +298,17 @@ CLASSES: dict[str, Callable[[int], Leaf]] = {
     "logistic": models.Logistic,
     "ordinal": models.Ordinal,
 }
+
+
+def family_of(leaf: Any, families: Mapping[Any, Callable[..., Leaf]], *n_classes: int) -> Leaf:
+    """Return the family of a name, or an object as it is."""
+    if isinstance(leaf, str):
+        return families[leaf](*n_classes)
+    if (leaf.n_classes,) != (n_classes or (0,)):
+        raise ParameterError(
+            f"leaf={leaf!r} is for {leaf.n_classes} classes, and y has {n_classes[0]}."
+        )
+    return leaf
 
 
 def check_image(

@@ -33,6 +33,7 @@ class PolytopeMethods(StagedTree):
     growth_rate: float | None
     steepness: float | None
     n_modes: int | None
+    prior: Any
 
     _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
         "grow": (Growth,),
@@ -112,6 +113,8 @@ class PolytopeMethods(StagedTree):
         found = super()._keywords(kind)
         if kind is Growth and self.growth_rate is None and not self._by_vi:
             found["learning_rate"] = self._slow_rate
+        if kind is Svi and self.inference == "auto" and not getattr(self.prior, "expects", True):
+            found["guide"] = "AutoNormal"  # which needs the density alone
         return found
 
     def _stages(self) -> list[Stage]:

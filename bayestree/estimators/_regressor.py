@@ -21,7 +21,7 @@ from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._combinations import OUTPUTS
 from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
-from bayestree.estimators._parameters import NUMERIC
+from bayestree.estimators._parameters import NUMERIC, family_of
 from bayestree.fitted import explanations, predictions
 from bayestree.fitted.predictions import interval, sampled
 from bayestree.fitted.rows import TOO_LARGE, TrainingRows, drawn_in
@@ -110,7 +110,7 @@ class Regressor(Estimator):
         self._check_response(target, extra)
         of_y = NO_UNITS if self._continues() else self._units_of(target, weights)
         self._choose_columns(rows, weights, of_y)
-        if self.leaf != "linear":  # slopes follow values however far away
+        if not self._leaf_family().regresses:  # slopes follow values however far away
             rows = drawn_in(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights, extra=extra)
         return self._fit(training, self._family_of(target))
@@ -136,7 +136,7 @@ class Regressor(Estimator):
 
     def _leaf_family(self) -> Leaf:
         """Return the distribution of y in a leaf, before its prior is calibrated."""
-        return self._families[self.leaf]()
+        return family_of(self.leaf, self._families)
 
     def _some_family(self) -> Leaf:
         return self._leaf_family()

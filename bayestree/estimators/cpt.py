@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import models
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ByName,
     Count,
@@ -122,7 +123,8 @@ class BasePolytopeTree(PolytopeMethods):
         Inference(
             "'auto': 'vi' for up to 10,000 rows in memory and 100 features, unless a parameter is "
             "set that only 'svi' has or can follow (such as epochs, guide, monotonic_cst, device "
-            "or another prior); otherwise 'svi'. 'grow' stops at the greedy tree; 'map' "
+            "or another prior); otherwise 'svi', with guide='AutoNormal' for a prior of your own "
+            "without expected_log_prob. 'grow' stops at the greedy tree; 'map' "
             "refines all nodes jointly; 'vi' gives a variational posterior by natural gradients, "
             "in seconds; 'svi' by Adam in minibatches, for any number of rows and columns; 'nuts' "
             "samples the exact posterior given the topology, starting from the SVI fit: for small "
@@ -303,7 +305,9 @@ class BasePolytopeTree(PolytopeMethods):
 
     def _priors(self) -> models.Priors:
         weight = models.GammaProcess(self.concentration, self.rate)
-        return models.Priors(weight, HYPERPLANE_PRIORS[self.prior](self))
+        named = isinstance(self.prior, str)
+        prior = HYPERPLANE_PRIORS[self.prior](self) if named else self.prior
+        return models.Priors(weight, prior)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]
@@ -366,13 +370,14 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     _slow_rate = 0.015
 
     leaf: Annotated[
-        ClassName,
+        ClassName | Annotated[InstanceOf[Leaf], Own],
         Model(
             "Class probabilities in a leaf: constant, without an order of the classes; a "
             "multinomial logistic regression on all features, which suits probabilities that "
             "change smoothly, for up to 150 coefficients; or constant with an order, which makes "
             "neighbouring classes inform one another. The order is that of a pandas ordered "
-            "categorical, or of the sorted labels."
+            "categorical, or of the sorted labels. Or a family of your own (see "
+            "docs/develop/development.md)."
         ),
     ] = "constant"
 

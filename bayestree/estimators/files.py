@@ -23,6 +23,7 @@ import pandas as pd
 from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._utils.own import UndefinedClassError
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.description import kind_of
@@ -30,7 +31,6 @@ from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._contents import (
     Arrays,
     NetworkNeededError,
-    UndefinedNameError,
     arrays_of,
     build,
     check_network,
@@ -132,7 +132,7 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
         return _built(content, network)
     except NetworkNeededError as error:
         raise ValueError(f"{str(source)!r} {error}") from None
-    except UndefinedNameError as error:
+    except UndefinedClassError as error:
         raise ModelFileError(f"{str(source)!r}: {error}") from None
     except ModelFileError as error:
         raise ModelFileError(f"{str(source)!r} {error}") from None
@@ -149,7 +149,7 @@ def _built(content: bytes, network: Network | None) -> Any:
     described = _of_today(described)
     check_network(described, arrays, network)
     if described["class"] not in ESTIMATORS:
-        raise UndefinedNameError("estimator", described["class"])
+        raise UndefinedClassError(described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
     check_built(found)
     return found

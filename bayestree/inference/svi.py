@@ -188,6 +188,11 @@ class Svi(Variational, Stage):
                 "guide='partially-centred' needs InverseGammaScale as the prior on hyperplanes, "
                 f"got {prior}: use guide='polytope'."
             )
+        if self.own_guide and not prior.expects:
+            raise ValueError(
+                f"guide={self.guide!r} needs a prior with expected_log_prob, got {prior}: set "
+                "guide='AutoNormal' or another Pyro autoguide, or inference='map' or 'grow'."
+            )
         wants_own = self.search_facets or self.guide == "partially-centred"
         if wants_own and not getattr(prior, "own_scales", True):
             raise ValueError(

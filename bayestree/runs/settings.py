@@ -267,7 +267,12 @@ def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[
         raise InputError(f"{wrong.origin}: {_reason(wrong, tree, task)}")
     known = tree_parameters(tree, task)
     found = {name: one.default for name, one in known.items()}
-    return found | {key: known[key].from_file(one.value) for (_, key), one in given.items()}
+    for (_, key), one in given.items():
+        try:
+            found[key] = known[key].from_file(one.value)
+        except ValueError as error:  # from a class of the user
+            raise InputError(f"{one.origin}: {key}: {error}") from error
+    return found
 
 
 def _wrong_setting(settings: Iterable[Setting], tree: str, task: str) -> Setting | None:

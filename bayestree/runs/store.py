@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel
 
 from bayestree import __version__
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.own import without_imports
 from bayestree._utils.write import naming, write_whole
 from bayestree.estimators.files import load
 from bayestree.runs.cluster import rows_of
@@ -360,11 +361,13 @@ class Run:
 def open_run(folder: str | Path) -> Run:
     """Open the folder of a run, finished or not.
 
-    An InputError reports that it is not the folder of a run, or that a file in it was edited.
+    An InputError reports that it is not the folder of a run, that a file in it was edited, or that
+    the module of a prior or leaf of the user's own is not imported.
     """
     place = RunFolder(Path(folder).resolve())
     manifest = place.read_manifest()
-    return Run(place.path, manifest, read_run(place / RUN))
+    with without_imports():
+        return Run(place.path, manifest, read_run(place / RUN))
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:

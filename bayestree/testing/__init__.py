@@ -12,9 +12,10 @@ name begins with ``Test``, and :meth:`Contract.check` runs them anywhere.
 'a closed form that the prior does not have'
 """
 
-from bayestree.testing.contract import Contract, Stopped, check_every_stop, same_posterior
-from bayestree.testing.leaves import LeafContract
-from bayestree.testing.priors import HyperplanePriorContract, WeightPriorContract
+from bayestree.models.contracts.base import Contract
+from bayestree.models.contracts.leaves import LeafContract
+from bayestree.models.contracts.priors import HyperplanePriorContract, WeightPriorContract
+from bayestree.testing.contract import Stopped, check_every_stop, same_posterior
 from bayestree.testing.splitters import SplitterContract
 from bayestree.testing.stages import StageContract
 

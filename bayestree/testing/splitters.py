@@ -10,16 +10,10 @@ from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.splitters import FittedSplit
 from bayestree.models import Categorical, Oblique, SoftTree
+from bayestree.models.contracts.base import Contract, assert_close, seeded
 from bayestree.models.priors.base import Lengths
 from bayestree.runs.checkpoints import from_bytes, to_bytes
-from bayestree.testing.contract import (
-    Contract,
-    assert_close,
-    check_every_stop,
-    global_state,
-    same_posterior,
-    seeded,
-)
+from bayestree.testing.contract import check_every_stop, global_state, same_posterior
 from bayestree.topology import Topology
 
 N_ROWS = 120

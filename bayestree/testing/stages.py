@@ -15,15 +15,8 @@ from bayestree import ConvexPolytopeTreeClassifier, inference, load
 from bayestree._utils.parameters import parameters_of
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import Categorical, Polytope, SoftTree
-from bayestree.testing.contract import (
-    Contract,
-    assert_copied,
-    check_every_stop,
-    global_state,
-    same_posterior,
-    seeded,
-    skip_unless,
-)
+from bayestree.models.contracts.base import Contract, assert_copied, seeded, skip_unless
+from bayestree.testing.contract import check_every_stop, global_state, same_posterior
 from bayestree.topology import Topology
 
 N_ROWS = 60

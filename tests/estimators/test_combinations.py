@@ -18,7 +18,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree.estimators._combinations import STREAMING, check_without_rows, rules_of
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.literature.plane_searches import OC1
-from bayestree.models import Network
+from bayestree.models import Network, Spatial
 
 CLASSIFIER, REGRESSOR = ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 WITHOUT_EFFECT = {
@@ -40,6 +40,11 @@ def linear(n_features):
 # An estimator whose fit to four columns breaks the rule, and what the message says.
 REFUSED = {
     "device": (CLASSIFIER, {"device": "meta"}, "device 'meta' cannot be used here: "),
+    "prior or leaf of the user": (
+        CLASSIFIER,
+        {"prior": Spatial(1.0, (2, 3))},
+        "cannot be used for 4 features: ValueError in the test that a density is one number",
+    ),
     "leaf and features": (
         CLASSIFIER,
         {"leaf": "logistic"},

@@ -146,7 +146,8 @@ class Smc(Stage):
             raise ValueError(
                 "inference='smc' starts from draws of the prior and needs the conditionals of its "
                 "scales: use InverseGammaScale on hyperplanes and GammaProcess without "
-                f"hyper-priors on weights, got {model.priors}."
+                f"hyper-priors on weights, got {model.priors}; inference='nuts' and 'svi' fit "
+                "other priors too."
             )
 
     def fit(

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -287,6 +286,11 @@ class NumericLeaf(Leaf):
         if not torch.isfinite(y).all():
             raise ValueError("y must be finite, got infinite or missing values.")
 
+    def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        sites = {} if self.regresses else {n: torch.as_tensor(draws[n]) for n in self.sites}
+        known = {"leaf_mean": self.expected_y, "leaf_scale": self.sd_y} if sites else {}
+        return {name: of(sites) for name, of in known.items() if name not in self.sites}
+
 
 class RegressingLeaf(Leaf):
     """A family whose distribution of y depends on the features: a response has y, then these."""
@@ -322,13 +326,6 @@ def most_likely(
     first = np.clip(np.log(start), low, high)
     found = minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
     return np.exp(found).tolist()
-
-
-@lru_cache
-def gauss_hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights (M,) of the mean over a standard normal."""
-    node, weight = np.polynomial.hermite_e.hermegauss(n_nodes)
-    return node, weight / weight.sum()
 
 
 def log_probabilities(ratios: FloatArray) -> FloatArray:

@@ -27,14 +27,13 @@ from scipy.stats import qmc
 from torch import Tensor
 from torch.distributions.transforms import ReshapeTransform
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, gauss_hermite
 from bayestree._utils.state import cached
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves.base import (
     LeafDistribution,
     LeafGradient,
     RegressingLeaf,
-    gauss_hermite,
     most_likely,
 )
 from bayestree.models.leaves.linear import lower_triangle, with_constant

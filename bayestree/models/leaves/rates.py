@@ -244,10 +244,6 @@ class Poisson(RateLeaf):
         mean = float(self.expected_y(sites).max()) * (1.0 if known is None else float(known.max()))
         return -1.0, mean + 10 * mean**0.5 + 40
 
-    def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        rate = draws["leaf_rate"]
-        return {"leaf_mean": rate, "leaf_scale": np.sqrt(rate)}
-
 
 class _Censored(dist.Weibull):
     """Weibull times; rows without an event survive them."""

@@ -14,9 +14,9 @@ import torch
 from scipy.special import gammaln, stdtr
 from torch import Tensor
 
-from bayestree._utils.arrays import AnyArray, FloatArray, weighted_quantiles
+from bayestree._utils.arrays import AnyArray, FloatArray, gauss_hermite, weighted_quantiles
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import Interval, LeafGradient, NumericLeaf, gauss_hermite
+from bayestree.models.leaves.base import Interval, LeafGradient, NumericLeaf
 from bayestree.models.leaves.gaussian import Gaussian, GaussianGradient, NormalInverseGamma
 from bayestree.models.priors.base import Site, Sites, check_positive
 

@@ -23,10 +23,11 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray, gauss_hermite
 from bayestree.distributions import Constant, LogGamma
 
 LOG_2PI = math.log(2 * math.pi)
+N_HERMITE = 32  # nodes of an expected log-density without a closed form
 
 Sites = Mapping[str, Tensor]
 FreeSites = dict[str, FloatArray]
@@ -217,6 +218,12 @@ class HyperplanePrior(Prior):
         return True
 
     @property
+    def expects(self) -> bool:
+        """Whether the mean of the log-density is known, which the package's own guides need."""
+        own = type(self).factors is not HyperplanePrior.factors
+        return own or self.implements("expected_log_prob")
+
+    @property
     def shrinkage_settings(self) -> dict[str, Any]:
         """Arguments by which ``diagnostics.node_shrinkage`` computes the prior's precision."""
         return {}
@@ -310,6 +317,19 @@ class IndependentPrior(HyperplanePrior):
         coefficient, offset = self.laws(sites["intercept"])
         total = coefficient.log_prob(sites["hyperplane"]).sum()
         return total + offset.log_prob(sites["intercept"]).sum()
+
+    def implements(self, method: str) -> bool:
+        own = method == "expected_log_prob" and type(self).log_prob is IndependentPrior.log_prob
+        return own or super().implements(method)
+
+    def expected_log_prob(self, moments: Moments) -> Tensor:
+        """Return the mean of the log-density by quadrature, which any laws have."""
+        node, weight = (moments.mean.new_tensor(part) for part in gauss_hermite(N_HERMITE))
+        away = node.view(-1, 1, 1, 1) * moments.variance.sqrt()
+        values = moments.mean + away  # (M, V, K, d + 1)
+        coefficient, offset = self.laws(moments.mean)
+        total = coefficient.log_prob(values[..., :-1]).sum((1, 2, 3))
+        return weight @ (total + offset.log_prob(values[..., -1]).sum((1, 2)))
 
 
 class PenaltyPrior(HyperplanePrior):

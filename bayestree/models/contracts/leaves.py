@@ -16,9 +16,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.models import Oblique, SoftTree
-from bayestree.models.criteria import Criterion
-from bayestree.models.leaves import LeafDistribution
-from bayestree.testing.contract import (
+from bayestree.models.contracts.base import (
     Contract,
     assert_close,
     assert_copied,
@@ -26,6 +24,8 @@ from bayestree.testing.contract import (
     seeded,
     skip_unless,
 )
+from bayestree.models.criteria import Criterion
+from bayestree.models.leaves import LeafDistribution
 from bayestree.topology import Topology
 
 N_LEAVES = 2
@@ -68,6 +68,7 @@ class LeafContract(Contract):
     """
 
     leaf: ClassVar[Any]
+    n_features: ClassVar[int] = 2
     conjugate: ClassVar[bool] = True
     split_may_lose: ClassVar[bool] = False
     has_cdf: ClassVar[bool] = True
@@ -77,7 +78,7 @@ class LeafContract(Contract):
     @cached_property
     def X(self) -> Tensor:  # noqa: N802 - the field's name for the rows
         """Rows (n, d) of features."""
-        return seeded(2, lambda: torch.randn(N_ROWS, 2, dtype=torch.float64))
+        return seeded(2, lambda: torch.randn(N_ROWS, self.n_features, dtype=torch.float64))
 
     @cached_property
     def y(self) -> Tensor:
@@ -142,11 +143,19 @@ class LeafContract(Contract):
         same = torch.equal(self.leaf.response(self.X, self.y), self.y)
         assert same, "response must return a response unchanged"
 
+    def test_a_density_has_a_number_for_each_row_and_leaf(self) -> None:
+        (sites,) = self._draws(self.posterior, 1)
+        given = self.leaf.log_density(sites, self.y)
+        mean = self.posterior.expected_log_density(self.y)
+        for name, value in (("log_density", given), ("expected_log_density", mean)):
+            found, needed = tuple(value.shape), (N_ROWS, N_LEAVES)
+            assert found == needed, f"{name} has the shape {found}, not {needed}: do not sum it"
+
     def test_the_model_has_the_density_of_its_pyro_trace(self) -> None:
         model = SoftTree(Topology.stump(), Oblique(), leaf=self.leaf)
         weights = seeded(3, lambda: torch.rand(N_ROWS, dtype=torch.float64))
         trace: Any = seeded(4, lambda: poutine.trace(model).get_trace(self.X, self.y, weights))
-        shapes = model.shapes(2)
+        shapes = model.shapes(self.n_features)
         sites = {n: node["value"] for n, node in trace.nodes.items() if n in shapes}
         for name, value in sites.items():
             shape = tuple(value.shape)
@@ -233,6 +242,13 @@ class LeafContract(Contract):
     def test_intervals_follow_the_draws(self) -> None:
         skip_unless(self.has_cdf and not self.leaf.n_classes, "no distribution function")
         sites, n = self.leaf.estimate(self._sums()), 20_000
+        try:
+            self.leaf.cdf(sites, self.y.numpy())
+        except NotImplementedError:
+            raise AssertionError(
+                "cdf raises NotImplementedError, but intervals of y need it: define it, as "
+                "P(y' <= y_n | leaf) of shape (n, L)"
+            ) from None
         known = self.leaf.known(self.y[:1])
         here, zeros = self.X[:1].expand(n, -1), torch.zeros(n, dtype=torch.long)
         many = None if known is None else known.expand(n)

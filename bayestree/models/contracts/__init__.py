@@ -1,0 +1,1 @@
+"""Contracts of priors and of families of leaves, as tests."""
