@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike
 
 from bayestree._utils.progress import fitting
-from bayestree._utils.wording import counted, quantity
+from bayestree._utils.wording import CONTROL, counted, quantity
 from bayestree._version import __version__
 from bayestree.description import FittedModel, modes_of
 from bayestree.diagnostics import PolytopeSize
@@ -161,7 +161,7 @@ def rendered(
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     colours = map(to_hex, _style.class_colours(len(classes)))
-    return environment.get_template("report.html").render(
+    written = environment.get_template("report.html").render(
         title=title,
         study=subject,
         subtitle=subtitle,
@@ -175,6 +175,7 @@ def rendered(
         colours=[PAGE.get(one, one) for one in colours],
         version=__version__,
     )
+    return CONTROL.sub(" ", written)
 
 
 def _default_title(study: Study) -> str:

@@ -18,6 +18,7 @@ from bayestree.report import figures
 from bayestree.report.page import html_report
 from bayestree.report.study import MINUS, number, percent
 from tests.fitted_cases import CLASSIFIERS, REGRESSORS, linear, rows
+from tests.report.conftest import rings
 from tests.report.page import Page, plain
 
 
@@ -397,6 +398,31 @@ def test_dollars_in_names_are_no_formulas():
     text = html_report(clf, X=frame, y=classes)
     drawn = re.findall(r'<svg class="plot.*?</svg>', text, re.DOTALL)
     assert any("pay ($) to $" in one for one in drawn)
+
+
+def test_a_report_needs_no_latex_and_writes_no_control_characters():
+    table, label = rings(80)
+    table["side\x1b"] = np.where(table.east > 0, "no\x0brth", "south\ufffe")
+    classes = np.where(label == "core", "c\x00", "shell")
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 3, "n_draws": 4}
+    clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **given).fit(table, classes)
+    with mpl.rc_context({"text.usetex": True}):
+        text = html_report(clf, X=table, y=classes, title="T\x1b", data={"target": "y\x00"})
+    assert all(letter.isprintable() or letter in "\n\N{NO-BREAK SPACE}" for letter in text)
+    assert "no rth" in text
+
+
+def test_a_long_category_does_not_flood_the_page():
+    label = np.array(["a", "b"] * 40)
+    table = pd.DataFrame(
+        {"gene": np.where(label == "a", "ACGT" * 1000, "none"), "x": np.sin(range(80))}
+    )
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 3, "n_draws": 4}
+    clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **given).fit(table, label)
+    text = html_report(clf, X=table, y=label)
+    assert "gene=ACGTACGT" in text
+    assert "ACGT" * 20 not in text
+    assert float(max(re.findall(r'height="(\d+)"', text), key=float)) < 2000
 
 
 def test_the_facets_are_those_of_the_estimator(drawn, pages):
