@@ -199,7 +199,8 @@ def near_optimal_trees(
         has a tree with a split.
     """
     one_output(estimator, "near_optimal_trees")
-    data, numbers = training_rows(estimator, X, y, sample_weight)
+    remedy = "To score a tree on new rows, use the log_score of a fit."
+    data, numbers = training_rows(estimator, X, y, sample_weight, remedy)
     mixture, leaf = estimator.fitted_, estimator.posterior_.model.leaf
     rows = TrainingRows(
         fitted_rows(estimator, X)[numbers],

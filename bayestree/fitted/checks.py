@@ -347,13 +347,7 @@ def loo(
             "that leaving them out is meaningless; set method='kfold', or fit with "
             "validation_fraction=0."
         )
-    data, _ = training_rows(estimator, X, y, sample_weight)
-    given, fitted = float(data.weights.sum()), float(estimator.tree_.leaf_rows.sum())
-    if not np.isclose(given, fitted, rtol=1e-6):
-        raise ValueError(
-            f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
-            f"those of the fit to {fitted:g}. On new rows, use log_score."
-        )
+    training_rows(estimator, X, y, sample_weight, "On new rows, use log_score.")
     groups = ["posterior", "log_likelihood"]
     return diagnostics.loo_of(to_arviz(estimator, X, y, sample_weight, groups=groups))
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
+from bayestree.description import check_fitted_rows
 from bayestree.fitted.partitions import refuse_dask
 from bayestree.fitted.rows import FileRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
@@ -399,9 +400,16 @@ def training_data(
 
 
 def training_rows(
-    estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+    estimator: Any,
+    X: ArrayLike | None,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    remedy: str = "",
 ) -> tuple[Data, IntArray]:
-    """Return rows of positive weight, on the scale of the draws, and their numbers."""
+    """Return rows of positive weight, on the scale of the draws, and their numbers.
+
+    With a ``remedy`` to name, rows that are not those of the fit are refused.
+    """
     if X is None or y is None:
         raise ValueError("X and y belong together; give both, or neither.")
     y, extra = estimator._separate(y)
@@ -412,6 +420,8 @@ def training_rows(
     numbers = np.flatnonzero(weights > 0)
     if len(numbers) == 0:
         raise ValueError("class_weight is zero for all classes of y.")
+    if remedy:
+        check_fitted_rows(estimator, rows[numbers], float(weights.sum()), remedy)
     standard = estimator._scaling.standardise(rows[numbers])
     response = estimator._response(values, extra, numbers)
     return Data.of(standard, response, weights[numbers]), numbers
