@@ -389,6 +389,9 @@ def study_of(
         raise TypeError(f"estimator must be a fitted tree or forest, got {kind_of(estimator)}.")
     trees_of(estimator)  # of one output
     train = rows_of(estimator, X, y, weights, held_out=False)
+    target = getattr(y if y is not None else y_held, "name", None)  # of a Series
+    if target is not None and not told.get("data"):
+        told["data"] = {"target": str(target)}
     own: Any = estimator
     weighted = y is not None or not getattr(own, "class_weight", None)  # as in the fit
     if train is not None and weighted and not told.get("metrics"):  # a run reads its own rows

@@ -14,7 +14,8 @@ from bayestree._utils.arrays import weighted_quantiles
 from bayestree.description import features_of
 from bayestree.report import carried
 from bayestree.report.rows import rows_of
-from bayestree.report.study import Study, number
+from bayestree.report.study import Study
+from bayestree.report.study import number as written
 from bayestree.report.what_if import what_if
 from tests import fitted_cases
 
@@ -174,8 +175,8 @@ def test_some_of_the_draws_are_carried_where_all_would_be_too_large(tab, monkeyp
     gap = np.abs(means - model.predict_proba(X[places])).max()
     side_gap = np.abs(sides - model.split_uncertainty(X[places]).mean).max()
     assert "6 evenly spaced draws of 8 of 2 modes" in shown["notes"][0]
-    assert f"of a class differs by more than {number(gap, 2)} from" in shown["notes"][0]
-    assert f"of a side by more than {number(side_gap, 2)}." in shown["notes"][0]
+    assert f"of a class differs by more than {written(gap, 2)} from" in shown["notes"][0]
+    assert f"of a side by more than {written(side_gap, 2)}." in shown["notes"][0]
     assert (gap, side_gap) == pytest.approx((error, side_error), abs=1e-6)
     equal, every = own.drawn(X[places]), own.drawn(X[places], every=True)
     plain = np.abs(np.subtract(*(np.tensordot(w, v, 1) for v, w in (equal, every)))).max()

@@ -181,6 +181,16 @@ def test_what_follows_from_a_difference(gap, noise, where, says):
     assert line.startswith(says)
 
 
+def test_it_says_which_run_has_not_converged(monkeypatch):
+    runs = opened("map", "svi")
+    for settled, n_said in (("no", 1), ("doubtful", 0)):
+        judged = SimpleNamespace(settled=settled)
+        monkeypatch.setattr(type(runs[1].estimator), "check_convergence", lambda _, j=judged: j)
+        said = [one for one in compare(runs).caveats if "has not converged" in one]
+        assert len(said) == n_said
+        assert all(one.startswith("svi: ") for one in said)
+
+
 def test_point_estimates_have_held_out_scores(found):
     table = compare(opened("tao", "forest")).table
     assert set(table.index) == {"tao", "forest"}
