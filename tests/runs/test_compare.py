@@ -145,7 +145,8 @@ def test_numbers_are_compared_by_their_densities(name):
 def test_squared_errors_where_a_run_has_no_density():
     found = compare(opened("numbers", "numbers, tao"))
     np.testing.assert_allclose(found.table["held_out"], -16 * found.table["rmse"] ** 2)
-    assert "compared by the squared error, of the 16 held-out rows" in found.remarks[2]
+    said = "compared by the squared error, of the 16 held-out rows"
+    assert any(said in one for one in found.remarks)
 
 
 def test_no_held_out_rows():
