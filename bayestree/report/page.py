@@ -79,7 +79,8 @@ def html_report(
     Raises
     ------
     ValueError
-        If X, y and weights do not match each other or the estimator.
+        If X, y and weights do not match each other or the estimator, or are not those of the fit:
+        give other rows as X_held.
     TypeError
         If the estimator is not a fitted one of this package.
     """

@@ -141,7 +141,7 @@ def what_if(study: Study) -> Shown:
     belief, (some, total) = _belief(study, found), found.n_draws
     weights, error, side_error = None, 0.0, 0.0
     if some < total:
-        weights, error, side_error = found.balanced(X, belief and belief["part"])
+        weights, error, side_error = found.balanced(X, belief["part"] if belief else None)
     payload = {
         "weights": None if weights is None else packed(weights, DOUBLE),
         "classes": list(study.classes),
@@ -358,12 +358,14 @@ def _notes(study: Study, found: Carried, error: float, side_error: float | None)
         notes.append(f"This page carries all {counted(total, 'draw')}{of}.")
         if some < total:
             what = "probability of a class" if study.classifies else "prediction"
-            sides = f", and none of a side by more than {number(side_error, 2)}"
+            sides = ""
+            if side_error is not None:
+                sides = f", and none of a side by more than {number(side_error, 2)}"
             notes = [
                 f"This page carries {some:,} evenly spaced draws of {total:,}{of}, weighted to "
                 f"predict the chosen row as all of them do: for the rows listed here, no {what} "
                 f"differs by more than {number(error, 2)} from that of all draws"
-                f"{'' if side_error is None else sides}. After edits the differences may be larger."
+                f"{sides}. After edits the differences may be larger."
             ]
     if found.dtype == SINGLE:
         notes.append("Its numbers are rounded to single precision, seven digits.")
