@@ -40,7 +40,8 @@ def name_of(kind: type) -> str:
 def defined(base: type) -> dict[str, type]:
     """Return the classes below one that are defined in this process, by name."""
     found: dict[str, type] = {}
-    for kind in base.__subclasses__():
+    kinds: list[type] = base.__subclasses__()
+    for kind in kinds:
         found |= {name_of(kind): kind} | defined(kind)
     return found
 

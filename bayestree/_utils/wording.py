@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 import sys
 import unicodedata
 import warnings
@@ -62,7 +63,10 @@ def refuse_cells(
         )
 
 
+#: Control characters and others that XML has not; line breaks and tabs are allowed.
+CONTROL = re.compile(r"[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
+LONGEST = 120  # letters of a name in a page
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
 #: Packages whose frames are skipped: this one, and packages that call ``fit`` for the user.
 INTERNAL = {"bayestree", "sklearn", "joblib"}
@@ -98,11 +102,14 @@ def one_line(name: str) -> str:
 
 
 def isolated(name: str) -> str:
-    """Return a name on one line that does not reorder the text around it.
+    """Return a name on one line that neither floods nor reorders the text around it.
 
-    Without isolation, an Arabic or Hebrew name would reverse the order of ``name <= 5``.
+    Without isolation, an Arabic or Hebrew name would reverse the order of ``name <= 5``. Of a text
+    that is longer than a name, the middle is left out.
     """
     text = one_line(name)
+    if len(text) > LONGEST:
+        text = type(name)(f"{text[: LONGEST // 2]}…{text[-LONGEST // 4 :]}")
     if any(unicodedata.bidirectional(letter) in RIGHT_TO_LEFT for letter in text):
         return type(name)(f"{FIRST_STRONG}{text}{POP}")
     return text

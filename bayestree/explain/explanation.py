@@ -197,7 +197,7 @@ class Explanation:
                 f"{self.posterior:.3g} from the posterior"
             )
         if self.tree_prediction != self.prediction and self.classes:
-            yield f"The deterministic tree below predicts {self.tree_prediction}."
+            yield f"The deterministic tree below predicts {one_line(str(self.tree_prediction))}."
         share = (
             "" if self.leaf_probability is None else f", probability {self.leaf_probability:.2f}"
         )
@@ -225,7 +225,7 @@ class Explanation:
             + ("" if spread is None else f" ± {spread[c]:.2g}")
             for c in order
         ]
-        return f"{label} ({', '.join(parts)})"
+        return f"{one_line(str(label))} ({', '.join(parts)})"
 
     def _change_lines(self, change: Counterfactual) -> Iterator[str]:
         wanted = change.wanted

@@ -86,13 +86,7 @@ def loo(
     check_is_fitted(estimator)
     if method not in ("auto", "psis", "kfold"):
         raise ValueError(f"method must be 'auto', 'psis' or 'kfold', got {method!r}.")
-    data, numbers = training_rows(estimator, X, y, sample_weight)
-    given, fitted = float(data.weights.sum()), float(estimator.tree_.leaf_rows.sum())
-    if not np.isclose(given, fitted, rtol=1e-6):
-        raise ValueError(
-            f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
-            f"those of the fit to {fitted:g}. On new rows, use log_score."
-        )
+    data, numbers = training_rows(estimator, X, y, sample_weight, "On new rows, use log_score.")
     reason = ""
     if method == "auto":
         reason = _why_no_importance_sampling(estimator)

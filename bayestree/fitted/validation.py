@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
+from bayestree.description import check_fitted_rows
 from bayestree.fitted.partitions import refuse_dask
 from bayestree.fitted.rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
@@ -409,17 +410,28 @@ def training_data(
 
 
 def training_rows(
-    estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+    estimator: Any,
+    X: ArrayLike | None,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    remedy: str = "",
 ) -> tuple[Data, IntArray]:
     """Return rows of positive weight, on the scale of the draws, and their numbers."""
-    rows, numbers = counted_rows(estimator, X, y, sample_weight)
+    rows, numbers = counted_rows(estimator, X, y, sample_weight, remedy)
     return Data.of(estimator._scaling.standardise(rows.X), rows.response, rows.weights), numbers
 
 
 def counted_rows(
-    estimator: Any, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+    estimator: Any,
+    X: ArrayLike | None,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    remedy: str = "",
 ) -> tuple[TrainingRows, IntArray]:
-    """Return rows of positive weight, in the units of the data, and their numbers."""
+    """Return rows of positive weight, in the units of the data, and their numbers.
+
+    With a ``remedy`` to name, rows that are not those of the fit are refused.
+    """
     if X is None or y is None:
         raise ValueError("X and y belong together; give both, or neither.")
     y, extra = estimator._separate(y)
@@ -430,6 +442,8 @@ def counted_rows(
     numbers = np.flatnonzero(weights > 0)
     if len(numbers) == 0:
         raise ValueError("class_weight is zero for all classes of y.")
+    if remedy:
+        check_fitted_rows(estimator, rows[numbers], float(weights.sum()), remedy)
     estimator._check_response(values, extra)
     found = TrainingRows(
         rows[numbers],

@@ -65,6 +65,7 @@ class _Window(NamedTuple):
         return self.low[0], self.high[0], self.low[1], self.high[1]
 
 
+@_style.literal
 def boundary(
     estimator: FittedModel | RoutedTree,
     X: ArrayLike | None = None,

@@ -35,6 +35,7 @@ class Effects(NamedTuple):
     border: float | None = None
 
 
+@_style.literal
 def draw_effects(
     panels: Sequence[Effects], names: Sequence[str], cells: Sequence[Any], ax: Any = None
 ) -> AnyArray:
@@ -75,6 +76,7 @@ def _name_bars(ax: Axes, names: Sequence[str]) -> None:
     _style.open_frame(ax)
 
 
+@_style.literal
 def draw_importance(table: pd.DataFrame, level: float, ax: Any = None) -> AnyArray:
     """Draw losses and shares of votes of the first features of a table, with their intervals."""
     axes = _style.panels(ax, 2, _style.PanelSize(3.4, 0.7 + 0.24 * min(MOST, len(table)), 0.1))
@@ -93,6 +95,7 @@ def draw_importance(table: pd.DataFrame, level: float, ax: Any = None) -> AnyArr
     return axes
 
 
+@_style.literal
 def draw_shapley(
     values: FloatArray, features: Sequence[str], classes: Sequence[str], ax: Axes | None
 ) -> Axes:
@@ -129,6 +132,7 @@ class Dependence(NamedTuple):
         return Dependence(self.feature, grid, mean, low, high, curves, self.label)
 
 
+@_style.literal
 def draw_dependence(found: Dependence, ax: Axes | None, *, curves: bool) -> Axes:
     """Draw the average with its interval, and thin curves of the rows.
 
@@ -184,6 +188,7 @@ def _points(ax: Axes, found: Dependence, *, beside: bool, curves: bool) -> None:
     ax.set_xlim(-0.5, len(names) - 0.5)
 
 
+@_style.literal
 def draw_interactions(strength: FloatArray, features: Sequence[str], ax: Axes | None) -> Axes:
     """Draw the strengths of pairs of columns as a matrix with their numbers."""
     size = len(features)

@@ -80,6 +80,7 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
     return np.array([figure.add_axes((*corner, *share)) for corner in corners], dtype=object)
 
 
+@_style.literal
 def node_scatter(
     estimator: FittedModel | Tree,
     X: ArrayLike,

@@ -25,6 +25,7 @@ PANEL = _style.PanelSize(2.0, 1.75, above=0.3)
 RARE = 0.005  # the axis ends at the largest size with a higher probability in some panel
 FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
 MAX_NAMES = 40  # with more features, names are omitted
+NAME = 1.6  # maximum inches of the name of a feature
 COLOURS = "Blues_r"  # colour map of shrinkage factors: white means shrunk to zero
 HALF = 0.5
 
@@ -186,6 +187,7 @@ def shrinkage(
     return ax
 
 
+@_style.literal
 def shrinkage_factors(
     estimator: FittedModel | Shrinkage, node: str | int = "root", ax: Axes | None = None
 ) -> Axes:
@@ -224,7 +226,7 @@ def shrinkage_factors(
     columns = found.features_in_use(place)
     kappa = found.kappa[place, experts][:, columns]
     every = found.feature_names or tuple(f"x{j}" for j in range(found.kappa.shape[-1]))
-    names = [every[j] for j in columns]
+    names = [_style.cut(every[j], _style.SMALL, NAME) for j in columns]
     if ax is None:
         longest = max(len(name) for name in names) if len(names) <= MAX_NAMES else 5
         height = 0.45 + max(0.28 * len(experts), 1.15) + 0.075 * longest

@@ -22,6 +22,7 @@ _ROW: dict[str, Any] = {
 }  # fmt: skip
 
 
+@_style.literal
 def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None = None) -> Axes:
     """Plot the accuracy of the most probable class against its probability.
 

@@ -1,10 +1,11 @@
 """Colours, texts, panels and new Axes that all plots share."""
 
 import unicodedata
-from collections.abc import Sequence
-from functools import lru_cache
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
 from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -18,11 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.textpath import text_to_path
 
 from bayestree import description
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.wording import FIRST_STRONG, POP, written
+from bayestree._utils.wording import CONTROL, FIRST_STRONG, POP, written
 from bayestree.description import kind_of, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
@@ -41,11 +43,32 @@ COLUMNS = 4  # maximum number of panels side by side
 PAD = 0.07  # inches around everything
 HINTED = 1.05  # hinting on screens widens letters by at most this factor
 LEGEND_HANDLE, LEGEND_LINE = 0.45, 0.2  # inches beside the text of an entry, and of a line
+LONGEST = 1_000  # letters of a name, more of which are not even measured
 MAX_PANELS = 12  # nodes shown by default
 
 NO_SPLIT = "the tree has no split: there is no node to draw."
 
 Result = TypeVar("Result")
+Given = ParamSpec("Given")
+
+
+def literal(draw: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function, which returns its Axes, write names as they are: dollars are no formulas.
+
+    Control characters, which are not allowed in SVG files, become spaces.
+    """
+
+    @wraps(draw)
+    def drawn(*args: Given.args, **given: Given.kwargs) -> Result:
+        with mpl.rc_context({"text.parse_math": False, "text.usetex": False}):
+            axes = draw(*args, **given)
+        for ax in np.ravel(np.array(axes, dtype=object)):
+            for text in ax.figure.findobj(Text):
+                if CONTROL.search(said := text.get_text()):
+                    text.set_text(CONTROL.sub(" ", said))
+        return axes
+
+    return drawn
 
 
 def linear_tree_of(estimator: object) -> Tree:
@@ -173,15 +196,18 @@ def cut(text: str, size: float, room: float) -> str:
 
     The direction of what follows does not change if the end of an isolated name is cut off.
     """
-    if inches(text, size) <= room:
+    text = type(text)(CONTROL.sub(" ", text))
+    if len(text) < LONGEST and inches(text, size) <= room:
         return text
-    for length in range(len(text) - 1, 1, -1):
+
+    def shortened(length: int) -> str:
         kept = text[:length]
         end = POP * (kept.count(FIRST_STRONG) - kept.count(POP))
-        shorter = f"{kept.rstrip()}{end}\N{HORIZONTAL ELLIPSIS}"
-        if inches(shorter, size) <= room:
-            return type(text)(shorter)
-    return ""
+        return type(text)(f"{kept.rstrip()}{end}\N{HORIZONTAL ELLIPSIS}")
+
+    most = range(min(len(text), LONGEST))
+    fits = bisect(most, 0, key=lambda length: inches(shortened(length), size) > room) - 1
+    return shortened(fits) if fits > 1 else ""
 
 
 def line_by_line(entries: Sequence[Any], columns: int) -> list[Any]:
@@ -255,7 +281,7 @@ def value_colours(tree: RoutedTree) -> dict[str, Any]:
 def class_handles(names: Sequence[str]) -> list[Patch]:
     """Return the entries of a legend for the classes."""
     pairs = zip(names, class_colours(len(names)), strict=True)
-    return [Patch(facecolor=colour, label=name) for name, colour in pairs]
+    return [Patch(facecolor=colour, label=CONTROL.sub(" ", name)) for name, colour in pairs]
 
 
 def class_colours(n_classes: int) -> FloatArray:

@@ -91,6 +91,7 @@ class LeafStyle(NamedTuple):
     beside: bool = False
 
 
+@_style.literal
 def tree(
     estimator: FittedModel | RoutedTree,
     ax: Axes | None = None,

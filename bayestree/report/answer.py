@@ -107,7 +107,10 @@ def _target(study: Study) -> str:
 def _depends(study: Study) -> str:
     """Say in a sentence which columns matter, and in which direction."""
     if study.effects:
-        first = study.effects[:NAMED]
+        sure = [one for one in study.effects if one.loss is None or one.loss.low > 0]
+        if not sure:
+            return "No column has an established effect: none makes the predictions surely worse."
+        first = sure[:NAMED]
         said = [
             study.columns[one.column]
             + ("" if one.trend == "unclear" else f" ({in_a_phrase(study, one)})")

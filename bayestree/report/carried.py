@@ -13,16 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy.optimize import nnls
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
 from bayestree.description import FittedModel
-from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.draws import branch_log_probs, scores, spread
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 BUDGET = 900_000  # bytes of numbers, which are a third more as base64
 FEWEST = 20  # draws, if not all are carried
+UNEQUAL = 0.03  # penalty on the weights of draws: less fits the rows better, edited ones worse
 DOUBLE, SINGLE = np.dtype("<f8"), np.dtype("<f4")
 
 Arrays = dict[str, Any]
@@ -229,13 +231,43 @@ class Carried:
             weights.append(np.full(len(each), part.share / len(each)))
         return np.concatenate(found), np.concatenate(weights)
 
-    def thinning_error(self, rows: FloatArray) -> float:
-        """Return the largest difference of a prediction of some rows from that by all draws."""
-        means = [
-            np.tensordot(weights, values, axes=1)
-            for values, weights in (self.drawn(rows), self.drawn(rows, every=True))
-        ]
-        return float(np.abs(means[0] - means[1]).max())
+    def balanced(self, rows: FloatArray, part: int | None) -> tuple[FloatArray, float, float]:
+        """Weight the carried draws at each row so that their means are those of all draws.
+
+        These are the means of the predictions, and of P(right) at the nodes of a ``part``. Of the
+        weights of 0 or more that have them, or nearly, those nearest to equal ones are taken.
+
+        Returns
+        -------
+        weights : array, shape (n, S)
+        error, side_error : float
+            The largest difference of a prediction, and of P(right), from that of all draws.
+        """
+        (values, equal), (every, share) = self.drawn(rows), self.drawn(rows, every=True)
+        values = values.reshape(len(equal), len(rows), -1)
+        apart = values - np.tensordot(share, every, axes=1).reshape(1, len(rows), -1)
+        size = np.maximum(apart.std(axis=0).max(), np.finfo(np.float64).tiny)
+        sides = np.zeros((len(equal), len(rows), 0))
+        if part is not None:
+            own, first = self.kept[part], sum(map(len, self.kept[:part]))
+            right = _right(self.members[part], rows)
+            sides = np.zeros((len(equal), *right.shape[1:]))
+            sides[first : first + len(own)] = right[own] - right.mean(axis=0)
+        ridge, ones = UNEQUAL * np.eye(len(equal)) / len(equal) ** 0.5, np.ones((len(equal), 1))
+        weights = np.empty((len(rows), len(equal)))
+        for row in range(len(rows)):
+            terms = np.hstack([apart[:, row] / size, sides[:, row], ones]) * equal[:, None]
+            goal = np.zeros(terms.shape[1] + len(equal))
+            goal[terms.shape[1] - 1], goal[terms.shape[1] :] = 1.0, ridge.sum(axis=0)
+            weights[row] = equal * nnls(np.vstack([terms.T, ridge]), goal)[0]
+        weights /= weights.sum(axis=1, keepdims=True)
+        error = np.abs(np.einsum("ns,snc->nc", weights, apart)).max()
+        among = np.maximum(weights @ sides.any(axis=(1, 2)), UNEQUAL)[:, None]
+        return (
+            weights,
+            float(error),
+            float(np.abs(np.einsum("ns,snv->nv", weights, sides) / among).max(initial=0.0)),
+        )
 
     def with_hazards(self, times: FloatArray | None) -> Self:
         """Let the leaves predict the survival beyond some times as well, if there are any."""
@@ -244,6 +276,15 @@ class Carried:
         hazards = [member.posterior.model.leaf.exposure(times) for member in self.members]
         parts = zip(self.parts, hazards, strict=True)
         return replace(self, parts=tuple(replace(part, hazard=own) for part, own in parts))
+
+
+def _right(fitted: Any, rows: FloatArray) -> FloatArray:
+    """Compute P(right | x) of each draw at the nodes of the tree that is shown, (S, n, V)."""
+    posterior, reach = fitted.posterior, fitted.reach
+    standard, steepness = fitted.scaling.standardise(rows), posterior.model.steepness
+    draws = (divmod(place, posterior.n_draws) for place in range(fitted.n_draws))
+    each = (scores(posterior.draws, one, standard)[:, reach.nodes] for one in draws)
+    return np.exp([branch_log_probs(one * reach.factor, steepness)[1] for one in each])
 
 
 def why_not(estimator: FittedModel) -> str:

@@ -23,12 +23,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bayestree import plots
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.wording import counted, in_words, isolated
+from bayestree._utils.wording import CONTROL, counted, in_words, isolated
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Calibration, Shrinkage, SplitUncertainty
 from bayestree.plots._node_panels import SIGNED
 from bayestree.plots._node_views import NodeView
-from bayestree.plots._polytopes import RARE, draw_sizes
+from bayestree.plots._polytopes import NAME, RARE, draw_sizes
 from bayestree.plots._predictions import (
     Scale,
     draw_classes,
@@ -55,6 +55,7 @@ MANY = 400  # points of a scatter plot above which they are drawn as an image
 IMAGE_DPI = 160  # of points that are drawn as an image
 IMAGE = 112  # pixels of the longer side of an image
 SETTINGS: dict[str, Any] = {
+    "text.usetex": False,
     "text.parse_math": False,  # keep dollar signs in names instead of reading them as TeX
     "svg.fonttype": "none",  # keep text as text, for screen readers, search and copying
     "font.size": 9.5,
@@ -174,7 +175,7 @@ def _svg(figure: Figure, kind: str, *, on_paper: bool = False) -> ElementTree.El
     file = io.StringIO()
     figure.dpi = IMAGE_DPI
     FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
-    svg = ElementTree.fromstring(file.getvalue())
+    svg = ElementTree.fromstring(CONTROL.sub(" ", file.getvalue()))
     _compact(svg)
     width, height = (96 * float(side) for side in figure.get_size_inches())  # in pixels
     size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
@@ -292,7 +293,7 @@ def shrinkage_factors(found: Shrinkage, node: int) -> Markup | None:
     used = [found.feature_names[j] for j in found.features_in_use(node)]
     n_features = len(used)
     n_experts = max(1, int((known & found.counts[node]).sum()))
-    names = 0.075 * max(map(len, used)) if n_features <= 40 else 0.4
+    names = min(NAME, 0.075 * max(map(len, used))) if n_features <= 40 else 0.4
     size = min(2.0 + 0.26 * n_features, 9.4), 0.5 + max(0.3 * n_experts, 1.2) + names
     label = found.labels[node]
     alt = f"Shrinkage factors of the coefficients of node {label}, one row per expert"

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.progress import fitting
 from bayestree._utils.state import in_usual_state
-from bayestree._utils.wording import counted, quantity
+from bayestree._utils.wording import CONTROL, counted, quantity
 from bayestree._version import __version__
 from bayestree.description import FittedModel, modes_of
 from bayestree.diagnostics import PolytopeSize
@@ -81,7 +81,8 @@ def html_report(
     Raises
     ------
     ValueError
-        If X, y and weights do not match each other or the estimator.
+        If X, y and weights do not match each other or the estimator, or are not those of the fit:
+        give other rows as X_held.
     TypeError
         If the estimator is not a fitted one of this package.
     """
@@ -163,7 +164,7 @@ def rendered(
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     colours = map(to_hex, _style.class_colours(len(classes)))
-    return environment.get_template("report.html").render(
+    written = environment.get_template("report.html").render(
         title=title,
         study=subject,
         subtitle=subtitle,
@@ -177,6 +178,7 @@ def rendered(
         colours=[PAGE.get(one, one) for one in colours],
         version=__version__,
     )
+    return CONTROL.sub(" ", written)
 
 
 def _default_title(study: Study) -> str:

@@ -24,6 +24,7 @@ from bayestree.description import (
     FittedModel,
     FittedPosterior,
     TreeDescription,
+    check_fitted_rows,
     features_of,
     has_evidence,
     kind_of,
@@ -388,6 +389,16 @@ def study_of(
         raise TypeError(f"estimator must be a fitted tree or forest, got {kind_of(estimator)}.")
     trees_of(estimator)  # of one output
     train = rows_of(estimator, X, y, weights, held_out=False)
+    target = getattr(y if y is not None else y_held, "name", None)  # of a Series
+    if target is not None and not told.get("data"):
+        told["data"] = {"target": str(target)}
+    own: Any = estimator
+    weighted = y is not None or not getattr(own, "class_weight", None)  # as in the fit
+    if train is not None and weighted and not told.get("metrics"):  # a run reads its own rows
+        total = train.weights if train.y is None else own._row_weights(train.weights, train.y)
+        remedy = "Give rows that are not of the fit as X_held, y_held and weights_held."
+        kept = np.flatnonzero(total > 0)[: None if train.X.size <= LINEAR_WORK else 0]
+        check_fitted_rows(own, train.taken(kept).matrix, float(total.sum()), remedy)
     held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)
     return Study(estimator, train, held, **told)
 

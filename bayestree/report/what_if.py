@@ -138,14 +138,19 @@ def what_if(study: Study) -> Shown:
     fields, about = _fields(study, found, X)
     if choice.rows is None:  # the means of the columns, or the nearest values that they may have
         fields = [_typical(one, study.tree.center) for one in fields]
+    belief, (some, total) = _belief(study, found), found.n_draws
+    weights, error, side_error = None, 0.0, 0.0
+    if some < total:
+        weights, error, side_error = found.balanced(X, belief["part"] if belief else None)
     payload = {
+        "weights": None if weights is None else packed(weights, DOUBLE),
         "classes": list(study.classes),
         "quantity": _quantity(study),
         "levels": tails(LEVEL),
         "interval": found.has_draws,
         "parts": [one.described(found.dtype) for one in found.with_hazards(times).parts],
         "shown": _shown_tree(study, found),
-        "belief": _belief(study, found),
+        "belief": belief,
         "fields": [one.described for one in fields],
         "rows": packed(X, DOUBLE),
         "features": X.shape[1],
@@ -157,10 +162,10 @@ def what_if(study: Study) -> Shown:
         "fields": fields,
         "first": FIRST,
         "groups": _labelled(study, choice),
-        "predictor": _predictor(study, found, believed=payload["belief"] is not None),
+        "predictor": _predictor(study, found, believed=belief is not None),
         "interval": found.has_draws,
         "kind": "" if choice.rows is None else choice.rows.kind,
-        "notes": _notes(study, found, X),
+        "notes": _notes(study, found, error, side_error if belief else None),
         "level": f"{100 * LEVEL:.0f}{SPACE}%",
         "payload": Markup(_script_safe(payload)),
         **about,
@@ -314,7 +319,7 @@ def _labelled(study: Study, choice: Choice) -> list[tuple[str, list[tuple[int, s
 
 
 def _row_label(study: Study, rows: LabelledRows, k: int, place: int) -> str:
-    text = f"{rows.kind.removesuffix('s').capitalize()} {place + 1}"
+    text = f"{rows.kind.removesuffix('s').capitalize()} {place}"
     if rows.y is None:
         return text
 
@@ -344,19 +349,23 @@ def _predictor(study: Study, found: Carried, *, believed: bool) -> str:
     )
 
 
-def _notes(study: Study, found: Carried, X: FloatArray) -> list[str]:
-    """Say what is carried, and which error it causes."""
+def _notes(study: Study, found: Carried, error: float, side_error: float | None) -> list[str]:
+    """Say what is carried, and which errors of predictions and of sides it causes."""
     some, total = found.n_draws
     notes = []
     if found.has_draws:
         of = f" of {counted(len(found.parts), 'mode')}" if len(found.parts) > 1 else ""
         notes.append(f"This page carries all {counted(total, 'draw')}{of}.")
         if some < total:
-            what = "probability" if study.classifies else "prediction"
+            what = "probability of a class" if study.classifies else "prediction"
+            sides = ""
+            if side_error is not None:
+                sides = f", and none of a side by more than {number(side_error, 2)}"
             notes = [
-                f"This page carries {some:,} evenly spaced draws of {total:,}{of}; for the rows "
-                f"listed here, no {what} differs by more than "
-                f"{number(found.thinning_error(X), 2)} from that of all draws."
+                f"This page carries {some:,} evenly spaced draws of {total:,}{of}, weighted to "
+                f"predict the chosen row as all of them do: for the rows listed here, no {what} "
+                f"differs by more than {number(error, 2)} from that of all draws"
+                f"{sides}. After edits the differences may be larger."
             ]
     if found.dtype == SINGLE:
         notes.append("Its numbers are rounded to single precision, seven digits.")

@@ -186,6 +186,14 @@ def compare_named(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> Comp
         for name, found in results.items()
         if isinstance(found, str)
     ]
+    caveats += [
+        f"{name}: the inference has not converged, so that a longer fit may score otherwise; see "
+        f"bayestree diagnose {run.folder}."
+        for name, run in named.items()
+        if has_draws(run.estimator)
+        and hasattr(run.estimator, "check_convergence")
+        and run.estimator.check_convergence().settled == "no"
+    ]
     other = HELD_OUT if held is not None else NONE
     basis = EVIDENCE if "probability" in evidence else LOO if len(scores) > 1 else other
     caveats += _reasons(basis, scores, held)

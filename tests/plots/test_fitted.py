@@ -1,11 +1,17 @@
 """Plots of fitted estimators, as opposed to constructed ones."""
 
+from io import StringIO
+from xml.etree import ElementTree
+
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.contour import QuadContourSet
+from matplotlib.text import Text
 from sklearn.datasets import make_moons
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, plots
+from bayestree.diagnostics import calibration
 from tests.plots.cases import drawn, texts
 
 X, Y = make_moons(120, noise=0.2, random_state=0)
@@ -27,6 +33,45 @@ def test_the_tree_says_what_polytope_size_says(fitted):
     root = next(text for text in said if text.endswith("120 rows"))
     assert root.endswith(f"\nposterior: {median} [{low}, {high}]\n120 rows")
     assert not any("posterior" in text for text in texts(plots.tree(fitted)))  # of sparse facets
+
+
+def odd_names(draw):
+    """Draw for a fit whose names have dollars and control characters, and return the file."""
+    frame = pd.DataFrame(X, columns=["a$b_{c$", "cost\x1b in $ or $"])
+    classes = np.array(["$5 to $\x00 10", "$\\x$"])[Y]
+    clf = ConvexPolytopeTreeClassifier(
+        n_modes=1, max_depth=1, n_experts=1, epochs=10, n_draws=4, random_state=0
+    )
+    ax = np.ravel(draw(clf.fit(frame, classes), frame, classes))[0]
+    file = StringIO()
+    ax.figure.savefig(file, format="svg")
+    return ax.figure, file.getvalue()
+
+
+ODD = {
+    "tree": lambda clf, X, y: plots.tree(clf, X=X, y=y),
+    "boundary": lambda clf, X, y: plots.boundary(clf, X=X, y=y),
+    "node_scatter": plots.node_scatter,
+    "shrinkage_factors": lambda clf, *_: plots.shrinkage_factors(clf, 0),
+    "calibration": lambda clf, X, y: plots.calibration(
+        {"$a$\x0c": calibration(y, clf.predict_proba(X), classes=clf.classes_)}
+    ),
+    "explain": lambda clf, X, _: clf.explain(X.iloc[0]).plot(),
+    "importance": lambda clf, X, y: clf.importance(X, y).plot(),
+    "shapley": lambda clf, X, _: clf.shapley_values(X.iloc[:3]).plot(),
+    "dependence": lambda clf, X, _: clf.partial_dependence(X, X.columns[1]).plot(),
+    "interactions": lambda clf, X, _: clf.interactions(X).plot(),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.filterwarnings("ignore::bayestree.UnconvergedWarning")
+def test_names_are_written_as_they_are(name):
+    figure, file = odd_names(ODD[name])
+    ElementTree.fromstring(file)  # would refuse control characters
+    said = [text for text in figure.findobj(Text) if "$" in text.get_text()]
+    assert said
+    assert not any(text.get_parse_math() for text in said)
 
 
 def test_the_map_has_a_band_for_each_node(fitted):

@@ -15,6 +15,13 @@ def test_texts_are_cut_to_their_room():
     assert _style.inches(cut, 10) <= 0.8
 
 
+def test_a_long_text_is_cut_as_fast_as_a_short_one(monkeypatch):
+    measured = []
+    monkeypatch.setattr(_style, "inches", lambda text, _: measured.append(text) or len(text))
+    assert _style.cut("ACGT" * 10_000, 10, 12) == "ACGTACGTACG…"
+    assert sum(map(len, measured)) < 3 * _style.LONGEST  # the sum of a half, a quarter, ...
+
+
 def test_east_asian_letters_are_wider_and_marks_have_no_width():
     assert _style.inches("字字", 10) > 1.3 * _style.inches("ab", 10)
     assert _style.inches(f"{FIRST_STRONG}ab{POP}", 10) == _style.inches("ab", 10)

@@ -60,7 +60,7 @@ def test_rows_may_be_withheld():
 
 def test_rows_of_the_largest_errors_are_offered():
     tree, (X, label, _) = fitted_cases.trained("classes", "axis"), fitted_cases.rows()
-    wrong = 1 + np.flatnonzero(tree.predict(X) != label)
+    wrong = np.flatnonzero(tree.predict(X) != label)
     shown = section(tree, rows_of(tree, X, label, held_out=False))
     (even, spaced), (worst, errors) = shown["groups"]
     assert (even, worst) == ("Evenly spaced rows", "Rows with the largest errors")

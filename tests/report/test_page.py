@@ -15,9 +15,13 @@ import bayestree as bt
 from bayestree.diagnostics.near_optimal import NearOptimalTrees
 from bayestree.models import Network
 from bayestree.report import figures
+from bayestree.report.answer import _depends as depends
+from bayestree.report.comparison import html_comparison
+from bayestree.report.effects import Range
 from bayestree.report.page import html_report
-from bayestree.report.study import MINUS, number, percent
+from bayestree.report.study import MINUS, number, percent, study_of
 from tests.fitted_cases import CLASSIFIERS, REGRESSORS, linear, rows
+from tests.report.conftest import rings
 from tests.report.page import Page, plain
 
 
@@ -397,6 +401,75 @@ def test_dollars_in_names_are_no_formulas():
     text = html_report(clf, X=frame, y=classes)
     drawn = re.findall(r'<svg class="plot.*?</svg>', text, re.DOTALL)
     assert any("pay ($) to $" in one for one in drawn)
+
+
+def test_rows_of_another_table_are_no_training_rows():
+    X, label, _ = rows()
+    clf = bt.BivariateTreeClassifier(max_depth=2).fit(X[::2], label[::2])
+    for other in (slice(1, None, 2), slice(1, None, 3)):  # as many rows, and fewer
+        with pytest.raises(ValueError, match=r"of the fit.*Give rows .* as X_held"):
+            html_report(clf, X=X[other], y=label[other])
+        with pytest.raises(ValueError, match="X_held"):
+            html_comparison({"a": clf, "b": clf}, X=X[other], y=label[other])
+    assert html_report(clf, X=X[:119:2], y=label[:119:2], metrics={"training_rows": 60})
+
+
+@pytest.mark.parametrize("weight", [{0: 2.0, 1: 1.0, 2: 0.0}, None])
+def test_training_rows_are_known_by_their_weights(weight):
+    X, label, _ = rows()
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 2, "n_draws": 4}
+    clf = bt.ConvexPolytopeTreeClassifier(
+        class_weight=weight, validation_fraction=0.2, random_state=0, **given
+    )
+    own = np.random.default_rng(0).uniform(0, 2, len(X))
+    clf.fit(X, label, own)
+    assert study_of(clf, X=X, y=label, weights=own).train is not None
+    with pytest.raises(ValueError, match="their weights must be those of the fit"):
+        study_of(clf, X=X, y=label)
+
+
+def test_the_target_has_the_name_of_its_series():
+    X, _, value = rows()
+    tree = bt.BivariateTreeRegressor(max_depth=2).fit(X, value)
+    page = html_report(tree, X=X, y=pd.Series(value, name="weight in g"))
+    assert "predicted weight in g" in page
+    assert "predicted y" not in page
+
+
+def test_only_columns_with_an_effect_are_named(monkeypatch):
+    X, label, _ = rows()
+    tree = bt.BivariateTreeClassifier(max_depth=1).fit(X, label)
+    study = study_of(tree, X=X, y=label)
+    first = study.effects[0]
+    assert f"What matters most is {study.columns[first.column]}" in depends(study)
+    none = [one._replace(loss=Range(0.01, -0.01, 0.03)) for one in study.effects]
+    monkeypatch.setitem(vars(study), "effects", none)
+    assert depends(study).startswith("No column has an established effect")
+
+
+def test_a_report_needs_no_latex_and_writes_no_control_characters():
+    table, label = rings(80)
+    table["side\x1b"] = np.where(table.east > 0, "no\x0brth", "south\ufffe")
+    classes = np.where(label == "core", "c\x00", "shell")
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 3, "n_draws": 4}
+    clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **given).fit(table, classes)
+    with mpl.rc_context({"text.usetex": True}):
+        text = html_report(clf, X=table, y=classes, title="T\x1b", data={"target": "y\x00"})
+    assert all(letter.isprintable() or letter in "\n\N{NO-BREAK SPACE}" for letter in text)
+    assert "no rth" in text
+
+
+def test_a_long_category_does_not_flood_the_page():
+    label = np.array(["a", "b"] * 40)
+    table = pd.DataFrame(
+        {"gene": np.where(label == "a", "ACGT" * 1000, "none"), "x": np.sin(range(80))}
+    )
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 3, "n_draws": 4}
+    clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **given).fit(table, label)
+    text = html_report(clf, X=table, y=label)
+    assert "ACGTACGT" in text
+    assert "ACGT" * 20 not in text
+    assert float(max(re.findall(r'height="(\d+)"', text), key=float)) < 2000
 
 
 def test_the_facets_are_those_of_the_estimator(drawn, pages):

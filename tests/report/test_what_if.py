@@ -15,6 +15,7 @@ from bayestree.description import features_of
 from bayestree.report import carried
 from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
+from bayestree.report.study import number as written
 from bayestree.report.what_if import what_if
 from tests import fitted_cases
 
@@ -33,6 +34,14 @@ PREDICT = """([data, rows]) => {
   return rows.map((row) => {
     const { mean, low, high, survival, right } = model.predict(Float64Array.from(row));
     return { mean: list(mean), low, high, right, survival: survival && list(survival.mean) };
+  });
+}"""
+#: Predictions of the rows to choose from.
+LISTED = """(data) => {
+  const model = new whatIfModel.Model(data);
+  return data.fields[0].cells.map((_, number) => {
+    const { mean, low, high, right } = model.predict(model.changed(number, model.cells(number)));
+    return { mean: Array.from(mean), low, high, right };
   });
 }"""
 #: The features of edits of the first row.
@@ -153,15 +162,25 @@ def test_some_of_the_draws_are_carried_where_all_would_be_too_large(tab, monkeyp
     own = carried.carried(model)
     assert own.n_draws == (6, 8)
     assert [one.tolist() for one in own.kept] == [[0, 2, 3]] * 2  # evenly spaced
-    values, weights = own.drawn(X)
-    found = predicted(tab, payload, X)
-    np.testing.assert_allclose(found["mean"], np.tensordot(weights, values, 1), atol=1e-6)
-    ends = weighted_quantiles(values, weights, [0.05, 0.95])
-    np.testing.assert_allclose(np.stack([found["low"], found["high"]]), ends, atol=1e-6)
-    gap = np.abs(np.tensordot(weights, values, 1) - model.predict_proba(X)).max()
+    found, listed = tab.evaluate(LISTED, payload), shown["groups"][0][1]
+    places = [int(text.split()[2].rstrip(":")) for _, text in listed]
+    weights, error, side_error = own.balanced(X[places], payload["belief"]["part"])
+    values, _ = own.drawn(X[places])
+    for row, one in enumerate(found):
+        mean = np.tensordot(weights[row], values[:, row], 1)
+        np.testing.assert_allclose(one["mean"], mean, atol=1e-6)
+        ends = weighted_quantiles(values[:, [row]], weights[row], [0.05, 0.95])
+        np.testing.assert_allclose([[one["low"]], [one["high"]]], ends, atol=1e-6)
+    means, sides = (np.array([one[name] for one in found]) for name in ("mean", "right"))
+    gap = np.abs(means - model.predict_proba(X[places])).max()
+    side_gap = np.abs(sides - model.split_uncertainty(X[places]).mean).max()
     assert "6 evenly spaced draws of 8 of 2 modes" in shown["notes"][0]
-    assert own.thinning_error(X) == pytest.approx(gap)
-    assert gap > 0
+    assert f"of a class differs by more than {written(gap, 2)} from" in shown["notes"][0]
+    assert f"of a side by more than {written(side_gap, 2)}." in shown["notes"][0]
+    assert (gap, side_gap) == pytest.approx((error, side_error), abs=1e-6)
+    equal, every = own.drawn(X[places]), own.drawn(X[places], every=True)
+    plain = np.abs(np.subtract(*(np.tensordot(w, v, 1) for v, w in (equal, every)))).max()
+    assert 0 < gap < plain
     assert "single precision" in shown["notes"][1]
 
 
@@ -238,7 +257,7 @@ def test_rows_are_carried_as_they_are(tab, tabular):
     payload, shown = carry(model, X, y)
     (region,) = (one for one in payload["fields"] if one["name"] == "region")
     labels = [text for _, group in shown["groups"] for _, text in group]
-    places = [int(text.split()[2].rstrip(":")) - 1 for text in labels]
+    places = [int(text.split()[2].rstrip(":")) for text in labels]
     assert [one is None for one in region["cells"]] == X.region.iloc[places].isna().tolist()
     assert region["options"][region["cells"][places.index(0)]] == "another value"
     found = tab.evaluate(ROWS, payload)

@@ -180,7 +180,10 @@ const whatIfModel = (() => {
       this.parts = data.parts.map((one) => new Part(one));
       this.tree = data.shown.part ? new Part(data.shown.part) : this.parts[0];
       this.values = unpack(data.rows);
-      this.weights = this.parts.flatMap((one) => Array(one.draws).fill(one.share / one.draws));
+      const equal = this.parts.flatMap((one) => Array(one.draws).fill(one.share / one.draws));
+      const own = data.weights && unpack(data.weights); // of the draws, for each row
+      this.weightsOf = (number) => (own ? Array.from(own.slice(number * equal.length, (number + 1) * equal.length)) : equal);
+      this.weights = this.weightsOf(0);
       this.work = this.parts.reduce((sum, one) => sum + one.work, 0);
     }
 
@@ -189,7 +192,9 @@ const whatIfModel = (() => {
     cells(number) { return this.fields.map((field) => field.cells[number]); }
 
     // The features of a row of which some cells have changed; other features stay as they are.
+    // Predictions that follow weight the draws as for this row.
     changed(number, cells) {
+      this.weights = this.weightsOf(number);
       const x = this.row(number);
       cells.forEach((cell, k) => {
         if (cell !== this.fields[k].cells[number]) {
@@ -202,9 +207,10 @@ const whatIfModel = (() => {
     // The mean over all draws, relative to the sum if these are probabilities.
     mean(each, width) {
       const found = new Float64Array(width);
-      each.forEach((values, p) => {
-        const weight = this.parts[p].share / this.parts[p].draws;
-        for (let i = 0; i < values.length; i += 1) found[i % width] += weight * values[i];
+      let first = 0;
+      each.forEach((values) => {
+        for (let i = 0; i < values.length; i += 1) found[i % width] += this.weights[first + Math.floor(i / width)] * values[i];
+        first += values.length / width;
       });
       return found;
     }
@@ -256,10 +262,13 @@ const whatIfModel = (() => {
     beliefs(activation) {
       const { part, nodes, factor } = this.belief;
       const own = this.parts[part];
+      const first = this.parts.slice(0, part).reduce((sum, one) => sum + one.draws, 0);
+      const weights = this.weights.slice(first, first + own.draws);
+      const total = weights.reduce((a, b) => a + b, 0);
       return nodes.map((v, place) => {
         let sum = 0;
-        for (let s = 0; s < own.draws; s += 1) sum += own.right(own.score(activation, s, v) * factor[place]);
-        return sum / own.draws;
+        for (let s = 0; s < own.draws; s += 1) sum += weights[s] * own.right(own.score(activation, s, v) * factor[place]);
+        return sum / total;
       });
     }
 

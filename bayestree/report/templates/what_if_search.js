@@ -209,12 +209,14 @@ const whatIfSearch = (() => {
   // The share of the draws with the wanted outcome.
   const agreement = (model, wanted, { each, mean }) => {
     let share = 0;
+    let first = 0;
     each.forEach((values, p) => {
       const { draws } = model.parts[p];
       for (let s = 0; s < draws; s += 1) {
         const own = values.subarray(s * mean.length, (s + 1) * mean.length);
-        if (judge(wanted, own).holds) share += model.parts[p].share / draws;
+        if (judge(wanted, own).holds) share += model.weights[first + s];
       }
+      first += draws;
     });
     return share;
   };
