@@ -49,8 +49,11 @@ def elsewhere() -> PartitionedRows | None:
 
 
 @contextmanager
-def partitioned(rows: PartitionedRows) -> Iterator[None]:
-    """Let the fit of the block, which is given a sample, take its steps on partitioned rows."""
+def partitioned(rows: PartitionedRows | None) -> Iterator[None]:
+    """Let the fit of the block, which is given a sample, take its steps on partitioned rows.
+
+    None: on the rows that it is given, within a fit to partitioned rows.
+    """
     token = _elsewhere.set(rows)
     try:
         yield
