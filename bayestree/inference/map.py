@@ -43,7 +43,8 @@ from bayestree.models.splits import joined
 
 START_SHARE = 0.3  # of the epochs, where another method continues
 STEEPNESS = (1.0, 6.0, 20.0)  # among which a fit chooses
-FOLDS, MOST_ROWS = 3, 10_000  # by which it does
+CHOICE_SHARE = 0.1  # of the epochs, for each of them in each fold
+FOLDS, MOST_ROWS = 3, 10_000  # of the rows that are left out
 
 
 @declare
@@ -150,7 +151,7 @@ class Map(Minibatches, Stage):
     def run(self, found: Posterior, data: Data, *, last: bool = True, **common: Any) -> Posterior:
         stage = self
         if not last:
-            stage = replace(self, epochs=self._first_epochs(data))
+            stage = replace(self, epochs=self._share_of_epochs(START_SHARE, data))
         return stage.fit(calibrated(found, data), data, init=found, **common)
 
     @property
@@ -160,9 +161,8 @@ class Map(Minibatches, Stage):
     def _default_epochs(self, data: Data) -> int:
         return default_epochs(n_rows(data), self.batch_size) if self.optimiser == "adam" else 30
 
-    def _first_epochs(self, data: Data) -> int:
-        """Return the number of epochs before another fit continues."""
-        return max(1, round(START_SHARE * (self.epochs or self._default_epochs(data))))
+    def _share_of_epochs(self, share: float, data: Data) -> int:
+        return max(1, round(share * (self.epochs or self._default_epochs(data))))
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method
@@ -193,10 +193,9 @@ def _left_out(
     )
     with partitioned(None) if validation is None else nullcontext():
         for kept, held in track:
-            found, first = init, 1.0
+            found, first, epochs = init, 1.0, settings._share_of_epochs(CHOICE_SHARE, kept)
             for i, last in enumerate(STEEPNESS):
-                annealed = {"epochs": settings._first_epochs(kept), "steepness": (first, last)}
-                stage = replace(settings, **annealed)
+                stage = replace(settings, epochs=epochs, steepness=(first, last))
                 found = stage.fit(model, kept, init=found, random_state=seeds, **common)
                 total[i] += log_likelihood_of_tree(found, kept, held)
                 first = last
