@@ -2,12 +2,12 @@
 
 Run: python benchmarks/map_steepness.py FOLDER [--tables NAME ...] [--rows 600] [--split 0]
 
-FOLDER has a table NAME.csv.gz for each key of its file tables.json, which gives its "target" and its
-"kind": class, number or count. Up to 1,000 of the 30 % of the rows that are held out (stratified by
-class, or by quartile of y) judge fits to 600 of the others. The default is the fit at one of the
-three values, so that three fits of a table are enough. For the log score and for accuracy, or for R²
-in units of the variance of the held-out y, the difference of the default from the best of the three
-has its standard error over the held-out rows. Seconds are CPU time.
+FOLDER has a table NAME.csv.gz for each key of its file tables.json, which gives its "target" and
+its "kind": class, number or count. Up to 1,000 of the 30 % of the rows that are held out
+(stratified by class, or by quartile of y) judge fits to 600 of the others. The default is the fit
+at one of the three values, so that three fits of a table are enough. For the log score, and for
+accuracy or R², a difference of the default from the best of the three is printed with its standard
+error over the held-out rows. Seconds are CPU time; those of the chosen value include the choice.
 """
 
 import argparse

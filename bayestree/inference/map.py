@@ -64,9 +64,9 @@ class Map(Minibatches, Stage):
     steepness: Annotated[
         tuple[Positive, Positive] | None,
         Inference(
-            "First and last steepness of the splits, annealed in between. None: from 1 to the one of "
-            "1, 6 and 20 under which the deterministic tree predicts left-out rows best: those of "
-            "three folds of up to 10,000 rows, or the validation rows."
+            "First and last steepness of the splits, annealed in between. None: from 1 to that of "
+            "1, 6 and 20 under which the deterministic tree predicts left-out rows best, in three "
+            "folds of up to 10,000 rows, or the validation rows."
         ),
     ] = (1.0, 6.0)
     patience: Annotated[

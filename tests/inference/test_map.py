@@ -212,27 +212,17 @@ class TestChoiceOfTheSteepness:
         assert all(np.array_equal(given.point[name], found.point[name]) for name in found.point)
 
     @pytest.mark.portable
-    def test_steep_splits_for_sharp_borders_alone(self):
-        # Without noise, left-out rows of 600 near the border are all that a tree may get wrong,
-        # fewer if it is refined for hard splits. With 30 % of the labels flipped and 10 columns
-        # without effect, steep splits follow the noise.
-        found = []
-        for noise, extra in ((0.0, 0), (0.3, 10)):
-            data = ring(600, noise=noise)
-            data = data._replace(X=torch.cat((data.X, normal(600, extra, seed=5)), dim=1))
-            init = grown(soft_tree(n_experts=8), data)
-            found.append(self.chosen((data, init), epochs=200).stats["left_out"])
-        assert found[0][0] < found[0].max()
-        assert found[1].argmax() == 0
+    def test_splits_that_would_follow_noise_are_not_steep(self):
+        # 30 % of the labels are flipped, and ten of twelve columns are without effect. The left-out
+        # score of 300 rows has a standard error of about 10 nats; steeper splits lose 80 or more.
+        data = ring(300, noise=0.3)
+        data = data._replace(X=torch.cat((data.X, normal(300, 10, seed=5)), dim=1))
+        init = grown(soft_tree(n_experts=8), data)
+        assert self.chosen((data, init), epochs=300).model.steepness == 1.0
 
     def test_validation_rows_choose(self, start):
-        data, init = start
         held_out = ring(400, seed=7, noise=0.1)
-        found = self.chosen(start, validation=held_out)
-        scores = found.stats["left_out"]
-        assert scores.max() < 0
-        # of 400 rows instead of 120
-        assert scores.max() < self.chosen(start).stats["left_out"].max()
+        scores = self.chosen(start, validation=held_out).stats["left_out"]
         twice = held_out._replace(weights=2 * held_out.weights)
         np.testing.assert_allclose(
             self.chosen(start, validation=twice).stats["left_out"], 2 * scores
@@ -273,6 +263,4 @@ class TestChoiceOfTheSteepness:
         with partitioned(rows):
             found = self.chosen(start)
         assert rows.epochs == 5  # of the fit at the chosen steepness
-        np.testing.assert_array_equal(
-            found.stats["left_out"], self.chosen(start).stats["left_out"]
-        )
+        np.testing.assert_array_equal(found.stats["left_out"], self.chosen(start).stats["left_out"])
