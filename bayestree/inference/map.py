@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -124,13 +123,13 @@ class Map(Minibatches, Stage):
         check_differentiable(model)
         check_linear(model, data, "map")
         if self.steepness is None:
-            common: dict[str, Any] = {"memory": memory, "progress": progress}
-            # other random numbers, so that the fit is that with the chosen steepness
+            start: dict[str, Any] = {"init": init, "memory": memory, "progress": progress}
+            # by other random numbers, so that the fit is that with the chosen steepness
             seeds = check_random_state(draw_seed(copy.deepcopy(random_state)))
-            scores = _left_out(self, model, data, init, validation, seeds, **common)
+            scores = _left_out(self, model, data, validation, random_state=seeds, **start)
             stage = replace(self, steepness=(1.0, STEEPNESS[int(scores.argmax())]))
-            common |= {"validation": validation, "random_state": random_state}
-            found = stage.fit(model, data, init=init, **common)
+            start["random_state"] = random_state
+            found = stage.fit(model, data, validation=validation, **start)
             return replace(found, stats={**found.stats, "left_out": scores.numpy()})
         data = data.for_leaf(model.leaf)
         validation = None if validation is None else validation.for_leaf(model.leaf)
@@ -169,35 +168,23 @@ map = as_function(Map, "map")  # noqa: A001 - the name of the method
 
 
 def _left_out(
-    settings: Map,
-    model: SoftTree,
-    data: Data,
-    init: Posterior,
-    validation: Data | None,
-    seeds: np.random.RandomState,
-    **common: Any,
+    settings: Map, model: SoftTree, data: Data, validation: Data | None, **start: Any
 ) -> Tensor:
     """Sum the log-likelihoods of left-out rows under the deterministic tree, by ``STEEPNESS``.
 
-    The log joint cannot choose, since steeper splits nearly always fit the training rows better.
-    In each fold, a fit goes on from one steepness to the next, for a part of the epochs each. It
-    starts from a tree that was grown on all rows, which favours none of them.
+    The log joint cannot choose: steeper splits nearly always fit the training rows better. In each
+    fold a fit goes on from one steepness to the next. All start from the tree grown on all rows.
     """
-    folds = _folds(data) if validation is None else [(data, validation)]
     total = torch.zeros(len(STEEPNESS), dtype=torch.float64)
-    track = Track(
-        folds,
-        "steepness",
-        show=bool(common["progress"]),
-        parts={"total": total, "seeds": seeds},
-    )
-    with partitioned(None) if validation is None else nullcontext():
-        for kept, held in track:
-            found, first, epochs = init, 1.0, settings._share_of_epochs(CHOICE_SHARE, kept)
+    folds = _folds(data) if validation is None else [(data, validation)]
+    parts = {"total": total, "seeds": start["random_state"]}
+    with partitioned(None):
+        for kept, held in Track(folds, "steepness", show=start["progress"], parts=parts):
+            epochs, first, here = settings._share_of_epochs(CHOICE_SHARE, kept), 1.0, dict(start)
             for i, last in enumerate(STEEPNESS):
                 stage = replace(settings, epochs=epochs, steepness=(first, last))
-                found = stage.fit(model, kept, init=found, random_state=seeds, **common)
-                total[i] += log_likelihood_of_tree(found, kept, held)
+                here["init"] = stage.fit(model, kept, **here)
+                total[i] += log_likelihood_of_tree(here["init"], kept, held)
                 first = last
     return total
 
@@ -205,14 +192,14 @@ def _left_out(
 def _folds(data: Data) -> list[tuple[Data, Data]]:
     """Leave out each fold of the rows, or of up to ``MOST_ROWS`` of them, in turn.
 
-    Every third of the sorted rows, y first, is in the same fold, so that the folds are alike. Equal
-    rows count as one: left-out rows are new, and a row of weight 2 is two rows.
+    Every third of the sorted rows, y first, is in the same fold. Equal rows count as one: left-out
+    rows are new, and a row of weight 2 is two rows.
     """
     some = data.take(torch.arange(0, len(data.X), -(-len(data.X) // MOST_ROWS)))
     some = some.take(some.weights > 0)
     table = torch.column_stack((some.y.to(some.X), some.X)).numpy(force=True)
-    _, place = np.unique(table, axis=0, return_inverse=True)
-    fold = torch.as_tensor(place.ravel() % FOLDS, device=some.X.device)
+    place = np.unique(table, axis=0, return_inverse=True)[1].ravel()
+    fold = torch.as_tensor(place % FOLDS, device=some.X.device)
     each = ((fold != k, fold == k) for k in range(FOLDS))
     return [(some.take(a), some.take(b)) for a, b in each if a.any() and b.any()]
 
@@ -369,7 +356,7 @@ def _adam(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, 
 def _lbfgs(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, dict[str, Any]]:
     """Run rounds of L-BFGS on the splits, each followed by an update of the leaves."""
     data = data.with_ones()
-    schedule = Schedule(epochs, settings.steepness)
+    schedule = Schedule(epochs, **settings.chosen("steepness"))
     running = RunningSums(point.sums, batches=1)
     total = float(data.weights.sum())
 

@@ -50,10 +50,7 @@ def elsewhere() -> PartitionedRows | None:
 
 @contextmanager
 def partitioned(rows: PartitionedRows | None) -> Iterator[None]:
-    """Let the fit of the block, which is given a sample, take its steps on partitioned rows.
-
-    None: on the rows that it is given, within a fit to partitioned rows.
-    """
+    """Let the fit of the block, which has a sample, take its steps on partitioned rows, if any."""
     token = _elsewhere.set(rows)
     try:
         yield

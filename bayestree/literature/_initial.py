@@ -112,10 +112,9 @@ class InitialTree(BaseTree):
         )
 
     def _grown(self, leaf: Leaf, data: Data) -> Posterior:
-        """Grow CART, but without splits that gain less than ``MIN_GAIN``.
+        """Grow CART by splits that gain ``MIN_GAIN``: its size must suit the noise of numbers.
 
-        So are trees of numbers, where more leaves than the noise allows cost accuracy, and of
-        leaves that regress on the features: each stands for many others.
+        With leaves that regress on the features, each stands for many others.
         """
         search = LineSearch(min_leaf=self.min_leaf)
         splitter = BivariateSplitter(leaf, max_features=1, search=search)

@@ -50,7 +50,6 @@ def test_later_batches_keep_the_steepness():
 
 
 def test_only_the_last_stage_chooses():
-    X, y = rows()
     found = ConvexPolytopeTreeClassifier(**SHORT | {"inference": "svi"}, n_modes=1, n_draws=2)
     assert [one.steepness for one in found._stages() if isinstance(one, Map)] == [(1.0, 6.0)]
 
@@ -70,4 +69,3 @@ def test_a_settings_object_chooses_if_it_says_so():
     assert "left_out" in found.fit(X, y).posterior_.stats
     stated = ConvexPolytopeTreeClassifier(**settings | {"inference": Map(epochs=10)}).fit(X, y)
     assert stated.posterior_.settings["steepness"] == (1.0, 6.0)
-
