@@ -31,7 +31,7 @@ from bayestree.estimators._stages import StagedTree, fitted_start
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.inference import Data, Posterior, Stage, Svi, Vi, pointwise
+from bayestree.inference import Data, Map, Posterior, Stage, Svi, Vi, pointwise
 from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
@@ -156,6 +156,7 @@ def _distilled(
             estimator,
             inference="map",
             n_experts=estimator._n_experts,
+            steepness=estimator.steepness or Map.default_steepness,  # to imitate, not to predict
             max_leaves=estimator.max_leaves or nearest.tree.n_leaves,
             validation_fraction=0.0,
             warm_start=starts,

@@ -121,7 +121,12 @@ class PolytopeMethods(StagedTree):
         stages = super()._stages()
         final = float(self.steepness or self._default_steepness(stages))
         first = self._first_steepness(1.0)
-        annealed: dict[type[Stage], Any] = {Map: (first, final), Vi: final, Smc: final}
+        path: tuple[float, float] | None = (first, final)
+        if self.steepness is None and isinstance(stages[-1], Map):
+            # chosen once: a refined tree that is continued has seen the rows to be left out
+            refined = self._continues() and self.posterior_.inference != "grow"
+            path = (first, first) if refined else None
+        annealed: dict[type[Stage], Any] = {Map: path, Vi: final, Smc: final}
         # a settings object keeps the steepness that it states
         stated = self.inference if getattr(self.inference, "steepness", None) is not None else None
         return [

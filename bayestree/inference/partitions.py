@@ -49,8 +49,8 @@ def elsewhere() -> PartitionedRows | None:
 
 
 @contextmanager
-def partitioned(rows: PartitionedRows) -> Iterator[None]:
-    """Let the fit of the block, which is given a sample, take its steps on partitioned rows."""
+def partitioned(rows: PartitionedRows | None) -> Iterator[None]:
+    """Let the fit of the block, which has a sample, take its steps on partitioned rows, if any."""
     token = _elsewhere.set(rows)
     try:
         yield

@@ -15,7 +15,7 @@ from bayestree.inference import memory_mapped
 from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.partitions import Reduce, Share, Shares, add_up, elsewhere, n_rows
-from bayestree.inference.pointwise import ROWS, leaf_probs, pays
+from bayestree.inference.pointwise import ROWS, leaf_probs, log_likelihood_rows, pays
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import (
     DensityTable,
@@ -416,16 +416,28 @@ def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
     """
     step = -(-len(data.X) // JUDGED)
     rows = data.take(torch.arange(0, len(data.X), step, device=data.X.device))
-    hard = posterior.model.with_(steepness=HARD)
-    sites = posterior.point_sites(rows.X)
-    leaves = hard.leaf.estimate(leaf_sums(hard, sites, rows))
+    hard, sites = _with_hard_splits(posterior, rows)
     probs = torch.cat(list(leaf_probs(hard, sites, [rows.X])))
     X, y = rows.X.numpy(force=True), rows.for_leaf(hard.leaf).y.numpy(force=True)
-    (of_tree,) = hard.leaf.expectation(leaves, probs.unsqueeze(1).numpy(force=True), X)
+    (of_tree,) = hard.leaf.expectation(sites, probs.unsqueeze(1).numpy(force=True), X)
     mean, _ = posterior.predictive(X)
     weights = rows.weights.numpy(force=True)
     misfit = hard.leaf.misfit
     return bool(weights @ misfit(y, mean) > weights @ misfit(y, of_tree))
+
+
+@torch.no_grad()
+def log_likelihood_of_tree(posterior: Posterior, data: Data, new: Data) -> float:
+    """Sum log p(y | x) of new rows by the point estimate with hard splits, its leaves from data."""
+    hard, sites = _with_hard_splits(posterior, data)
+    return float(new.weights @ log_likelihood_rows(hard, sites, new))
+
+
+def _with_hard_splits(posterior: Posterior, data: Data) -> tuple[SoftTree, Sites]:
+    """Make the splits of the point estimate hard, and estimate the leaves from the rows."""
+    hard = posterior.model.with_(steepness=HARD, likelihood="mixture")
+    sites = posterior.point_sites(data.X)
+    return hard, sites | hard.leaf.estimate(leaf_sums(hard, sites, data))
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor, support: Tensor | None = None) -> Tensor:

@@ -1,5 +1,6 @@
 """Trees that are optimised as a whole, from an initial tree."""
 
+import warnings
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
@@ -15,7 +16,7 @@ from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.fitted.rows import UnitRule
 from bayestree.inference import Data, Posterior, grow
-from bayestree.inference.single_leaf import why_not_grown
+from bayestree.inference.single_leaf import SingleLeafWarning, why_not_grown, why_not_parted
 from bayestree.literature.bivariate import BivariateSplitter, LineSearch
 from bayestree.models import named
 from bayestree.models.leaves import Leaf
@@ -41,7 +42,8 @@ class InitialTree(BaseTree):
     init: Annotated[
         Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[FittedEstimator],
         Inference(
-            "Initial tree: CART, a complete tree of random hyperplanes through medians, or any "
+            "Initial tree: CART (for numbers without splits that gain less than 5 nats), a "
+            "complete tree of random hyperplanes through medians, or any "
             "tree with such splits (a Tree or a fitted estimator), whatever its units. In a "
             "parameter search, pass the tree_ of a fitted estimator, because copies of the "
             "estimator are not fitted."
@@ -88,7 +90,7 @@ class InitialTree(BaseTree):
             return self._on_scaled(self.tree_)
         if not isinstance(self.init, str):
             return self._given_tree()
-        if self.init == "cart" and leaf.regresses:
+        if self.init == "cart" and (leaf.regresses or data.y.is_floating_point()):
             return self._grown(leaf, data)
         X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
         y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
@@ -110,16 +112,26 @@ class InitialTree(BaseTree):
         )
 
     def _grown(self, leaf: Leaf, data: Data) -> Posterior:
-        """Grow CART with leaves that regress on the features: each stands for many others."""
+        """Grow CART by splits that gain ``MIN_GAIN``: its size must suit the noise of numbers.
+
+        With leaves that regress on the features, each stands for many others.
+        """
         search = LineSearch(min_leaf=self.min_leaf)
         splitter = BivariateSplitter(leaf, max_features=1, search=search)
         limits = replace(self._limits(), min_gain=MIN_GAIN)
-        return grow(named.bivariate(leaf), data, limits=limits, splitter=splitter, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SingleLeafWarning)  # the fit warns of its own tree
+            return grow(
+                named.bivariate(leaf), data, limits=limits, splitter=splitter, random_state=0
+            )
 
     def _why_no_split(self, data: Data) -> str:
         """Say why the initial tree is a single leaf, and the remedy."""
         if self._continues():
             return KEPT_LEAF
+        if data.y.is_floating_point() and self.init == "cart" and len(data.X) >= 2 * self.min_leaf:
+            reason = f"no split of one column gains {MIN_GAIN:g} nats of log-likelihood"
+            return why_not_parted(data, f"{reason}; set init='random' or start from another tree")
         if isinstance(self.init, str):
             return why_not_grown(data, self._limits())
         return "init has a single leaf; start from a tree with splits"

@@ -106,7 +106,7 @@ def test_unknown_settings_are_those_of_the_function():
     ("inference", "steepness", "stages"),
     [
         ("grow", None, ["Growth"]),
-        ("map", 20.0, ["Growth", "Map"]),
+        ("map", None, ["Growth", "Map"]),
         ("svi", 6.0, ["Growth", "Map", "Svi"]),
         ("nuts", 6.0, ["Growth", "Map", "Svi", "Nuts"]),
         ("auto", None, ["Growth", "Vi"]),

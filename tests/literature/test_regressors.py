@@ -1,5 +1,6 @@
 """Regressors of the trees from the literature: what they find, and what they predict."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 from sklearn.base import clone
 
 from bayestree import (
+    AlternatingTreeRegressor,
     BivariateTreeRegressor,
     EndToEndForestRegressor,
     EndToEndTreeRegressor,
+    NonGreedyTreeRegressor,
+    SingleLeafWarning,
     WeightedObliqueTreeRegressor,
 )
 from bayestree.inference import Svi
@@ -130,3 +134,20 @@ def test_networks_as_splits():
     reg = EndToEndTreeRegressor(split=Network(linear), max_depth=1, **EM).fit(X, y)
     assert reg.score(X, y) > 0.8
     assert len(reg.predict_interval(X)[0]) == 150
+
+
+@pytest.mark.parametrize(
+    "kind", [AlternatingTreeRegressor, partial(NonGreedyTreeRegressor, min_leaf=10)]
+)
+def test_the_initial_tree_of_numbers_does_not_follow_noise(kind):
+    X, y = planted()
+    noise = np.random.default_rng(2).normal(size=len(y))  # about one of ten seeds has a split
+    with pytest.warns(SingleLeafWarning, match=r"gains 5 nats.*set init='random'") as said:
+        assert kind(random_state=0).fit(X, noise).get_n_leaves() == 1
+    assert len(said) == 1
+    # 30 of 300 rows differ by six standard deviations of the others: far more than 5 nats
+    few = noise + 6.0 * (X[:, 0] > np.quantile(X[:, 0], 0.9))
+    assert kind(random_state=0).fit(X, few).get_n_leaves() > 1
+    # 15 rows are enough where y jumps
+    short = kind(random_state=0, min_leaf=2).fit(np.arange(15.0)[:, None], np.arange(15) // 8)
+    assert short.get_n_leaves() == 2

@@ -30,6 +30,10 @@ class TestMap(StageContract):
     stage = Map(epochs=3, batch_size=25)
 
 
+class TestMapWithAChoiceOfTheSteepness(StageContract):
+    stage = Map(epochs=2, batch_size=25, steepness=None)
+
+
 class TestMapByBatches(StageContract):
     stage = Map(optimiser="lbfgs", epochs=3)
 

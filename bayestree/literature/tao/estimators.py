@@ -84,7 +84,7 @@ class BaseAlternatingTree(InitialTree):
         method = method_of(Tao, self, leaf_ridge=self.leaf_ridge if self.leaf == "linear" else None)
         found = method.fit(model, data, init=start, progress=bool(self.verbose))
         reason = "no split lowers the loss of the training rows"
-        if isinstance(start, Tree) and start.n_nodes == 0:
+        if (start if isinstance(start, Tree) else start.model.topology).n_nodes == 0:
             reason = self._why_no_split(data)
         elif self.l1 > 0:
             reason += f" by more than its penalty l1={self.l1:g}; lower l1"
