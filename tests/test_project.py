@@ -87,15 +87,11 @@ def test_the_authors_and_the_keywords_are_those_of_the_citation():
 
 def test_the_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
-    bounds = dict(
-        re.fullmatch(r"([a-z0-9-]+)(?:\[.*\])?>=([0-9.]+)", one).groups()
-        for one in [*PROJECT["dependencies"], *extras["cluster"], *extras["export"]]
-    )
-    pins = dict(
-        line.split("==")
-        for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
-        if line and not line.startswith("#")
-    )
+    lines = "\n".join([*PROJECT["dependencies"], *extras["cluster"], *extras["export"]])
+    bounds = dict(re.findall(r"^([a-z0-9-]+)(?:\[.*\])?>=([0-9.]+)$", lines, re.MULTILINE))
+    assert len(bounds) == len(lines.splitlines())
+    pinned = (ROOT / "constraints-oldest.txt").read_text()
+    pins = dict(re.findall(r"^([a-z0-9-]+)==(.+)$", pinned, re.MULTILINE))
     padded = {name: [*version.split("."), "0", "0"][:3] for name, version in pins.items()}
     assert {name: padded.get(name) for name in bounds} == {
         name: [*version.split("."), "0", "0"][:3] for name, version in bounds.items()
