@@ -2,10 +2,16 @@
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows, which neither renames nor removes open files
+    fcntl = None
 
 REMEDIES = {
     errno.EFBIG: "raise the limit on file sizes (see `ulimit -f`), or write elsewhere",
@@ -47,25 +53,63 @@ def write_whole(path: Path, content: bytes | memoryview | str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a draft file, renamed to ``path`` when the block ends without an error."""
+    """Give a draft file, renamed to ``path`` when the block ends without an error.
+
+    Drafts of the same file that killed processes left behind are removed.
+    """
     with naming(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        draft = Path(name)
+        draft, handle = _new_draft(path)
         try:
             try:
                 yield draft
                 os.fsync(handle)
             finally:
-                os.close(handle)  # before the renaming: Windows renames no open files
-            # mkstemp creates files that only the owner can read
-            draft.chmod(0o666 & ~_umask())
+                if fcntl is None:
+                    os.close(handle)
             draft.replace(path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
+        finally:
+            if fcntl is not None:
+                os.close(handle)  # which ends the lock, so not before the draft is gone
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _new_draft(path: Path) -> tuple[Path, int]:
+    """Create a draft, and open it; it is locked until it is closed or the process ends."""
+    number = 0
+    while True:
+        draft = path.with_name(f".{path.name}.{number}")
+        try:
+            handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            number += not _remove_stale(draft)
+            continue
+        if fcntl is not None:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        if fcntl is None or os.fstat(handle).st_nlink:
+            return draft, handle
+        os.close(handle)  # another process has removed it before it was locked
+
+
+def _remove_stale(draft: Path) -> bool:
+    """Return whether a draft is gone, after removing it if no living process has locked it."""
+    try:
+        if fcntl is None:
+            draft.unlink()
+            return True
+        handle = os.open(draft, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # By now, another process may have put its own draft in the place of the open one.
+            stale = os.path.samestat(os.fstat(handle), draft.lstat())
+            if stale:
+                draft.unlink()
+            return stale
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False

@@ -3,14 +3,16 @@
 import errno
 import json
 import os
+import signal
 import sys
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from bayestree import cli
+from bayestree._utils import write
 from bayestree._utils.write import NoRoomForFileError, naming, whole_file, write_whole
 from tests.finished import finished, table
 from tests.forked import forked
@@ -50,28 +52,97 @@ def test_a_full_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_draft_is_closed_when_it_is_renamed(tmp_path, monkeypatch):
+def test_the_draft_is_closed_when_it_is_renamed_under_windows(tmp_path, monkeypatch):
     """Windows renames no open files."""
-    still_open = []
+    still_open = set()
+
+    def opened(*args, real=os.open):
+        handle = real(*args)
+        still_open.add(handle)
+        return handle
 
     def close(handle, real=os.close):
         real(handle)
         still_open.remove(handle)
 
-    def mkstemp(*args, real=tempfile.mkstemp, **how):
-        handle, name = real(*args, **how)
-        still_open.append(handle)
-        return handle, name
-
     def replace(draft, path, real=Path.replace):
         assert not still_open
         return real(draft, path)
 
+    (tmp_path / ".tree.txt.0").write_text("of a killed process")
+    monkeypatch.setattr(write, "fcntl", None)
+    monkeypatch.setattr(os, "open", opened)
     monkeypatch.setattr(os, "close", close)
-    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
     monkeypatch.setattr(Path, "replace", replace)
     write_whole(tmp_path / "tree.txt", "tree")
+    monkeypatch.undo()
     assert (tmp_path / "tree.txt").read_text() == "tree"
+    assert names(tmp_path) == ["tree.txt"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_mask_of_the_process_is_left_alone(tmp_path, monkeypatch):
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)
+            write_whole(tmp_path / "tree.txt", "tree")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "tree.txt").stat().st_mode & 0o777 == 0o640
+
+
+def die(path):
+    with whole_file(Path(path)) as draft:
+        draft.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_drafts_of_killed_processes_go(tmp_path):
+    path = tmp_path / "tree.txt"
+    for _ in range(2):  # the second one removes the draft of the first
+        status, _, _ = forked(die, str(path))
+        assert status == -signal.SIGKILL
+        assert names(tmp_path) == [".tree.txt.0"]
+    write_whole(path, "whole")
+    assert names(tmp_path) == ["tree.txt"]
+    assert path.read_text() == "whole"
+
+
+def test_drafts_of_others_stay(tmp_path):
+    path = tmp_path / "tree.txt"
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / ".tree.txt.1").symlink_to("other")
+    (tmp_path / ".tree.txt.2").mkdir()
+    with whole_file(path) as first:
+        first.write_text("first")
+        with whole_file(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert (tmp_path / "other").read_text() == "precious"
+    assert names(tmp_path) == [".tree.txt.1", ".tree.txt.2", "other", "tree.txt"]
+
+
+def test_file_systems_without_locks(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOSYS, "no locks")
+
+    monkeypatch.setattr(write.fcntl, "flock", flock)
+    (tmp_path / ".tree.txt.0").write_text("perhaps of a living process")
+    write_whole(tmp_path / "tree.txt", "tree")
+    assert names(tmp_path) == [".tree.txt.0", "tree.txt"]
+
+
+def test_threads_write_one_file(tmp_path):
+    path = tmp_path / "tree.txt"
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(lambda number: write_whole(path, str(number) * 100), range(200)):
+            assert len(set(path.read_text())) <= 3
+    assert names(tmp_path) == ["tree.txt"]
 
 
 def test_other_errors_are_left_alone(tmp_path):
@@ -121,11 +192,11 @@ def test_the_posterior_is_refused_only_if_it_does_not_fit(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError])
 def test_a_place_that_cannot_be_written_is_named_with_a_remedy(tmp_path, monkeypatch, kind):
-    def refused(**where):  # as the kernel does in /proc and /sys
+    def refused(path, *_):  # as the kernel does in /proc and /sys
         number = errno.ENOENT if kind is FileNotFoundError else errno.EACCES
-        raise OSError(number, os.strerror(number), f"{where['dir']}/{where['prefix']}x")
+        raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr(tempfile, "mkstemp", refused)
+    monkeypatch.setattr(os, "open", refused)
     with pytest.raises(kind, match=r"/a.txt' cannot be written: \w.*; choose another folder\.$"):
         write_whole(tmp_path / "a.txt", "text")
 
