@@ -5,6 +5,7 @@ resumed; each loop continues from its last checkpoint, so that an interruption d
 the numbers.
 """
 
+import hashlib
 import json
 import signal
 import threading
@@ -21,11 +22,16 @@ from safetensors.numpy import load, save
 
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import Bars, Monitor, Parts, Watch
-from bayestree._utils.wording import InputError
+from bayestree._utils.wording import InputError, warn
 from bayestree._utils.write import write_whole
 
 HEADER = 8  # bytes of the header length
 KEY = "state"
+BLANK = "0" * 64  # in the place of the checksum, when this is computed
+
+
+class DamagedStateError(ValueError):
+    """A file that is not what was written as the state of a loop."""
 
 
 def capture(parts: Parts) -> dict[str, Any]:
@@ -80,22 +86,31 @@ def to_bytes(state: Any) -> bytes:
     """Return a state as a safetensors file: arrays, and everything else as JSON in the header.
 
     The state is a nested dict, list or tuple of tensors, arrays, numbers, strings, bool and None;
-    TypeError for anything else.
+    TypeError for anything else. The header has a SHA-256 of the file.
     """
     arrays: dict[str, AnyArray] = {}
-    text = json.dumps(_plain(state, arrays))
-    return save(arrays, {KEY: text})
+    plain = _plain(state, arrays)
+    blank = bytes(save(arrays, {KEY: json.dumps({"checksum": BLANK, "state": plain})}))
+    return blank.replace(BLANK.encode(), hashlib.sha256(blank).hexdigest().encode(), 1)
 
 
 def from_bytes(raw: bytes) -> Any:
-    """Return the inverse of :func:`to_bytes`; ValueError for invalid files. Nothing is executed."""
+    """Return the inverse of :func:`to_bytes`. Nothing is executed.
+
+    DamagedStateError for anything else, and ValueError for a state of version 0.2 or earlier.
+    """
     try:
-        arrays = load(raw)
         length = int.from_bytes(raw[:HEADER], "little")
-        header = json.loads(raw[HEADER : HEADER + length])
-        return _decode(json.loads(header["__metadata__"][KEY]), arrays)
+        found = json.loads(json.loads(raw[HEADER : HEADER + length])["__metadata__"][KEY])
+        checksum = str(found["checksum"]) if "checksum" in found else ""
+        blank = raw.replace(checksum.encode(), BLANK.encode(), 1)
+        if hashlib.sha256(blank).hexdigest() == checksum:
+            return _decode(found["state"], load(raw))
     except (SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"not a valid loop state: {error}") from error
+        raise DamagedStateError(f"not a valid loop state: {error}") from error
+    if not checksum:
+        raise ValueError("it has no checksum, as those of version 0.2 and earlier")
+    raise DamagedStateError("its checksum differs")
 
 
 def _plain(value: Any, arrays: dict[str, AnyArray]) -> Any:
@@ -233,7 +248,11 @@ class _State:
         )
 
     def restore(self) -> int:
-        """Restore the loop from its checkpoint, if any, and return the number of steps done."""
+        """Restore the loop from its checkpoint, if any, and return the number of steps done.
+
+        A loop whose checkpoint is damaged starts again where the loop before it has ended, as one
+        without a checkpoint, so that the numbers stay the same.
+        """
         if not self.path.exists():
             return 0
         try:
@@ -242,6 +261,13 @@ class _State:
             restore(self.parts, state["parts"])
             _restore_generators(state["generators"])
             return int(state["done"])
+        except DamagedStateError as error:
+            warn(
+                f"the checkpoint {str(self.path)!r} is damaged ({error}); {self.label!r} starts "
+                "again, which does not change the numbers.",
+                UserWarning,
+            )
+            return 0
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
             raise InputError(
                 f"the checkpoint {str(self.path)!r} belongs to another run or version, or was "

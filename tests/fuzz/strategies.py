@@ -58,3 +58,13 @@ def changed(draw, whole: bytes):
         elif kind == "end":
             del found[at:]
     return bytes(found)
+
+
+@st.composite
+def turned(draw, whole: bytes):
+    """The bytes of a file of which one bit is turned, or whose end is missing."""
+    at = draw(st.integers(0, len(whole) - 1))
+    bit = draw(st.none() | st.integers(0, 7))
+    return (
+        whole[:at] if bit is None else whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
+    )

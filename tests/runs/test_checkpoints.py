@@ -1,5 +1,6 @@
 """Checkpoints: when they are written, what is restored, and how a run is stopped."""
 
+import json
 import math
 import os
 import signal
@@ -11,12 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import load, save
 
 from bayestree._utils.progress import Track, watching
 from bayestree.inference.adam import Adam
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import (
     Checkpoints,
+    DamagedStateError,
     capture,
     from_bytes,
     restore,
@@ -26,6 +29,7 @@ from bayestree.runs.checkpoints import (
 from bayestree.runs.display import Display
 from bayestree.runs.store import RunFolder
 from bayestree.tables import InputError
+from tests.fuzz.strategies import fuzzed, turned
 
 
 class Clock:
@@ -206,6 +210,36 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     assert (tmp_path / "checkpoints" / "0001.safetensors").read_bytes() == before
 
 
+def interrupted(folder):
+    """Checkpoints of two loops; the second is interrupted."""
+    with watching(keeping(folder)), pytest.raises(ZeroDivisionError):
+        fit(empty(), stop_at(8))
+    return sorted((folder / "checkpoints").iterdir())
+
+
+def resumed(folder, done):
+    with watching(keeping(folder)):
+        return fit(empty(), done.append)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("cut", [0, 7, 100, -1])
+def test_a_loop_with_a_damaged_checkpoint_starts_again(tmp_path, number, cut):
+    path, done = interrupted(tmp_path)[number], []
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.warns(UserWarning, match=rf"{path.name}' is damaged .*; '(first|second)' starts"):
+        assert resumed(tmp_path, done) == fit(empty())
+    assert done == [[*range(5), 8, 9], [*range(5, 10)]][number]
+
+
+@fuzzed
+@given(st.data())
+def test_any_bit_of_a_checkpoint(data):
+    raw = to_bytes({"a": np.arange(20.0), "b": [1, "two"]})
+    with pytest.raises(ValueError, match=r"not a valid loop state|checksum"):
+        from_bytes(data.draw(turned(raw)))
+
+
 class TestRefusals:
     @pytest.fixture
     def path(self, tmp_path):
@@ -213,12 +247,15 @@ class TestRefusals:
             loop([])
         return tmp_path / "checkpoints" / "0001.safetensors"
 
-    @pytest.mark.parametrize("cut", [0, 7, 100, -1])
-    def test_broken_files(self, tmp_path, path, cut):
-        path.write_bytes(path.read_bytes()[:cut])
+    def test_files_of_version_0_2(self, tmp_path, path):
+        raw = path.read_bytes()
+        length = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8 : 8 + length])
+        state = json.loads(header["__metadata__"]["state"])["state"]
+        path.write_bytes(save(load(raw), {"state": json.dumps(state)}))
         with (
             watching(keeping(tmp_path)),
-            pytest.raises(InputError, match=r"0001\.safetensors' belongs"),
+            pytest.raises(InputError, match=r"another run or version.* has no checksum, as those"),
         ):
             loop([])
 
@@ -381,7 +418,7 @@ def test_other_bytes_are_refused(raw):
 def test_a_file_cut_short_is_refused(data):
     raw = to_bytes({"a": np.arange(20.0), "b": [1, "two"]})
     cut = data.draw(st.integers(0, len(raw) - 1))
-    with pytest.raises(ValueError, match="not a valid loop state"):
+    with pytest.raises(DamagedStateError):
         from_bytes(raw[:cut])
 
 
