@@ -273,14 +273,14 @@ def _relative(path: Path) -> Path:
 
 
 def _print_tree(run: "Run") -> None:
-    from bayestree.runs.store import FACETS, TREE
+    from bayestree.runs.store import FACETS, TREE, checked
 
     metrics = run.metrics
     print(*score_lines(metrics), sep="\n", end="\n\n")
     if metrics["leaves"] > MAX_PRINTED:
         print(f"{metrics['leaves']} leaves: see {_relative(run.folder) / TREE}\n")
     else:
-        print((run.folder / TREE).read_text(encoding="utf-8"))
+        print(checked(run.folder / TREE, run.manifest).read_text(encoding="utf-8"))
     if (run.folder / FACETS).is_file():
         _print_facets(run)
 

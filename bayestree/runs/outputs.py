@@ -189,7 +189,7 @@ def _write_scores(run: FittedRun) -> None:
         **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
         **({} if baseline is None else {"baseline": baseline}),
     }
-    folder.write_json(store.METRICS, metrics)
+    write_whole(folder / store.METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
 
 
 def _of_cluster(rows: RunRows) -> dict[str, int]:
@@ -247,7 +247,8 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
         def write_parquet(table: pd.DataFrame) -> None:
             rows = pa.Table.from_pandas(table, preserve_index=False)
             if not files:
-                files.append(open_files.enter_context(pq.ParquetWriter(path, rows.schema)))
+                made = pq.ParquetWriter(path, rows.schema, write_page_checksum=True)
+                files.append(open_files.enter_context(made))
             files[0].write_table(rows)
 
         yield write_csv if suffix == ".csv" else write_parquet
@@ -268,6 +269,12 @@ WRITERS: dict[str, Callable[[FittedRun], None]] = {
     "report": _write_report,
 }
 FOR_ONE_TARGET = ("draws", "report")
+#: Files of stages that are read again, or whose numbers are; the manifest has their digests.
+FILES = {
+    "scores": (store.TREE, store.FACETS, store.METRICS),
+    "draws": (store.DRAWS,),
+    "predictions": (store.PREDICTIONS,),
+}
 
 
 def report_of(

@@ -1,29 +1,28 @@
 """Predictions of tables: into one file, or of a Parquet data set file by file, in processes."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.urls import url_of
-from bayestree._utils.write import whole_file, write_whole
+from bayestree._utils.write import whole_file
 from bayestree.runs import store
 from bayestree.runs.outputs import predict_rows, predictions, scores_of, table_writer
 from bayestree.runs.rows import sha256
 from bayestree.runs.runner import spread
-from bayestree.runs.store import Columns, RunFolder, open_run, read_model
+from bayestree.runs.store import Columns, RunFolder, open_run, read_json, read_model
 from bayestree.tables import Dataset, InputError, located
 
 MAX_SCORED = 2**20  # rows that scores are computed of; of more, evenly spaced ones
@@ -221,7 +220,7 @@ def predict_dataset(
         for name, pieces in dataset.by_file().items():
             part = replace(dataset, files={}, pieces=pieces)
             target, n_rows = out.resolve() / dataset.relative(name), sum(p.n_rows for p in pieces)
-            if target.is_file() and pq.read_metadata(target).num_rows == n_rows:
+            if _is_complete(target, n_rows):
                 n_resumed += n_rows
             else:
                 calls.append((_predict_part, (folder.resolve(), state["model"], part, target), {}))
@@ -232,10 +231,26 @@ def predict_dataset(
     return found._replace(n_rows=n_rows, n_resumed=n_resumed)
 
 
+def _is_complete(path: Path, n_rows: int) -> bool:
+    """Return whether a file has this number of rows, none of them damaged."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return sum(map(len, file.iter_batches())) == n_rows
+    except (OSError, pa.ArrowException):
+        return False
+
+
+class _PredictionFolder(RunFolder):
+    """A folder of predictions, in which a link is nowhere allowed."""
+
+    file_names = (STATE,)
+    folders = ("",)
+
+
 @contextmanager
 def _folder(out: Path, state: dict[str, str], *, resume: bool, force: bool) -> Iterator[None]:
     """Lock a folder for predictions; refuse to overwrite what is in it, or to mix models."""
-    place, known = RunFolder(out), out / STATE
+    place, known = _PredictionFolder(out), out / STATE
     place.check()
     if not place.is_new():
         if not known.is_file():
@@ -245,7 +260,7 @@ def _folder(out: Path, state: dict[str, str], *, resume: bool, force: bool) -> I
                 f"--out {str(out)!r} holds predictions; add --resume to complete them, or --force "
                 "to replace them."
             )
-        if not force and json.loads(known.read_text(encoding="utf-8")) != state:
+        if not force and read_json(known) != state:
             raise InputError(
                 f"--out {str(out)!r} holds predictions of another model, or of other data; choose "
                 "another folder, or add --force to replace them."
@@ -254,7 +269,7 @@ def _folder(out: Path, state: dict[str, str], *, resume: bool, force: bool) -> I
         for old in out.iterdir() if force else ():
             if old.name != store.LOCK:
                 store.remove(old)
-        write_whole(known, json.dumps(state, indent=2) + "\n")
+        place.write_json(STATE, state)
         yield
 
 
@@ -269,8 +284,6 @@ def _predict_part(folder: Path, digest: str, dataset: Dataset, target: Path) -> 
     estimator, columns = _model(folder, digest)
     tally = _Tally()
     target.parent.mkdir(parents=True, exist_ok=True)
-    for draft in target.parent.glob(f".{escape(target.name)}.*"):  # of a killed process
-        draft.unlink()
     wanted = {*columns.encoding.names, *columns.targets, columns.extra}
     names = [name for name in dataset.columns if name in wanted]
     with (

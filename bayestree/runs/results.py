@@ -147,7 +147,7 @@ def _sizes(run: Run) -> pd.DataFrame | None:
     """Return the facets of each node, from the run's table if it has one."""
     path, labels = run.folder / store.FACETS, list(run.estimator.tree_.topology.node_labels)
     if path.is_file():
-        found = pd.read_csv(path, index_col="node")
+        found = pd.read_csv(store.checked(path, run.manifest), index_col="node")
         if list(found.index) == labels and {"facets", "facets_median"} <= set(found):
             return found
     sizes = sizes_of(run.estimator)
@@ -204,6 +204,7 @@ def _held_out(run: Run) -> HeldOut | None:
         return None
     if run.metrics.get("scored_on") != "held-out rows":
         return None
+    store.checked(path, run.manifest)
     try:
         table = pq.read_table(path)
         # By position, because the target may be named like another column.

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tomli_w
 from joblib import parallel_config
 
 from bayestree._utils.arrays import AnyArray
@@ -34,7 +33,7 @@ from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.cluster import rows_of
 from bayestree.runs.display import Display, Displays, Log, LogFile
 from bayestree.runs.rows import RunRows
-from bayestree.runs.schema import RunFile
+from bayestree.runs.schema import RunFile, value_lines
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import Run, RunFolder, open_run, read_model
 
@@ -150,6 +149,7 @@ class _RunInProgress:
         self.manifest.pop("error", None)
         self.update(status="running", resumed=self.manifest["resumed"] + resumed)
         self.file.write_toml(self.folder / store.RUN)
+        self.update(files=self._digests(store.RUN))
         self._describe()
         with stopped_by_signals(self.checkpoints):
             self._stage("fit", lambda: self._fit(estimator))
@@ -205,7 +205,8 @@ class _RunInProgress:
         finally:
             seconds = self.manifest["seconds"]
             seconds[name] = round(seconds.get(name, 0.0) + time.monotonic() - started, 3)
-        self.update(stages=[*self.manifest["stages"], name])
+        files = self._digests(*outputs.FILES.get(name, ()))
+        self.update(stages=[*self.manifest["stages"], name], files=files)
         if self.checkpoints.stopping:
             raise KeyboardInterrupt
 
@@ -232,6 +233,11 @@ class _RunInProgress:
                 self.display.say(f"column {column.name!r} becomes {shown}{more}")
         for remark in rows.remarks:
             self.display.warn(remark)
+
+    def _digests(self, *names: str) -> dict[str, str]:
+        """Return the digests in the manifest, and those of files that have just been written."""
+        paths = [self.folder / name for name in names if (self.folder / name).is_file()]
+        return self.manifest.get("files", {}) | {path.name: store.digest(path) for path in paths}
 
     def update(self, **changes: Any) -> None:
         self.manifest |= changes
@@ -289,7 +295,8 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
 
 def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
     """Refuse to resume a run with other values or other data."""
-    there = read_toml(folder / store.RUN, "run file")
+    manifest = folder.read_manifest()
+    there = read_toml(store.checked(folder / store.RUN, manifest), "run file")
     here = tomllib.loads(file.to_toml(folder.path))
     # What the folder lacks are parameters that its version did not have.
     parameters = tree_parameters(file.tree, str(file.task()))
@@ -297,7 +304,7 @@ def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
         for key in (here[section].keys() & parameters.keys()) - there[section].keys():
             if here[section][key] == parameters[key].to_file(parameters[key].default):
                 del here[section][key]
-    lines = difflib.ndiff(_essential(there), _essential(here))
+    lines = difflib.ndiff(value_lines(there), value_lines(here))
     changes = [line for line in lines if line[0] in "+-"]
     if changes:
         old, new = (
@@ -308,7 +315,7 @@ def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
             "another folder, or add --force to replace the run."
         )
     # Tables are compared by content because a project may have been moved as a whole.
-    tables = folder.read_manifest()["data"]
+    tables = manifest["data"]
     for name in sorted(tables.keys() | rows.fingerprints.keys()):
         table = rows.fingerprints.get(name, {})
         if table.get("sha256") != tables.get(name, {}).get("sha256"):
@@ -320,25 +327,22 @@ def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
 
 
 def _resumed_manifest(folder: RunFolder, file: RunFile) -> dict[str, Any]:
-    """Return the manifest of a resumed run; a report with another title or question is repeated."""
+    """Return the manifest of a resumed run, without the stages to be repeated.
+
+    These are a report with another title or question, and outputs that were changed.
+    """
     folder.remove_drafts()
     manifest = folder.read_manifest()
+    again = set()
     if (folder / store.RUN).read_text(encoding="utf-8") != file.to_toml(folder.path):
-        manifest["stages"] = [name for name in manifest["stages"] if name != "report"]
+        again.add("report")
+    for stage, names in outputs.FILES.items():
+        for path in (folder / name for name in names):
+            digest = manifest.get("files", {}).get(path.name)
+            if digest is not None and path.is_file() and store.digest(path) != digest:
+                again.add(stage)
+    manifest["stages"] = [name for name in manifest["stages"] if name not in again]
     return manifest
-
-
-def _essential(content: dict[str, Any]) -> list[str]:
-    """Return a line for each value that affects the numbers of a run, in any order of the file."""
-    found = {("", "seed"): content.get("seed", 0)}
-    for table in ("data", "model", "inference"):
-        found |= {(table, key): value for key, value in content[table].items()}
-    if partitions := content.get("cluster", {}).get("partitions"):
-        found["cluster", "partitions"] = partitions
-    for place, value in found.items():
-        if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
-            found[place] = int(value)
-    return [" ".join(tomli_w.dumps({key: found[_, key]}).split()) for _, key in sorted(found)]
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The run file: the data, the model, the inference and the outputs of a run, all checked."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -219,6 +220,30 @@ def read_run(
     where = resolve_path(path, Path.cwd(), root=root, what="run file")
     parts = read_toml(where, "run file")
     return RunFile.from_parts(parts, where, sets=map(read_pair, sets), root=root)
+
+
+def value_lines(content: Mapping[str, Any]) -> list[str]:
+    """Return a line for each value that affects the numbers of a run, in any order of the file."""
+    found = {("", "seed"): content.get("seed", 0)}
+    tables = {name: x for name, x in content.items() if isinstance(x, dict)}
+    for table in ("data", "model", "inference"):
+        found |= {(table, key): value for key, value in tables.get(table, {}).items()}
+    if partitions := tables.get("cluster", {}).get("partitions"):
+        found["cluster", "partitions"] = partitions
+    for place, value in found.items():
+        if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
+            found[place] = int(value)
+    return [" ".join(tomli_w.dumps({key: found[_, key]}).split()) for _, key in sorted(found)]
+
+
+def digest_of_values(path: Path) -> str:
+    """Return a digest of the values of a run file that affect the numbers.
+
+    The paths of tables, which have digests of their own, may change.
+    """
+    lines = value_lines(read_toml(path, "run file"))
+    kept = [line[:4] if line.startswith(("path = ", "test = ")) else line for line in lines]
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()
 
 
 def run_from_options(

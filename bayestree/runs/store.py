@@ -1,16 +1,18 @@
 """Folders of runs: names of the files, locks, manifests, and access to what was written."""
 
+import hashlib
 import json
 import os
 import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -26,7 +28,7 @@ from bayestree._utils.write import naming, write_whole
 from bayestree.estimators.files import load
 from bayestree.runs.cluster import rows_of
 from bayestree.runs.rows import RunRows, sha256
-from bayestree.runs.schema import RunFile, read_run
+from bayestree.runs.schema import RunFile, digest_of_values, read_run
 from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
 from bayestree.tables.columns import quote_columns
 from bayestree.tables.kinds import Ignored
@@ -37,6 +39,7 @@ METRICS, DRAWS, PREDICTIONS = "metrics.json", "posterior.nc", "predictions.parqu
 REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"  # ROWS exists only as a draft
 NEXT = ".next"  # the folder of a run that will replace the one around it
 RESULTS = (MODEL, COLUMNS, TREE, FACETS, METRICS, DRAWS, PREDICTIONS, REPORT)
+CHECKSUM = "checksum"  # of a JSON file
 CHECKPOINT = re.compile(r"\.?\d{4}\.safetensors(\..+)?")  # or its draft
 
 
@@ -57,12 +60,14 @@ class _Manifest(BaseModel):
     resumed: int
     data: dict[str, _Table]
     versions: dict[str, str]
+    files: dict[str, str] = {}
 
 
 class RunFolder:
     """The folder of one run, by its absolute path; it need not exist yet."""
 
-    file_names: ClassVar[tuple[str, ...]] = (RUN, MANIFEST, LOG, LOCK, *RESULTS, ROWS)
+    file_names: ClassVar[tuple[str, ...]] = (RUN, MANIFEST, LOG, LOCK, *RESULTS)
+    folders: ClassVar[tuple[str, ...]] = (CHECKPOINTS, NEXT)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,12 +79,27 @@ class RunFolder:
         return repr(str(self.path))
 
     def check(self) -> None:
-        """Refuse a path where no folder can be created."""
+        """Refuse a path where no folder can be created, and links inside the folder."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"the folder {self} is a file; choose another.")
         parent = next(place for place in (self.path, *self.path.parents) if place.exists())
         if not (parent.is_dir() and os.access(parent, os.W_OK)):
             raise InputError(f"the folder {self} cannot be written: {str(parent)!r} is read-only.")
+        self.refuse_links()
+
+    def refuse_links(self) -> None:
+        """Refuse links in the place of files, which would be read, written or removed elsewhere."""
+        names = (LOCK, *self.file_names, *self.folders)
+        own = [x for x in self.path.glob("*") if x.name in names or self._is_draft(x)]
+        trees = (os.walk(self / name) for name in self.folders)
+        inside = (Path(base, x) for tree in trees for base, *each in tree for x in chain(*each))
+        for path in chain(own, inside):
+            regular = path.is_file() or path.is_dir() or not path.exists()
+            if path.is_symlink() or not regular:
+                raise InputError(
+                    f"{str(path)!r} is a link or a special file, which is not allowed in the place "
+                    "of a file of results; remove it."
+                )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -158,15 +178,18 @@ class RunFolder:
         path = self / MANIFEST
         if not path.is_file():
             raise InputError(missing(path))
+        found = read_json(path)
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             _Manifest.model_validate(found, strict=True)
-        except (ValueError, RecursionError):
-            raise InputError(f"{str(path)!r} was changed after it was written.") from None
+        except ValueError:
+            raise changed(path) from None
         return found
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        write_whole(self / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        """Write a JSON file with a checksum, which :func:`read_json` verifies."""
+        plain = json.loads(json.dumps(content))
+        whole = plain | {CHECKSUM: _checksum(plain)}
+        write_whole(self / name, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
 
     def _is_ignorable(self, path: Path) -> bool:
         """Return whether a file may exist in a new folder."""
@@ -174,7 +197,7 @@ class RunFolder:
 
     def _is_draft(self, path: Path) -> bool:
         """Return whether a file is the unfinished draft of a file of the folder."""
-        return any(path.name.startswith(f".{name}.") for name in self.file_names)
+        return any(path.name.startswith(f".{name}.") for name in (*self.file_names, ROWS))
 
 
 def missing(path: Path) -> str:
@@ -216,7 +239,8 @@ def new_manifest(file: RunFile, rows: RunRows, command: str | None) -> dict[str,
     """Return the manifest of a new run, as plain JSON.
 
     ``status`` is ``"running"`` until the run is ``"done"``, ``"interrupted"`` or ``"failed"``. If
-    it is ``"running"`` and no process writes to the folder, the run was killed.
+    it is ``"running"`` and no process writes to the folder, the run was killed. ``files`` will
+    have digests of the files that are read again.
     """
     return {
         "format": FORMAT,
@@ -315,25 +339,29 @@ class Run:
     file: RunFile
 
     @cached_property
+    def _model(self) -> tuple[Any, Columns]:
+        return read_model(self.folder)
+
+    @property
     def estimator(self) -> Any:
         """The fitted estimator; an InputError if the run was interrupted before it was fitted."""
-        return read_model(self.folder)[0]
+        return self._model[0]
 
-    @cached_property
+    @property
     def columns(self) -> Columns:
-        return _read_columns(self.folder)
+        return self._model[1]
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Content of ``metrics.json``; an InputError if the run was interrupted before."""
-        return _json(self.folder / METRICS)
+        return read_json(checked(self.folder / METRICS, self.manifest))
 
     def rows(self) -> RunRows:
         """Read the rows of the run again; an InputError if they have changed since the run."""
         # Runs of version 0.1.0 may have a row index among their features.
-        fitted = (self.folder / COLUMNS).is_file()
-        used = [one.name for one in self.columns.encoding.columns if not isinstance(one, Ignored)]
-        keep = used if fitted else []
+        fitted = (self.folder / MODEL).is_file()
+        encoded = self.columns.encoding.columns if fitted else ()
+        keep = [one.name for one in encoded if not isinstance(one, Ignored)]
         try:
             with rows_of(self.file, keep, here=True) as rows:
                 pass
@@ -365,9 +393,10 @@ def open_run(folder: str | Path) -> Run:
     the module of a prior or leaf of the user's own is not imported.
     """
     place = RunFolder(Path(folder).resolve())
+    place.refuse_links()
     manifest = place.read_manifest()
     with without_imports():
-        return Run(place.path, manifest, read_run(place / RUN))
+        return Run(place.path, manifest, read_run(checked(place / RUN, manifest)))
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:
@@ -375,27 +404,20 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
 
     Models of version 0.1.0 take features; they get the encoding of the columns.
     """
+    RunFolder(folder).refuse_links()
     _check_exists(folder / MODEL)
-    estimator, columns = load(folder / MODEL), _read_columns(folder)
-    if columns.encoding.feature_names != estimator.encoding_.feature_names:
-        raise InputError(
-            f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
-        )
-    estimator.encoding_ = columns.encoding
-    estimator.n_features_in_ = len(columns.encoding.columns)
-    estimator.feature_names_in_ = np.array(columns.encoding.names, dtype=object)
-    return estimator, columns
-
-
-def _read_columns(folder: Path) -> Columns:
-    """Read ``columns.json``; an InputError if it is missing or was changed."""
-    content = _json(folder / COLUMNS)
+    estimator, content = load(folder / MODEL), read_json(folder / COLUMNS)
     try:
+        old = not any("kind" in entry for entry in content["columns"])
         encoding = Encoding.from_json([*map(_converted, content["columns"])])
-        _ = encoding.feature_names
+        same = (
+            encoding.feature_names == estimator.encoding_.feature_names
+            if old
+            else _checksum(encoding.to_json()) == _checksum(estimator.encoding_.to_json())
+        )
         extra, target = content.get("extra"), content["target"]
         first, *others = [target] if isinstance(target, str) else map(str, target)
-        return Columns(
+        columns = Columns(
             first if isinstance(target, str) else (first, *others),
             bool(content["target_is_text"]),
             str(content["task"]),
@@ -403,9 +425,17 @@ def _read_columns(folder: Path) -> Columns:
             None if extra is None else str(extra),
         )
     except (LookupError, TypeError, ValueError) as error:
+        raise changed(folder / COLUMNS) from error
+    if not same:
         raise InputError(
-            f"{str(folder / COLUMNS)!r} was changed after it was written; fit again."
-        ) from error
+            f"{COLUMNS} and {MODEL} in {str(folder)!r} describe different columns: one of them was "
+            "changed, or belongs to another fit; fit again."
+        )
+    if old:
+        estimator.encoding_ = encoding
+        estimator.n_features_in_ = len(encoding.columns)
+        estimator.feature_names_in_ = np.array(encoding.names, dtype=object)
+    return estimator, columns
 
 
 def _converted(entry: dict[str, Any]) -> dict[str, Any]:
@@ -418,15 +448,43 @@ def _converted(entry: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "categories", "name": name, "fill": [0.0] * len(found), "categories": found}
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file; an InputError if it is missing, or its checksum differs.
+
+    Files of version 0.2 and earlier have no checksum.
+    """
     _check_exists(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise InputError(f"{str(path)!r} was changed after it was written; fit again.")
-    return content
+    with suppress(ValueError, AttributeError, TypeError, RecursionError):
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found.pop(CHECKSUM, None) in (None, _checksum(found)):
+            return found
+    raise changed(path)
+
+
+def changed(path: Path) -> InputError:
+    """Return the error of a file that is not as it was written."""
+    return InputError(
+        f"{str(path)!r} was changed after it was written; undo this, or repeat the command that "
+        "wrote it, with --resume for an output of a run and --force otherwise."
+    )
+
+
+def checked(path: Path, manifest: Mapping[str, Any]) -> Path:
+    """Return the path of a file of a run; an InputError if it is missing or was changed."""
+    _check_exists(path)
+    if digest(path) != manifest.get("files", {}).get(path.name, digest(path)):
+        raise changed(path)
+    return path
+
+
+def digest(path: Path) -> str:
+    """Return a digest of a file; of a run file, that of the values that affect the numbers."""
+    return digest_of_values(path) if path.name == RUN else sha256(path)
+
+
+def _checksum(content: Any) -> str:
+    """Return the SHA-256 of JSON, whatever its layout."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _check_exists(path: Path) -> None:

@@ -29,7 +29,7 @@ from bayestree.runs.outputs import scored
 from bayestree.runs.rows import RunRows, read_rows
 from bayestree.runs.runner import check_fit, spread
 from bayestree.runs.schema import RunFile
-from bayestree.runs.store import RunFolder, now, versions
+from bayestree.runs.store import RunFolder, now, read_json, versions
 from bayestree.runs.sweep_file import HIGHER_IS_BETTER, Combination, SweepFile
 
 DONE: Final = "done"
@@ -172,6 +172,7 @@ class SweepFolder(RunFolder):
     """The folder of one sweep, which may be extended."""
 
     file_names = (SWEEP, NOTES, TABLE, BEST)
+    folders = (POINTS,)
 
     def claim(self, *, force: bool) -> None:
         """Prepare the folder for a sweep; it may hold something else only with ``force``."""
@@ -189,7 +190,7 @@ class SweepFolder(RunFolder):
         found = {}
         for point in points:
             try:
-                content = json.loads((self / self._file_name(point)).read_text(encoding="utf-8"))
+                content = read_json(self / self._file_name(point))
                 outcome = TypeAdapter(PointOutcome).validate_python(content["outcome"])
             except (OSError, ValueError, TypeError, LookupError, RecursionError):
                 continue

@@ -8,6 +8,7 @@ import pytest
 
 import bayestree
 from tests.cli.command import QUICK, done, refused
+from tests.runs.cases import edit_json
 
 
 class TestPredict:
@@ -95,9 +96,8 @@ class TestPredict:
 
     def test_edited_columns(self, fitted, place):
         path = place / "tree" / "columns.json"
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps(content | {"columns": content["columns"][:1]}))
-        assert "belong to different fits" in refused("predict", "tree", "data.csv")
+        edit_json(path, columns=json.loads(path.read_text())["columns"][:1])
+        assert "describe different columns" in refused("predict", "tree", "data.csv")
         path.write_text("[1]")
         assert "was changed after" in refused("predict", "tree", "data.csv")
 

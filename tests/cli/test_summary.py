@@ -16,6 +16,7 @@ from bayestree.runs.store import open_run
 from tests.cli.command import QUICK, done, refused, run
 from tests.finished import finished
 from tests.finished import table as finished_table
+from tests.runs.cases import edit_json
 
 
 def test_the_table_in_lines(place):
@@ -41,6 +42,7 @@ def test_a_baseline_of_fewer_rows(place):
     metrics = json.loads(path.read_text())
     metrics["baseline"]["training_rows"] = 40
     path.write_text(json.dumps(metrics))
+    edit_json(place / "few" / "manifest.json", files={})
     lines = done("summary", "few", "--no-rows").stdout.splitlines()
     assert lines[3].startswith("ridge regression, fitted to 40 of the training rows: rmse ")
 

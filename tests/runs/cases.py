@@ -1,5 +1,7 @@
 """Runs of a second: their table, their run files, and a display that interrupts."""
 
+import json
+
 import numpy as np
 import pandas as pd
 
@@ -67,6 +69,12 @@ class _Loop(Watch):
 
 def interrupt():
     raise KeyboardInterrupt
+
+
+def edit_json(path, **changes):
+    """Change values of a JSON file of a run, which is left without its checksum, as an old one."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: x for k, x in content.items() if k != "checksum"}))
 
 
 NUMBERS = ("model.safetensors", "metrics.json", "tree.txt", "facets.csv", "columns.json",

@@ -16,6 +16,7 @@ from bayestree.runs.compare import _conclusions, compare, held_out_scores, same_
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
+from tests.runs.cases import edit_json
 
 
 def opened(*kinds):
@@ -226,9 +227,9 @@ def test_runs_of_other_rows_are_refused(tmp_path):
         compare(opened("svi", "all rows"))
     shutil.copytree(finished("svi"), tmp_path / "other")
     path = tmp_path / "other" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["data"]["data"]["sha256"] = "0" * 64
-    path.write_text(json.dumps(manifest))
+    data = json.loads(path.read_text())["data"]
+    data["data"]["sha256"] = "0" * 64
+    edit_json(path, data=data)
     with pytest.raises(
         InputError, match=r"svi and other .* cannot be compared: their tables differ"
     ):

@@ -1,7 +1,5 @@
 """The model file of a run, which takes the table as it is."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,6 @@ from bayestree.runs.predict import predict_file
 from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import open_run
-from bayestree.tables import Encoding, Numbers
 from tests.runs.cases import table
 
 pytestmark = pytest.mark.filterwarnings("ignore:column 'town'")
@@ -73,21 +70,6 @@ def test_an_opened_run_takes_the_table_and_its_own_rows(finished):
     raw = mixed().drop(columns=["kind", "price"]).iloc[rows.rows_held]
     found, own = map(opened.estimator.predict_proba, (raw, rows.X_held))
     np.testing.assert_allclose(found, own, rtol=1e-12)
-
-
-def test_models_of_earlier_versions_get_the_encoding_of_their_columns(finished, tmp_path):
-    """Their file has features, and ``columns.json`` the columns."""
-    expected, _ = predicted(finished.folder, tmp_path)
-    old = tmp_path / "old"
-    shutil.copytree(finished.folder, old)
-    model = bayestree.load(old / "model.safetensors")
-    names = model.encoding_.feature_names
-    model.encoding_ = Encoding(tuple(map(Numbers, names)))
-    model.n_features_in_, model.feature_names_in_ = len(names), np.array(names, dtype=object)
-    model.save(old / "model.safetensors")
-    found, rows = predicted(old, tmp_path)
-    pd.testing.assert_frame_equal(found, expected)
-    np.testing.assert_array_equal(open_run(old).estimator.predict(rows), found["prediction"])
 
 
 def test_features_of_another_encoding_are_refused(finished):

@@ -109,7 +109,7 @@ def test_an_interrupted_call_is_completed(fitted, tmp_path, monkeypatch):
 
     def interrupt(self, *args):
         if self.pieces[0].file.endswith("part.1.parquet"):
-            (out / "day=10" / ".part.1.parquet.killed").touch()  # as a killed process would
+            (out / "day=10" / ".part.1.parquet.0").touch()  # as a killed process would
             yield next(frames(self, *args))
             raise KeyboardInterrupt
         yield from frames(self, *args)
@@ -133,6 +133,34 @@ def test_a_file_with_other_rows_is_predicted_again(fitted, tmp_path):
     pd.DataFrame({"prediction": ["big"]}).to_parquet(out / FILES[1])
     assert predict_dataset(fitted.folder, data, out, resume=True).n_resumed == 21
     assert_predicted(fitted, out)
+
+
+def test_a_damaged_file_is_predicted_again(fitted, tmp_path):
+    data, out = written(tmp_path), tmp_path / "out"
+    predict_dataset(fitted.folder, data, out)
+    part, whole = out / FILES[1], (out / FILES[1]).read_bytes()
+    for damaged in (whole[:20] + bytes([whole[20] ^ 1]) + whole[21:], whole[:-9], b""):
+        part.write_bytes(damaged)
+        assert predict_dataset(fitted.folder, data, out, resume=True).n_resumed < 70
+        assert part.read_bytes() == whole
+    state = out / "_predictions.json"
+    for text in ("", "[]", state.read_text().replace("a", "b", 1)):
+        state.write_text(text)
+        with pytest.raises(InputError, match=r"_predictions\.json' was changed"):
+            predict_dataset(fitted.folder, data, out, resume=True)
+
+
+@pytest.mark.parametrize("place", ["_predictions.json", ".lock", "day=10", FILES[1]])
+def test_links_are_not_followed(fitted, tmp_path, place):
+    data, out, other = written(tmp_path), tmp_path / "out", tmp_path / "other"
+    predict_dataset(fitted.folder, data, out)
+    (out / place).rename(other)
+    (out / place).symlink_to(other)
+    before = other.stat().st_mtime_ns
+    for how in ({"resume": True}, {"force": True}):
+        with pytest.raises(InputError, match=rf"{place}' is a link .*; remove it"):
+            predict_dataset(fitted.folder, data, out, **how)
+    assert other.stat().st_mtime_ns == before
 
 
 def test_predictions_of_other_data_are_not_mixed(fitted, tmp_path):

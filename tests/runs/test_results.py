@@ -22,6 +22,7 @@ from bayestree.tables import InputError
 from tests.export.test_text import committee, oblique
 from tests.finished import finished, table
 from tests.fitted_cases import encoding_of, network_tree
+from tests.runs.cases import edit_json
 
 DOUBT = ["unsure", "disagreement", "sd"]
 
@@ -75,9 +76,11 @@ def test_sizes_are_measured_where_the_run_has_no_table_of_them(tmp_path):
     earlier = pd.read_csv(finished("svi") / "facets.csv").drop(columns="facets_median")
     shutil.copytree(finished("svi"), tmp_path / "earlier")
     earlier.to_csv(tmp_path / "earlier/facets.csv", index=False)
+    edit_json(tmp_path / "earlier/manifest.json", files={})
     pd.testing.assert_frame_equal(summary(open_run(tmp_path / "earlier"), rows=False), found)
     shutil.copytree(finished("svi"), tmp_path / "other")
     tmp_path.joinpath("other/facets.csv").write_text("node,facets\nLRL,7\n")  # of another tree
+    edit_json(tmp_path / "other/manifest.json", files={})
     pd.testing.assert_frame_equal(summary(open_run(tmp_path / "other"), rows=False), found)
 
 

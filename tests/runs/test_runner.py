@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import signal
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,12 +16,13 @@ from filelock import FileLock
 import bayestree
 from bayestree._utils import arviz_compat
 from bayestree.runs import outputs, runner
+from bayestree.runs.checkpoints import Checkpoints
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
-from tests.runs.cases import Recorder, interrupt, numbers, run_file, table
+from tests.runs.cases import Recorder, edit_json, interrupt, numbers, run_file, table
 
 
 def manifest(folder):
@@ -49,7 +52,11 @@ class TestWhatIsWritten:
         assert told.stages == ["fit", "scores", "draws", "predictions"]
         assert told.closed == 1
         said = manifest(found.folder)
-        assert found.manifest == said
+        assert found.manifest == {key: x for key, x in said.items() if key != "checksum"}
+        assert set(said["files"]) == {
+            "facets.csv", "metrics.json", "posterior.nc", "predictions.parquet", "run.toml",
+            "tree.txt",
+        }  # fmt: skip
         assert (said["status"], said["seed"], said["resumed"]) == ("done", 3, 0)
         assert said["command"] == "bayestree run it"
         assert said["stages"] == list(said["seconds"]) == told.stages
@@ -169,14 +176,46 @@ class TestResuming:
     def test_other_versions_are_told(self, tmp_path):
         file = run_file(tmp_path)
         folder = run(file).folder
-        said = manifest(folder)
-        said["versions"]["torch"] = "1.0"
-        (folder / "manifest.json").write_text(json.dumps(said))
+        versions = manifest(folder)["versions"] | {"torch": "1.0"}
+        edit_json(folder / "manifest.json", versions=versions)
         told = Recorder()
         run(file, resume=True, display=told)
         assert "torch" in told.warned[0]
         assert "was 1.0" in told.warned[0]
         assert "numpy" not in told.warned[0]
+
+    def test_changed_outputs_are_written_again(self, tmp_path):
+        file = run_file(tmp_path)
+        folder = run(file).folder
+        before = numbers(folder)
+        (folder / "metrics.json").write_text("{}")
+        (folder / "predictions.parquet").write_bytes(b"")
+        told = Recorder()
+        run(file, resume=True, display=told)
+        assert told.stages == ["scores", "predictions"]
+        assert numbers(folder) == before
+
+    @pytest.mark.filterwarnings("always:the checkpoint")
+    def test_a_damaged_checkpoint_is_named(self, undisturbed, tmp_path, monkeypatch):
+        often = partial(Checkpoints, every=0.0, share=float("inf"))
+        monkeypatch.setattr(runner, "Checkpoints", often)
+        file = run_file(tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            run(file, display=Recorder(("svi", 4), interrupt))
+        *_, path = sorted((tmp_path / "out" / "checkpoints").iterdir())
+        path.write_bytes(path.read_bytes()[:-1])
+        found = run(file, resume=True, display=(told := Recorder()))
+        assert any(f"{path.name}' is damaged" in text for text in told.warned)
+        assert numbers(found.folder) == numbers(undisturbed)
+
+    @pytest.mark.parametrize("change", [("seed = 0", "seed = 1"), ("epochs = 5", "epochs = 6")])
+    def test_a_run_file_that_was_changed_in_its_folder(self, tmp_path, change):
+        with pytest.raises(KeyboardInterrupt):
+            run(run_file(tmp_path), display=Recorder("fit", interrupt))
+        path = tmp_path / "out" / "run.toml"
+        path.write_text(path.read_text().replace(*change))
+        with pytest.raises(InputError, match=r"run\.toml' was changed after it was written; undo"):
+            run(read_run(path), resume=True)
 
     def test_other_words_make_another_report(self, tmp_path):
         asked = {"output": {"report": True}}
@@ -237,8 +276,8 @@ class TestResuming:
         (folder / "run.log").write_text("began\n")
         (folder / ".run.toml.x1y2").write_text("tit")
         for name in left:
-            begun = manifest(undisturbed) | {"status": "running", "stages": [], "seconds": {}}
-            (folder / name).write_text(json.dumps(begun))
+            shutil.copy(undisturbed / name, folder)
+            edit_json(folder / name, status="running", stages=[], seconds={}, files={})
         found = run(file, resume=True)
         assert numbers(found.folder) == numbers(undisturbed)
         assert not list(folder.glob(".run.toml.*"))

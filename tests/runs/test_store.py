@@ -1,7 +1,9 @@
 """Reopened runs, and folders that were changed."""
 
 import json
+import os
 import shutil
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -10,10 +12,11 @@ import pytest
 import bayestree
 from bayestree._utils.write import whole_file
 from bayestree.estimators.files import ModelFileError
+from bayestree.runs.results import diagnose, summary
 from bayestree.runs.runner import run
-from bayestree.runs.store import open_run, read_model
+from bayestree.runs.store import RunFolder, open_run, read_model
 from bayestree.tables import InputError
-from tests.runs.cases import Recorder, interrupt, run_file
+from tests.runs.cases import Recorder, edit_json, interrupt, run_file
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +112,65 @@ class TestChanged:
         with pytest.raises(InputError, match=r"columns\.json' was changed"):
             read_model(folder)
 
-    def test_columns_of_another_fit(self, folder):
+    @pytest.mark.parametrize("change", [{"target": "price"}, {"extra": "width"}, {"columns": []}])
+    def test_values_of_the_columns(self, change, folder):
         path = folder / "columns.json"
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps(content | {"columns": content["columns"][:1]}))
-        with pytest.raises(InputError, match="belong to different fits"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with pytest.raises(InputError, match=r"columns\.json' was changed"):
             read_model(folder)
+
+    @pytest.mark.parametrize("fill", [[1e9], None])
+    def test_columns_that_are_not_those_of_the_model(self, fill, folder):
+        """Not even a file without a checksum replaces the encoding of the model."""
+        path = folder / "columns.json"
+        first, second = json.loads(path.read_text())["columns"]
+        for columns in ([first], [first | {"fill": fill}, second], [second, first]):
+            edit_json(path, columns=columns)
+            with pytest.raises(
+                InputError, match=r"columns\.json and model\.safetensors in .* different columns"
+            ):
+                read_model(folder)
+        edit_json(path, columns=[first, second])
+        read_model(folder)
+
+    @pytest.mark.parametrize("layout", [{"indent": None}, {"indent": 7, "ensure_ascii": True}])
+    def test_the_layout_of_json_may_change(self, layout, folder):
+        for name in ("manifest.json", "columns.json"):
+            content = json.loads((folder / name).read_text())
+            (folder / name).write_text(json.dumps(content, sort_keys=True, **layout))
+        assert open_run(folder).columns.target == "kind"
+
+    @pytest.mark.parametrize(
+        ("name", "use"),
+        [
+            ("metrics.json", lambda run: run.metrics),
+            ("facets.csv", lambda run: summary(run, rows=False)),
+            ("predictions.parquet", diagnose),
+        ],
+    )
+    def test_outputs(self, name, use, folder):
+        use(open_run(folder))
+        content = (folder / name).read_bytes().replace(b"0", b"1", 1)
+        (folder / name).write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name}' was changed after it was written; undo"):
+            use(open_run(folder))
+        edit_json(folder / "manifest.json", files={})  # a run of version 0.2
+        with suppress(InputError):  # Parquet may have noticed
+            use(open_run(folder))
+
+    def test_what_may_change_in_a_run_file(self, folder):
+        path = folder / "run.toml"
+        (folder.parent / "data.csv").rename(folder.parent / "moved.csv")
+        text = path.read_text().replace("data.csv", "moved.csv").replace("Sizes", "Lengths")
+        path.write_text(text)
+        found = open_run(folder)
+        assert found.file.title == "Lengths"
+        assert len(found.rows().X) == 48
+        for old, new in (("seed = 0", "seed = 1"), ("test_fraction = 0.2", "test_fraction = 0.3")):
+            assert old in text
+            path.write_text(text.replace(old, new))
+            with pytest.raises(InputError, match=r"run\.toml' was changed after it was written"):
+                open_run(folder)
 
     def test_model(self, folder):
         path = folder / "model.safetensors"
@@ -140,10 +196,65 @@ def test_a_draft_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
 
 def test_columns_of_version_0_1_0(folder):
     entries = [{"name": "a", "categories": None}, {"name": "b", "categories": ["x", "y"]}]
-    content = json.loads((folder / "columns.json").read_text()) | {"columns": entries}
-    (folder / "columns.json").write_text(json.dumps(content))
-    found = open_run(folder).columns.encoding
+    edit_json(folder / "columns.json", columns=entries)
+    with pytest.raises(InputError, match="describe different columns"):
+        read_model(folder)
+    rows = np.arange(60) % 3
+    X = pd.DataFrame(np.eye(3)[rows], columns=["a", "b=x", "b=y"])  # what models took then
+    reg = bayestree.WeightedObliqueTreeRegressor(max_depth=1).fit(X, rows)
+    reg.save(folder / "model.safetensors")
+    model, columns = read_model(folder)
+    found, names = columns.encoding, np.array(["", "x", "y"])[rows]
+    table = pd.DataFrame({"a": X["a"], "b": np.where(names == "", None, names)})[rows > 0]
+    np.testing.assert_array_equal(model.predict(table), reg.predict(X)[rows > 0])
     frame = pd.DataFrame({"a": [1.0], "b": ["y"]})
     assert found.encode(frame).to_numpy().tolist() == [[1, 0, 1]]
     with pytest.raises(InputError, match="1 missing value"):
         found.encode(frame.assign(a=np.nan))
+
+
+PLACES = [*RunFolder.file_names, "checkpoints", ".next", ".model.safetensors.0",
+          "checkpoints/0001.safetensors", ".next/manifest.json"]  # fmt: skip
+
+
+class TestLinks:
+    @pytest.fixture
+    def other(self, tmp_path):
+        """A folder that a link leads to, with files of the names of a run's."""
+        other = tmp_path / "other"
+        other.mkdir()
+        for name in ("0001.safetensors", "manifest.json", "precious"):
+            (other / name).write_text("precious")
+        yield other
+        assert {path.read_text() for path in other.iterdir()} == {"precious"}
+        assert len(list(other.iterdir())) == 3
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_in_the_place_of_a_file(self, folder, other, place):
+        path = folder / place
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(other if "." not in place[1:] else other / "precious")
+        file, message = run_file(folder.parent), rf"{path.name}' is a link .*; remove it\."
+        for use in (
+            lambda: open_run(folder),
+            lambda: read_model(folder),
+            lambda: run(file, force=True),
+            lambda: run(file, resume=True),
+        ):
+            with pytest.raises(InputError, match=message):
+                use()
+
+    def test_special_files(self, folder):
+        (folder / "run.log").unlink()
+        os.mkfifo(folder / "run.log")
+        with pytest.raises(InputError, match=r"run\.log' is a link or a special file"):
+            run(run_file(folder.parent), force=True)
+
+    def test_links_of_the_user(self, folder, other):
+        (folder / "notes").symlink_to(other)
+        (folder.parent / "latest").symlink_to(folder)
+        assert read_model(folder.parent / "latest")[1].target == "kind"
+        run(run_file(folder.parent, output={"folder": "latest"}, seed=1), force=True)
+        assert open_run(folder).file.seed == 1
+        assert (folder / "notes").is_symlink()

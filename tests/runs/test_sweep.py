@@ -369,6 +369,20 @@ class TestFolder:
         (folder / folder._file_name(points[0])).write_text(text)
         assert folder.outcomes(points) == {}
 
+    def test_a_changed_outcome_is_not_finished(self, folder, points):
+        folder.write_outcome(points[0], outcome(0.5))
+        path = folder / folder._file_name(points[0])
+        path.write_text(path.read_text().replace("0.5", "0.25"))
+        assert folder.outcomes(points) == {}
+
+    @pytest.mark.parametrize("place", ["points", "points/0-0.json", "results.parquet", ".lock"])
+    def test_links_are_not_followed(self, tmp_path, place):
+        folder = SweepFolder(tmp_path / "sweep")
+        (folder / place).parent.mkdir(parents=True)
+        (folder / place).symlink_to(tmp_path)
+        with pytest.raises(InputError, match=rf"{place}' is a link .*; remove it"):
+            folder.check()
+
     def test_something_else_is_not_written_to(self, tmp_path):
         (tmp_path / "notes.txt").write_text("mine")
         with pytest.raises(InputError, match="is not empty and not a sweep"):
