@@ -39,7 +39,7 @@ def labels(y):
         (ConvexPolytopeTreeSurvival(**SMALL), np.array),
         (AlternatingTreeClassifier(max_depth=1, random_state=0), labels),
     ],
-    ids=repr,
+    ids=["classes", "numbers", "linear leaves", "counts", "survival", "TAO"],
 )
 def test_shares_that_sum_to_one_weigh_as_much_as_rows(rows, estimator, target):
     X, y = rows[0], target(rows[1])
