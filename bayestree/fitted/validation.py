@@ -31,11 +31,11 @@ from bayestree.tables import (
     Observed,
     Survey,
     UnusedColumnsWarning,
-    encode_with_y,
     target_columns,
 )
 from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
 from bayestree.tables.files import as_pandas
+from bayestree.tables.learning import encode_with_y
 
 ALL_SHARES = 1 + 1e-6  # sum of weights that are shares, with rounding errors of single precision
 

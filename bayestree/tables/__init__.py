@@ -20,7 +20,6 @@ from bayestree.tables.learning import (
     Learned,
     Learner,
     Observed,
-    encode_with_y,
     target_columns,
 )
 from bayestree.tables.parquet_files import is_dataset
@@ -49,7 +48,6 @@ __all__ = [
     "UnknownCategoryWarning",
     "UnusedColumnsWarning",
     "check_complete",
-    "encode_with_y",
     "is_dataset",
     "is_text",
     "kind_of",
