@@ -62,7 +62,9 @@ class TestConvergence:
             # the log joint that rises from draw to draw is found out, the rest is in order
             assert found["r_hat"].says.endswith("for lp.")
             assert found["r_hat"].verdict == "failed"
-            assert (found.quantities.drop("lp")["r_hat"] < 1.1).all()
+            # four halves of 30 independent draws: R-hat^2 = 29 / 30 + chi^2(3) / 90, where chi^2(3)
+            # is below 40 but for one in 10^8 quantities
+            assert (found.quantities.drop("lp")["r_hat"] < 1.2).all()
 
     @pytest.mark.portable
     @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
