@@ -94,32 +94,6 @@ class HalfSpace(NamedTuple):
         return f"{self.left} {self.limit}".rstrip()
 
 
-def check_fitted_rows(estimator: Any, X: FloatArray, given: float, remedy: str) -> None:
-    """Raise ValueError if rows whose weights sum to ``given`` cannot be all rows of the fit.
-
-    The fit keeps their total weight, and the least and the largest value of each column of numbers,
-    with which those of the features X (n, d) are compared, unless n is 0. If a fit went on with
-    more rows, they are those of the first ones.
-    """
-    shown = getattr(estimator, "estimators_", [estimator])[0].fitted_.shown
-    known = float(shown.tree.leaf_rows.sum())
-    if not np.isclose(given, known, rtol=1e-6):
-        raise ValueError(
-            f"X, y and their weights must be those of the fit: the weights sum to {given:g}, those "
-            f"of the fit to {known:g}. {remedy}"
-        )
-    if shown.stream or getattr(estimator, "warm_start", False) or not len(X):
-        return
-    for column, own in zip(estimator.encoding_.columns, estimator.encoding_.places, strict=True):
-        if (span := getattr(column, "span", None)) is not None:
-            ends = float(X[:, own[0]].min()), float(X[:, own[0]].max())
-            if not np.allclose(ends, span, rtol=1e-12, atol=1e-9 * (span[1] - span[0])):
-                raise ValueError(
-                    f"X must have the rows of the fit, but {column.name!r} is from {ends[0]:g} to "
-                    f"{ends[1]:g}, in the fit from {span[0]:g} to {span[1]:g}. {remedy}"
-                )
-
-
 class TreeDescription:
     """Names, counts, conditions and predictions of the nodes and leaves of one tree.
 

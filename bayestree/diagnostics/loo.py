@@ -212,7 +212,8 @@ class Loo:
             f"p_loo  {self.p_loo:12.2f}",
         ]
         if self.n_folds:
-            lines.insert(0, f"{self.n_folds} refits, {len(self.k)} rows")
+            each = "each fold scored by a fit to the others"
+            lines.insert(0, f"{self.n_folds}-fold cross-validation, {len(self.k)} rows; {each}")
         else:
             kind = ", reweighted from an approximation" if self.corrected else ""
             lines.insert(0, f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws{kind}")

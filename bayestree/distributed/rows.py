@@ -19,7 +19,7 @@ from bayestree._utils.wording import InputError
 from bayestree.distributed import worker
 from bayestree.distributed.cluster import ThisProcess, WorkerLostError, Workers
 from bayestree.distributed.worker import Partition, Recipe, Rows, Scan, Source, Target
-from bayestree.fitted.validation import ALL_SHARES
+from bayestree.fitted.validation import ROUNDING
 from bayestree.inference import Data, memory_mapped
 from bayestree.tables.dataset import Piece
 
@@ -127,7 +127,7 @@ class DistributedRows:
                 f"weights {self.source.weights!r} must be zero or more and not all zero, got a "
                 f"minimum of {scan.least_weight:g}."
             )
-        if self.source.weights is not None and scan.weight < ALL_SHARES and scan.n_rows > 1:
+        if self.source.weights is not None and abs(scan.weight - 1) < ROUNDING and scan.n_rows > 1:
             raise InputError(
                 f"weights {self.source.weights!r} sum to {scan.weight:g}, but a weight is a number "
                 f"of equal rows: multiply them by {scan.n_rows / scan.weight:.4g}."

@@ -69,9 +69,12 @@ def _parts() -> dict[str, type]:
 
 def _name(kind: type) -> str:
     """Return the name of a part in files; empty for other classes."""
+    if issubclass(kind, HyperplanePrior | Leaf | Settings) and not kind.__module__.startswith(
+        "bayestree."
+    ):
+        return name_of(kind)  # also of a class that has been defined again since
     parts = _parts()
-    names = (name_of(kind), kind.__name__)
-    return next((name for name in names if parts.get(name) is kind), "")
+    return kind.__name__ if parts.get(kind.__name__) is kind else ""
 
 
 def _part_to_list(part: Any) -> list[Any]:

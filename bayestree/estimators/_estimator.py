@@ -104,6 +104,8 @@ class Estimator(InUsualState, BaseEstimator):
         for key in [key for key in given if "__" in key]:
             name, _, setting = key.partition("__")
             part: Any = given.get(name, getattr(self, name, None))
+            if isinstance(part, BaseEstimator):
+                continue
             known = [one.name for one in fields(part)] if is_dataclass(part) else []
             if setting not in known:
                 end = nearest_match(setting, known, ".")
@@ -188,14 +190,17 @@ class Estimator(InUsualState, BaseEstimator):
         """Split y from its auxiliary column (see ``Leaf.extra``), if it has one."""
         return y, None
 
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        """Split y for a fitted tree; warn if the rows of its fit had what these rows lack."""
+    def _separate(self, y: Any, *, refuse: bool = False) -> tuple[Any, FloatArray | None]:
+        """Split y for a fitted tree; warn, or refuse it, if it lacks what y of the fit had."""
         values, extra = self._y_and_extra(y)
         if extra is None and self.fitted_.shown.with_extra:
             name = self.posterior_.model.leaf.extra
+            remedy = f"give np.column_stack((y, {name})) as y"
+            if refuse:
+                raise ValueError(f"y lacks the {name} of each row, which the fit had; {remedy}.")
             warn(
-                f"y comes without the {name} of each row, which the fit had: it is taken as 1. "
-                f"Give np.column_stack((y, {name})) as y, or {name}= if there is such an argument.",
+                f"y comes without the {name} of each row, which the fit had: it is taken as 1; "
+                f"{remedy}, or {name}= if there is such an argument.",
                 UserWarning,
             )
         return values, extra

@@ -165,7 +165,11 @@ class Regressor(Estimator):
         if extra is None:
             return None
         if name is None:
-            raise ValueError(f"leaf={self.leaf!r} takes y alone, without a number for each row.")
+            remedy = f"; the {self._extra} is for counts, with leaf='poisson'"
+            raise ValueError(
+                f"leaf={self.leaf!r} takes y alone, without a number for each row"
+                f"{remedy if self._extra == 'exposure' else ''}."
+            )
         check_numbers(extra, name)
         if np.shape(extra) != (n_rows,):
             raise ValueError(

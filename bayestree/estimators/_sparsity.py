@@ -201,7 +201,8 @@ def near_optimal_trees(
     one_output(estimator, "near_optimal_trees")
     remedy = "To score a tree on new rows, use the log_score of a fit."
     rows, _ = counted_rows(estimator, X, y, sample_weight, remedy)
-    if estimator.leaf != "linear":  # as in the fit
+    if hasattr(estimator, "classes_") or not estimator.posterior_.model.leaf.regresses:
+        # as in the fit
         rows = rows._replace(X=drawn_in(rows.X, rows.weights))
     data, mixture = estimator._data(rows, 1.0), estimator.fitted_
     excluded = column_numbers(without, estimator.encoding_.names)

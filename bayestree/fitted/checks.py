@@ -22,7 +22,7 @@ from bayestree.diagnostics import Convergence, Evidence, HeldOut
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
-from bayestree.fitted.validation import fitted_rows, training_rows, validated
+from bayestree.fitted.validation import checked_weights, fitted_rows, training_rows, validated
 from bayestree.inference import Posterior, pointwise
 from bayestree.inference.data import PART
 
@@ -259,7 +259,9 @@ def evidence(estimator: MixtureEstimator) -> Evidence:
     return diagnostics.evidence(estimator.posterior_.stats)
 
 
-def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
+def log_score(
+    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> FloatArray:
     """Compute the log predictive density of y in each row.
 
     It is the logarithm of the mean of p(y | x, parameters) over all draws and modes, so that higher
@@ -271,14 +273,17 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     X : array or DataFrame, shape (n, d)
     y : array, shape (n,)
         As for ``fit``: with several outputs of shape (n, q), with an exposure as second column for
-        counts, with events for survival times. Of the rows of the fit, text columns of many
-        categories are encoded as in the fit, without the y of the row.
+        counts, with events for survival times.
+    sample_weight : array, shape (n,), optional
+        Weights of the fit, if X and y are all rows of a fit with weights, in their order. Of these
+        rows, text columns of many categories are encoded as in the fit, without the y of the row,
+        where ``predict_proba`` includes it.
 
     Returns
     -------
     array, shape (n,)
-        In nats. For classes the log-probability that ``predict_proba`` gives to the class of the
-        row, -inf if that is 0; for numbers the log-density in the units of y, of several outputs
+        In nats, without rows of weight 0. For classes the log-probability of the class of the row,
+        -inf if that is 0; for numbers the log-density in the units of y, of several outputs
         jointly; for counts the log-probability; for survival times the log-density of an event, or
         the log-probability to survive a censored time.
 
@@ -298,12 +303,15 @@ def log_score(estimator: Any, X: ArrayLike, y: ArrayLike) -> FloatArray:
     """
     check_is_fitted(estimator)
     if hasattr(estimator, "classes_"):
-        rows, labels = validated(estimator, X, np.ravel(y), reset=False, dtype=np.float64)
-        probability, own = estimator._expectation(rows)[0], estimator._encode(labels)
+        given = {"reset": False, "dtype": np.float64, "sample_weight": sample_weight}
+        rows, labels = validated(estimator, X, np.ravel(y), **given)
+        counted = checked_weights(sample_weight, len(labels)) > 0
+        probability = estimator._expectation(rows[counted])[0]
+        own = estimator._encode(labels[counted])
         with np.errstate(divide="ignore"):  # a tree without smoothing may give a class 0
             found: FloatArray = np.log(probability[np.arange(len(own)), own])
         return found
-    data, _ = training_rows(estimator, X, y, None)
+    data, _ = training_rows(estimator, X, y, sample_weight)
     mixture: Mixture = estimator.fitted_
     posteriors = [tree.posterior for tree in mixture.trees]
     each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]

@@ -19,7 +19,7 @@ from bayestree.diagnostics import Loo
 from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.checks import is_variational, log_score
 from bayestree.fitted.tree import MixtureEstimator
-from bayestree.fitted.validation import training_rows
+from bayestree.fitted.validation import checked_weights, training_rows
 from bayestree.tables.files import as_pandas
 
 SEED = 0  # of the folds, which are the same for two models of the same rows
@@ -138,14 +138,16 @@ def _cross_validated(
 
     ``given`` are X, y and the weights, and ``labels`` the classes of these rows, None of numbers.
     """
-    X, y, sample_weight = as_pandas(given[0]), given[1], given[2]
+    X, y = as_pandas(given[0]), given[1]
+    # shares, unlike those of a fold, sum to 1
+    weights = None if given[2] is None else checked_weights(given[2], len(X))
     _check_folds(n_folds, len(numbers), labels)
     if labels is not None and estimator._leaf_family(len(estimator.classes_)).ordered:
         # Refits keep the order of the fit, which plain labels do not state.
         order = pd.CategoricalDtype(estimator.classes_, ordered=True)
         y = pd.Series(np.asarray(y), dtype=order)
 
-    rows = (X, y, sample_weight)
+    rows = (X, y, weights)
     again = clone(estimator).set_params(**_for_predictions(estimator))
     elpd = np.empty(len(numbers))
     folds = split_rows(len(numbers), labels, n_folds, SEED)
@@ -156,7 +158,7 @@ def _cross_validated(
         found = in_order(calls, n_jobs=n_jobs)
         for _, held in Track(folds, "folds", show=bool(estimator.verbose)):
             elpd[held] = next(found)
-    return elpd, log_score(estimator, *_some(rows, numbers)[:2])
+    return elpd, log_score(estimator, *_some(rows, numbers))
 
 
 def _for_predictions(estimator: Any) -> dict[str, Any]:
@@ -165,7 +167,9 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
     The deterministic tree takes up to half the time of a fit. Log scores are of the posterior,
     unless it is a point estimate or ``prediction="tree"``.
     """
-    found = {"inference": estimator._method()}
+    found = {}
+    if getattr(getattr(estimator, "prior", None), "expects", True):  # else "auto" has to find a way
+        found["inference"] = estimator._method()
     if estimator._averages() and estimator.fitted_.shown.n_draws > 1:
         known = estimator.get_params(deep=False)
         found |= {name: value for name, value in OF_TREE.items() if name in known}

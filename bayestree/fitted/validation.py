@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
-from bayestree.description import check_fitted_rows
+from bayestree.diagnostics.fitted_rows import check_fitted_rows
 from bayestree.fitted.partitions import refuse_dask
 from bayestree.fitted.rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
@@ -37,7 +37,7 @@ from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
 from bayestree.tables.files import as_pandas
 from bayestree.tables.learning import encode_with_y
 
-ALL_SHARES = 1 + 1e-6  # sum of weights that are shares, with rounding errors of single precision
+ROUNDING = 1e-5  # by which the sum of shares in single precision may differ from 1
 
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
@@ -169,7 +169,7 @@ def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
 def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     """Check the weight of each row, shape (n_rows,); ones by default.
 
-    Weights that sum to 1 or less, as in boosting, cannot be counts: positive ones get the mean 1.
+    Weights that sum to 1, as in boosting, are shares: positive ones get the mean 1.
     """
     if sample_weight is None or isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, 1.0 if sample_weight is None else sample_weight)
@@ -188,7 +188,8 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     if not weights.any():
         raise ValueError("sample_weight is zero everywhere; some row must have a positive weight.")
     total = weights.sum()
-    return weights * (np.count_nonzero(weights) / total) if total < ALL_SHARES else weights
+    is_share = abs(total - 1) < ROUNDING
+    return weights * (np.count_nonzero(weights) / total) if is_share else weights
 
 
 def check_numbers(values: Any, name: str, remedy: str = "") -> None:
@@ -434,7 +435,7 @@ def counted_rows(
     """
     if X is None or y is None:
         raise ValueError("X and y belong together; give both, or neither.")
-    y, extra = estimator._separate(y)
+    y, extra = estimator._separate(y, refuse=bool(remedy))
     given = {"sample_weight": sample_weight, **estimator._y_checks(y)}
     rows, values = validated(estimator, X, y, reset=False, dtype=np.float64, **given)
     estimator._check_outputs(values)
@@ -442,9 +443,9 @@ def counted_rows(
     numbers = np.flatnonzero(weights > 0)
     if len(numbers) == 0:
         raise ValueError("class_weight is zero for all classes of y.")
+    estimator._check_response(values, extra)
     if remedy:
         check_fitted_rows(estimator, rows[numbers], float(weights.sum()), remedy)
-    estimator._check_response(values, extra)
     found = TrainingRows(
         rows[numbers],
         estimator._encode(values[numbers]),

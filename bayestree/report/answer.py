@@ -10,6 +10,7 @@ from bayestree.report.scores import ScoreLine, Scores
 from bayestree.report.study import Study, number, percent
 
 NAMED = 3  # features named
+OF_NOISE = 0.05  # of the largest loss: less may be noise where the rows of the fit are scored
 RANK = {"ok": 0, "doubtful": 1, "failed": 2}
 VERDICTS = {"ok": "Trust it", "doubtful": "Doubtful", "failed": "Do not trust it"}
 
@@ -107,9 +108,13 @@ def _target(study: Study) -> str:
 def _depends(study: Study) -> str:
     """Say in a sentence which columns matter, and in which direction."""
     if study.effects:
-        sure = [one for one in study.effects if one.loss is None or one.loss.low > 0]
+        losses = [one.loss for one in study.effects if one.loss is not None]
+        # A tree predicts the rows of its fit better by whatever it has learned of their noise.
+        own = study.held is None or not len(study.held)
+        least = OF_NOISE * max((one.value for one in losses), default=0.0) if own else 0.0
+        sure = [one for one in study.effects if one.loss is None or one.loss.low > least]
         if not sure:
-            return "No column has an established effect: none makes the predictions surely worse."
+            return "No column has an established effect: shuffling one may not worsen predictions."
         first = sure[:NAMED]
         said = [
             study.columns[one.column]

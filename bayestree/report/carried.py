@@ -24,6 +24,7 @@ from bayestree.tree import Tree
 
 BUDGET = 900_000  # bytes of numbers, which are a third more as base64
 FEWEST = 20  # draws, if not all are carried
+LEAST = 1e-3  # smallest weight of a draw, relative to an equal one
 UNEQUAL = 0.03  # penalty on the weights of draws: less fits the rows better, edited ones worse
 DOUBLE, SINGLE = np.dtype("<f8"), np.dtype("<f4")
 
@@ -247,12 +248,13 @@ class Carried:
         values = values.reshape(len(equal), len(rows), -1)
         apart = values - np.tensordot(share, every, axes=1).reshape(1, len(rows), -1)
         size = np.maximum(apart.std(axis=0).max(), np.finfo(np.float64).tiny)
-        sides = np.zeros((len(equal), len(rows), 0))
+        sides, shown = np.zeros((len(equal), len(rows), 0)), np.zeros(len(equal), dtype=bool)
         if part is not None:
             own, first = self.kept[part], sum(map(len, self.kept[:part]))
             right = _right(self.members[part], rows)
             sides = np.zeros((len(equal), *right.shape[1:]))
             sides[first : first + len(own)] = right[own] - right.mean(axis=0)
+            shown[first : first + len(own)] = True
         ridge, ones = UNEQUAL * np.eye(len(equal)) / len(equal) ** 0.5, np.ones((len(equal), 1))
         weights = np.empty((len(rows), len(equal)))
         for row in range(len(rows)):
@@ -260,9 +262,10 @@ class Carried:
             goal = np.zeros(terms.shape[1] + len(equal))
             goal[terms.shape[1] - 1], goal[terms.shape[1] :] = 1.0, ridge.sum(axis=0)
             weights[row] = equal * nnls(np.vstack([terms.T, ridge]), goal)[0]
+        weights += LEAST * equal  # so that the tree that is shown keeps some
         weights /= weights.sum(axis=1, keepdims=True)
         error = np.abs(np.einsum("ns,snc->nc", weights, apart)).max()
-        among = np.maximum(weights @ sides.any(axis=(1, 2)), UNEQUAL)[:, None]
+        among = (weights @ shown)[:, None]
         return (
             weights,
             float(error),

@@ -101,7 +101,7 @@ def rows_of(
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
     extra = None
     if target is not None and hasattr(estimator, "_separate"):
-        target, extra = estimator._separate(target)
+        target, extra = estimator._separate(target, refuse=True)
     for name, array in (("y", target), ("weights", weight)):
         if array is not None and array.shape != (n,):
             raise ValueError(f"{name}{end} must have shape ({n},) like X{end}, got {array.shape}.")

@@ -24,7 +24,6 @@ from bayestree.description import (
     FittedModel,
     FittedPosterior,
     TreeDescription,
-    check_fitted_rows,
     features_of,
     has_evidence,
     kind_of,
@@ -40,6 +39,7 @@ from bayestree.diagnostics import (
     calibration,
 )
 from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.fitted_rows import check_fitted_rows
 from bayestree.diagnostics.near_optimal import NearOptimalTrees
 from bayestree.report.effects import Effect, measured_effects
 from bayestree.report.rows import (
@@ -396,7 +396,7 @@ def study_of(
     weighted = y is not None or not getattr(own, "class_weight", None)  # as in the fit
     if train is not None and weighted and not told.get("metrics"):  # a run reads its own rows
         total = train.weights if train.y is None else own._row_weights(train.weights, train.y)
-        remedy = "Give rows that are not of the fit as X_held, y_held and weights_held."
+        remedy = "Give new rows as X_held, y_held and weights_held."
         kept = np.flatnonzero(total > 0)[: None if train.X.size <= LINEAR_WORK else 0]
         check_fitted_rows(own, train.taken(kept).matrix, float(total.sum()), remedy)
     held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)

@@ -94,6 +94,10 @@ CLEAR = 2.0  # standard errors
 WIDTH = 88  # characters per line of text
 FOLDS = 5  # of refits
 LOO, HELD_OUT, NONE, EVIDENCE = "leave-one-out", "held-out rows", "none", "evidence"
+UNSETTLED = {
+    "no": "the inference has not converged",
+    "doubtful": "some checks of the inference are doubtful",
+}
 POSITIVE = 1.0  # log Bayes factors below are "not worth more than a bare mention" (Kass, Raftery)
 #: Scores of each task that the table shows.
 SCORES = {
@@ -187,12 +191,12 @@ def compare_named(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> Comp
         if isinstance(found, str)
     ]
     caveats += [
-        f"{name}: the inference has not converged, so that a longer fit may score otherwise; see "
-        f"bayestree diagnose {run.folder}."
+        f"{name}: {doubt}, so that a longer fit may score otherwise; see bayestree diagnose "
+        f"{run.folder}."
         for name, run in named.items()
         if has_draws(run.estimator)
         and hasattr(run.estimator, "check_convergence")
-        and run.estimator.check_convergence().settled == "no"
+        and (doubt := UNSETTLED.get(run.estimator.check_convergence().settled))
     ]
     other = HELD_OUT if held is not None else NONE
     basis = EVIDENCE if "probability" in evidence else LOO if len(scores) > 1 else other

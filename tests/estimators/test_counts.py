@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -130,15 +131,16 @@ def test_every_method_that_takes_y_takes_the_exposure(rows, fitted):
         tree(leaf="constant", inference="map").fit(X, y).score(X, y, exposure=exposure)
 
 
-def test_counts_without_the_exposures_that_the_fit_had_give_a_warning(rows, fitted, tmp_path):
+def test_counts_without_the_exposures_that_the_fit_had(rows, fitted, tmp_path):
     X, y = (part[:60] for part in rows[:2])
     fitted.save(tmp_path / "counts.safetensors")
     for one in (fitted, load(tmp_path / "counts.safetensors")):
-        for method in (one.score, one.log_score, one.in_interval, one.to_arviz, one.importance):
+        for method in (one.score, one.log_score, one.in_interval, one.importance):
             with pytest.warns(UserWarning, match="without the exposure of each row, which the fit"):
                 method(X, y)
-        with pytest.warns(UserWarning, match="without the exposure"):
-            rows_of(one, X, y, held_out=True)
+        for method in (one.loo, one.to_arviz, one.near_optimal_trees, partial(rows_of, one)):
+            with pytest.raises(ValueError, match="lacks the exposure of each row, which the fit"):
+                method(X, y)
         one.score(X, y, exposure=np.ones(60))  # is meant
     again = copy.copy(fitted).set_params(inference="map").fit(X, y)
     again.score(X, y)
