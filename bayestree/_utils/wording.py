@@ -11,8 +11,6 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -115,9 +113,9 @@ def isolated(name: str) -> str:
     return text
 
 
-def written(value: object) -> str:
+def written(value: Any) -> str:
     """Return a value as Python writes it, also if it is a scalar of NumPy."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
+    return repr(value.item() if getattr(value, "ndim", 1) == 0 else value)
 
 
 def quantity(number: float) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from bayestree import __version__
-from bayestree._utils.own import import_module
 from bayestree.cli.cards import cards
 from bayestree.cli.output import Verbs, clear_errors
 from bayestree.cli.predict import explain, export, predict
@@ -64,8 +63,10 @@ def _version(value: bool) -> None:
 
 
 def _import(names: list[str] | None) -> None:
-    with clear_errors():
-        for name in names or ():
+    for name in names or ():
+        from bayestree._utils.own import import_module
+
+        with clear_errors():
             import_module(name)
 
 

@@ -90,7 +90,7 @@ def no_split(n_leaves: IntArray | None) -> str:
 
     A draw may split rows whose predictions differ too little for the deterministic tree.
     """
-    if n_leaves is None:
+    if n_leaves is None or (n_leaves == 1).all():
         return "a tree without a split"
     share = float((n_leaves > 1).mean())
     found = _summary(number_probabilities([n_leaves], np.ones(1)))

@@ -38,9 +38,10 @@ class Rule(NamedTuple):
 Rules = tuple[Rule, ...]
 
 
-def check_combinations(tree: Any, model: Any) -> None:
+def check_combinations(tree: Any, model: Any, *, but: Rules = ()) -> None:
     """Raise ParameterError for the first rule that an estimator with this model breaks."""
-    if reason := first_broken(rules_of(type(tree)), tree, model):
+    rules = tuple(rule for rule in rules_of(type(tree)) if rule not in but)
+    if reason := first_broken(rules, tree, model):
         raise ParameterError(reason)
 
 
@@ -52,7 +53,8 @@ def check_without_rows(estimator: Any) -> None:
     """Raise ValueError for a combination that is refused whatever the rows are.
 
     Two columns that vary and two classes stand for the rows; the fit checks the rules about their
-    numbers, and the device, which another machine may have.
+    numbers, contracts of the user's own parts, which may need a certain number of columns, and the
+    device, which another machine may have.
     """
     tree = copy(estimator._trees()[0] if hasattr(estimator, "_trees") else estimator)
     n_features = math.prod(getattr(tree, "image_shape", None) or (2,))
@@ -68,7 +70,7 @@ def check_without_rows(estimator: Any) -> None:
     for name, value in OF_TWO_COLUMNS.items():
         if getattr(tree, name, None) is not None:
             setattr(tree, name, value)
-    check_combinations(tree, tree._model(tree._some_family()))
+    check_combinations(tree, tree._model(tree._some_family()), but=(CONTRACT,))
 
 
 def rules_of(kind: type) -> Rules:
@@ -143,8 +145,10 @@ def _broken_contract(tree: Any, _: Any) -> str:
     return ""
 
 
+CONTRACT = Rule("prior or leaf of the user", _broken_contract, "{found}")
+
 BASE: Rules = (
-    Rule("prior or leaf of the user", _broken_contract, "{found}"),
+    CONTRACT,
     Rule("device", _why_no_device, "device {tree.device!r} cannot be used here: {found}"),
     Rule(
         "warm_start and splits",

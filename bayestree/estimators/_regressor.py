@@ -110,7 +110,8 @@ class Regressor(Estimator):
         self._check_response(target, extra)
         of_y = NO_UNITS if self._continues() else self._units_of(target, weights)
         self._choose_columns(rows, weights, of_y)
-        if not self._leaf_family().regresses:  # slopes follow values however far away
+        # slopes follow values however far away; TAO's are of the tree alone
+        if self.leaf != "linear" and not self._leaf_family().regresses:
             rows = drawn_in(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights, extra=extra)
         return self._fit(training, self._family_of(target))

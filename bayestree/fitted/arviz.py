@@ -97,8 +97,7 @@ def to_arviz(
     check_is_fitted(estimator)
     data, row_labels = None, None
     if X is not None or y is not None:
-        remedy = "On new rows, use log_score or sample_posterior_predictive."
-        data, row_labels = training_rows(estimator, X, y, sample_weight, remedy)
+        data, row_labels = training_rows(estimator, X, y, sample_weight)
     elif sample_weight is not None:
         raise ValueError("sample_weight needs the rows; give X and y.")
     mixture = estimator.fitted_

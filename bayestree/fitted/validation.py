@@ -143,9 +143,12 @@ def _encoded(
     sample_weight: Any,
 ) -> Any:
     """Encode rows, by a new encoding if a fit gives the ``survey`` of its columns."""
-    weights = checked_weights(sample_weight, len(frame))
-    known = np.zeros(len(frame)) if y is None else y
-    targets = target_columns(known.astype(str if is_classifier(estimator) else float))
+    if survey is None and y is None:
+        weights, targets = np.ones(len(frame)), {}
+    else:
+        weights = checked_weights(sample_weight, len(frame))
+        known = np.zeros(len(frame)) if y is None else y
+        targets = target_columns(known.astype(str if is_classifier(estimator) else float))
     if survey is not None:
         learned = _learned(frame, survey, targets, weights)
         estimator.encoding_ = learned.encoding

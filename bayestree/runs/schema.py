@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike
+from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import parameters_of
 from bayestree._utils.wording import InputError, nearest_match
@@ -114,6 +115,8 @@ class RunFile(Head):
         """Return the task of the file, or the only one of the tree; None if the data decide it."""
         if self.data.stated_task != "auto":
             return self.data.stated_task
+        if len(self.data.targets) > 1:
+            return "regression"
         tasks = [task for task in tasks_of(self.tree) if task in GUESSED]
         return tasks[0] if len(tasks) == 1 else None
 
@@ -141,6 +144,8 @@ class RunFile(Head):
         kind = estimator_of(self.tree, str(task or self.task()))
         made = kind(**found, missing_values=self.data.missing_values)
         several = len(self.data.targets) > 1
+        if several and is_classifier(made):
+            raise InputError("several targets need the task 'regression': list one.")
         if several and not (hasattr(made, "output") and made.leaf == "constant"):
             raise InputError(
                 "several targets need the tree 'cpt' with leaf = \"constant\", got tree "

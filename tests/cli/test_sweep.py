@@ -45,14 +45,14 @@ def test_json(sweep_file, place):
 
 
 def test_points_that_fail_end_with_1(place):
-    text = SWEEP.replace("max_depth = [1, 2]", "patch_size = [[9, 9]]").replace("[0, 1]", "[0]")
-    run_file = RUN.replace("bivariate", "e2edf") + "image_shape = [1, 3]\n[inference]\nepochs = 1"
+    text = SWEEP.replace("max_depth = [1, 2]", "image_shape = [[2, 2]]").replace("[0, 1]", "[0]")
+    run_file = RUN.replace("bivariate", "e2edf") + "[inference]\nepochs = 1"
     written(place, sweep=text, run=run_file)
     result = run("sweep", "sweep.toml")
     assert result.exit_code == 1
     assert "2 of 2 points failed: see `error` in the table" in result.stdout
     assert (
-        "warning: model.patch_size = [9, 9], seed 0, fold 1 of 2: ParameterError" in result.stderr
+        "warning: model.image_shape = [2, 2], seed 0, fold 1 of 2: ParameterError" in result.stderr
     )
 
 

@@ -51,7 +51,7 @@ def test_the_number_of_workers_changes_only_the_order_of_sums(dask_cluster, data
 def test_a_worker_in_the_process_of_the_fit(data):
     alone = classifier(inference="svi").fit_files(data, "kind", **ALONE)
     with distributed.LocalCluster(
-        processes=False, threads_per_worker=1, dashboard_address=None
+        processes=False, threads_per_worker=1, dashboard_address=":0"
     ) as threads:
         found = classifier(inference="svi").fit_files(
             data, "kind", scheduler=threads.scheduler_address, **PARTITIONS

@@ -191,6 +191,7 @@ REFUSED = {
 
 # Rules about the numbers of columns, classes and outputs, and about the machine of the fit.
 OF_ROWS = {
+    "prior or leaf of the user",
     "device",
     "leaf and features",
     "monotonic_cst and leaf",

@@ -135,10 +135,10 @@ def test_counts_without_the_exposures_that_the_fit_had(rows, fitted, tmp_path):
     X, y = (part[:60] for part in rows[:2])
     fitted.save(tmp_path / "counts.safetensors")
     for one in (fitted, load(tmp_path / "counts.safetensors")):
-        for method in (one.score, one.log_score, one.in_interval, one.importance):
+        for method in (one.score, one.log_score, one.in_interval, one.to_arviz, one.importance):
             with pytest.warns(UserWarning, match="without the exposure of each row, which the fit"):
                 method(X, y)
-        for method in (one.loo, one.to_arviz, one.near_optimal_trees, partial(rows_of, one)):
+        for method in (one.loo, one.near_optimal_trees, partial(rows_of, one, held_out=True)):
             with pytest.raises(ValueError, match="lacks the exposure of each row, which the fit"):
                 method(X, y)
         one.score(X, y, exposure=np.ones(60))  # is meant

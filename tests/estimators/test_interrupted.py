@@ -54,7 +54,7 @@ CASES = {
     "forest-2": ("EndToEndForestClassifier", EM | {"n_estimators": 2, "n_jobs": 2}, ["trees"]),
     "tao": ("AlternatingTreeClassifier", {"max_depth": 3, "sweeps": 4}, ["tao"]),
     "tao-sparse": ("AlternatingTreeClassifier", {"max_depth": 3, "l1": 0.5, "sweeps": 4}, ["tao"]),
-    "tao-real": ("AlternatingTreeRegressor", {"leaf": "linear", "max_depth": 2}, ["tao"]),
+    "tao-real": ("AlternatingTreeRegressor", {"leaf": "linear", "max_depth": 2}, ["grow", "tao"]),
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
     "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
     "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
@@ -69,7 +69,11 @@ CASES = {
         ["elcn"],
     ),
     "non-greedy": ("NonGreedyTreeClassifier", {"max_depth": 3, "epochs": 3}, ["non-greedy"]),
-    "non-greedy-real": ("NonGreedyTreeRegressor", {"max_depth": 2, "epochs": 3}, ["non-greedy"]),
+    "non-greedy-real": (
+        "NonGreedyTreeRegressor",
+        {"max_depth": 2, "epochs": 3},
+        ["grow", "non-greedy"],
+    ),
     "adf": (
         "AlternatingDecisionForestClassifier",
         {"n_estimators": 2, "max_depth": 3},

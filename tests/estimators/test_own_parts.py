@@ -116,6 +116,13 @@ class TestMethods:
         assert last(Ridge()) == Svi()
         assert last(Bare()) == Svi(guide="AutoNormal")
 
+    def test_refits_find_a_way_as_the_fit_did(self, rows):
+        X, y = (part[:60] for part in rows[:2])
+        tree = ConvexPolytopeTreeClassifier(
+            prior=Bare(), n_modes=1, n_draws=4, epochs=2, sparsity=None, **QUICK
+        )
+        assert tree.fit(X, y).loo(X, y, n_folds=2).n_folds == 2
+
     def test_the_mean_of_a_density_by_quadrature(self):
         mean, sd = torch.tensor([[[0.5, -2.0, 1.0]]]).double(), torch.tensor([0.3, 0.9, 1.5])
         moments = Moments(mean, sd.double().square().expand(mean.shape))

@@ -6,7 +6,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, plots
+from bayestree import (
+    AlternatingTreeRegressor,
+    BivariateTreeRegressor,
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    plots,
+)
 from bayestree.inference import Map, Svi
 
 SMALL = {"max_depth": 1, "n_modes": 1, "random_state": 0}
@@ -29,6 +35,13 @@ def test_settings_of_a_method_are_searched(rows):
     both = clone(tree).set_params(inference=Svi(), inference__epochs=5, max_depth=2)
     assert (both.inference, both.max_depth) == (Svi(epochs=5), 2)
     tree._repr_html_()
+
+
+def test_a_fitted_estimator_among_the_parameters_stays_fitted(rows):
+    first = BivariateTreeRegressor(max_depth=1).fit(*rows)
+    tree = AlternatingTreeRegressor(init=first, max_depth=1, random_state=0)
+    tree.set_params(**tree.get_params()).set_params(init__max_depth=2).fit(*rows)
+    assert tree.init is first
 
 
 def test_unknown_settings_are_refused():

@@ -286,7 +286,7 @@ def test_weights_are_repeated_rows():
     X, y = planted(150, 4, own=(0, 1))
     weights = np.random.default_rng(1).integers(0, 3, 150)
     common = {"max_depth": 1, "n_modes": 1, "random_state": 0, "inference": "map", "epochs": 5}
-    clf = ConvexPolytopeTreeClassifier(**common).fit(X, y)
+    clf = ConvexPolytopeTreeClassifier(steepness=20, **common).fit(X, y)
     tree, columns = clf.tree_, Columns([np.array([j]) for j in range(4)], np.zeros(4))
 
     def point(rows, labels, weight):

@@ -61,6 +61,23 @@ def test_the_scale_of_other_weights_counts_rows():
     assert checked_weights(rounded, 1000).sum() == pytest.approx(1000)
 
 
+def test_batches_of_small_weights_keep_their_scale(rows):
+    X, y = rows[0], labels(rows[1])
+    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": "svi", "epochs": 1})
+    for weight in (0.02, 0.01, 0.001):
+        tree.partial_fit(X, y, sample_weight=np.full(128, weight))
+    assert tree.tree_.leaf_rows.sum() == pytest.approx(128 * 0.031)
+
+
+def test_folds_of_shares_weigh_as_much_as_folds_of_rows(rows):
+    X, y = rows[0], labels(rows[1])
+    tree = ConvexPolytopeTreeClassifier(**SMALL)
+    plain = clone(tree).fit(X, y).loo(X, y, n_folds=2)
+    shares = np.full(128, 1 / 128)
+    found = clone(tree).fit(X, y, shares).loo(X, y, shares, n_folds=2)
+    assert np.array_equal(found.elpd_row, plain.elpd_row)
+
+
 def test_a_boosted_tree_has_splits(rows):
     X, y = rows
     noisy = labels(y) ^ (np.random.default_rng(1).random(128) < 0.2)

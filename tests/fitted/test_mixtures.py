@@ -244,7 +244,7 @@ def test_the_score_of_refits(iris):
     own = clf.predict_proba(X)[np.arange(60), y]
     assert found.p_loo == pytest.approx(weights @ np.log(own) - found.elpd)
     assert found.warning == ""
-    assert str(found).startswith("3 refits, 60 rows")
+    assert str(found).startswith("3-fold cross-validation, 60 rows")
 
 
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")

@@ -64,7 +64,7 @@ def assert_close(found, expected):
     finds, follow such differences.
     """
     if expected.dtype.kind == "f":
-        np.testing.assert_allclose(found, expected, rtol=1e-9, strict=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-7, strict=True)
     else:
         np.testing.assert_array_equal(found, expected, strict=expected.dtype.kind != "U")
 

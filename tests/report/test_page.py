@@ -407,7 +407,7 @@ def test_rows_of_another_table_are_no_training_rows():
     X, label, _ = rows()
     clf = bt.BivariateTreeClassifier(max_depth=2).fit(X[::2], label[::2])
     for other in (slice(1, None, 2), slice(1, None, 3)):  # as many rows, and fewer
-        with pytest.raises(ValueError, match=r"of the fit.*Give rows .* as X_held"):
+        with pytest.raises(ValueError, match=r"of the fit.*Give new rows as X_held"):
             html_report(clf, X=X[other], y=label[other])
         with pytest.raises(ValueError, match="X_held"):
             html_comparison({"a": clf, "b": clf}, X=X[other], y=label[other])
@@ -424,8 +424,13 @@ def test_training_rows_are_known_by_their_weights(weight):
     own = np.random.default_rng(0).uniform(0, 2, len(X))
     clf.fit(X, label, own)
     assert study_of(clf, X=X, y=label, weights=own).train is not None
-    with pytest.raises(ValueError, match="their weights must be those of the fit"):
+    with pytest.raises(ValueError, match="must be all rows of the fit, with its weights"):
         study_of(clf, X=X, y=label)
+    assert study_of(clf, X=X.astype(np.float32), y=label, weights=own).train is not None
+    other = X.copy()  # of the same ranges
+    other[:, 0] = np.random.default_rng(1).permutation(X[:, 0])
+    with pytest.raises(ValueError, match="lacks most of a sample of the rows of the fit"):
+        study_of(clf, X=other, y=label, weights=own)
 
 
 def test_the_target_has_the_name_of_its_series():

@@ -147,7 +147,7 @@ class TestBroken:
 
 
 def test_the_documented_family_is_fitted():
-    assert len(BLOCK.splitlines()) <= 60
+    assert len(BLOCK.splitlines()) <= 70
     space: dict[str, Any] = {"__name__": "documented"}
     exec(BLOCK, space)
     # planted rates 2 and 9; 200 rows each, five standard errors, and rows near the boundary

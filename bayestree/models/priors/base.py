@@ -319,8 +319,9 @@ class IndependentPrior(HyperplanePrior):
         return total + offset.log_prob(sites["intercept"]).sum()
 
     def implements(self, method: str) -> bool:
-        own = method == "expected_log_prob" and type(self).log_prob is IndependentPrior.log_prob
-        return own or super().implements(method)
+        kind, base = type(self), IndependentPrior
+        own = kind.expected_log_prob is base.expected_log_prob and kind.log_prob is base.log_prob
+        return (own and method == "expected_log_prob") or super().implements(method)
 
     def expected_log_prob(self, moments: Moments) -> Tensor:
         """Return the mean of the log-density by quadrature, which any laws have."""
