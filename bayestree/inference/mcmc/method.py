@@ -19,9 +19,9 @@ from bayestree.inference.mcmc.leaves import LeafMoves
 from bayestree.inference.mcmc.trees import ChainTrees
 from bayestree.inference.nuts.density import Layout, TorchDensity, density_of
 from bayestree.inference.nuts.expert_moves import ExpertMoves
-from bayestree.inference.nuts.method import FromChains, segments
+from bayestree.inference.nuts.method import segments
 from bayestree.inference.posterior import Posterior, at_medoid
-from bayestree.inference.stage import Stage, as_function
+from bayestree.inference.stage import GrowthLimits, Stage, as_function
 from bayestree.inference.training import check_soft, check_split, check_topology
 from bayestree.models.soft_tree import SoftTree
 
@@ -85,7 +85,7 @@ def starts(layout: Layout, init: Posterior, n_chains: int, rng: np.random.Genera
 
 
 @declare
-class Mcmc(FromChains, Stage):
+class Mcmc(Stage):
     """Settings of Metropolis-within-Gibbs sampling.
 
     {parameters}
@@ -93,6 +93,7 @@ class Mcmc(FromChains, Stage):
 
     n_chains: Annotated[Count, Inference("Chains.")] = 4
     n_warmup: Annotated[Size, Inference("Sweeps of each chain that are left out.")] = 500
+    n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
     thinning: Annotated[
         Count, Inference("Sweeps for each draw that is kept; 6 by default in estimators.")
     ] = 1
@@ -108,8 +109,33 @@ class Mcmc(FromChains, Stage):
             "fixed meaning."
         ),
     ] = False
+    drop_idle: Annotated[
+        bool,
+        Inference(
+            "Sample without the nodes that the deterministic tree of the start would not keep, and "
+            "with twice as many experts in each node as the largest number of facets in use (at "
+            "least 4). The default of estimators."
+        ),
+    ] = False
+    keep_warmup: Annotated[
+        bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
+    ] = False
 
     in_estimators = {"n_draws": 250, "thinning": 6, "drop_idle": True}
+    needs_double = True
+    calibrates = False
+
+    def default_depth(self, n_classes: int) -> int:
+        return GrowthLimits.max_depth
+
+    @property
+    def draws(self) -> tuple[int, int]:
+        return self.n_chains, self.n_draws
+
+    @property
+    def total(self) -> int:
+        """Number of sweeps."""
+        return self.n_warmup + self.n_draws * self.thinning
 
     def check(self, model: SoftTree) -> None:
         super().check(model)

@@ -171,48 +171,13 @@ class Chains:
 
 
 @declare
-class FromChains:
-    """What the stages have in common whose draws come from chains with a warm-up."""
-
-    n_chains: int = 4
-    n_warmup: int = 500
-    n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
-    thinning: int = 1
-    drop_idle: Annotated[
-        bool,
-        Inference(
-            "Sample without the nodes that the deterministic tree of the start would not keep, and "
-            "with twice as many experts in each node as the largest number of facets in use (at "
-            "least 4). The default of estimators."
-        ),
-    ] = False
-    keep_warmup: Annotated[
-        bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
-    ] = False
-
-    needs_double = True
-    calibrates = False
-
-    def default_depth(self, n_classes: int) -> int:
-        return GrowthLimits.max_depth  # chains of larger trees take hours
-
-    @property
-    def draws(self) -> tuple[int, int]:
-        return self.n_chains, self.n_draws
-
-    @property
-    def total(self) -> int:
-        """Number of steps of a chain, such as sweeps."""
-        return self.n_warmup + self.n_draws * self.thinning
-
-
-@declare
-class Nuts(Chains, FromChains, Stage):
+class Nuts(Chains, Stage):
     """Settings of the No-U-Turn sampler.
 
     {parameters}
     """
 
+    n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
     thinning: Annotated[
         Count, Inference("Transitions for each draw that is kept; 4 by default in estimators.")
     ] = 1
@@ -240,6 +205,14 @@ class Nuts(Chains, FromChains, Stage):
             "Ignored where no experts are redrawn (see n_refreshes)."
         ),
     ] = False
+    drop_idle: Annotated[
+        bool,
+        Inference(
+            "Sample without the nodes that the deterministic tree of the start would not keep, and "
+            "with twice as many experts in each node as the largest number of facets in use (at "
+            "least 4). The default of estimators."
+        ),
+    ] = False
     time_limit: Annotated[
         Positive | None,
         Inference(
@@ -247,8 +220,25 @@ class Nuts(Chains, FromChains, Stage):
             "more ends there with a RuntimeError. None: no limit."
         ),
     ] = 7200.0
+    keep_warmup: Annotated[
+        bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
+    ] = False
 
     in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
+    needs_double = True
+    calibrates = False
+
+    def default_depth(self, n_classes: int) -> int:
+        return GrowthLimits.max_depth  # chains of larger trees take hours
+
+    @property
+    def draws(self) -> tuple[int, int]:
+        return self.n_chains, self.n_draws
+
+    @property
+    def total(self) -> int:
+        """Number of transitions of a chain."""
+        return self.n_warmup + self.n_draws * self.thinning
 
     @property
     def windows(self) -> list[int]:
