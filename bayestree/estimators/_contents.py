@@ -77,10 +77,6 @@ def _name(kind: type) -> str:
     return kind.__name__ if parts.get(kind.__name__) is kind else ""
 
 
-def _part_to_list(part: Any) -> list[Any]:
-    return [_name(type(part)), {one.name: getattr(part, one.name) for one in fields(part)}]
-
-
 def _part_from_list(named: list[Any]) -> Any:
     name, values = named
     parts = _parts()
@@ -121,8 +117,10 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, models.Network) and not _name(type(value.build)):
         return {USER: getattr(value.build, "__qualname__", type(value.build).__name__)}
-    if _name(type(value)):
-        return {"part": plain(_part_to_list(value))}
+    if name := _name(type(value)):
+        return {
+            "part": [name, plain({one.name: getattr(value, one.name) for one in fields(value)})]
+        }
     for kind, (tag, write, _) in TAGS.items():
         if isinstance(value, kind):
             return {tag: plain(write(value))}

@@ -43,7 +43,8 @@ class Reference:
         leaf = mixture[0][0].model.leaf
         data = data.for_leaf(leaf)
         most = -(-MOST_DRAWS // len(mixture))
-        few = [(_thinned(one, most), weight) for one, weight in mixture if weight > 0]
+        used = [(one, weight) for one, weight in mixture if weight > 0]
+        few = [(one.thinned(max(1, most // one.n_chains)), weight) for one, weight in used]
         if leaf.n_classes:
             values, share = _classes(few, data)
         else:
@@ -92,11 +93,6 @@ class Reference:
     def _sums(self, place: IntArray, n_leaves: int) -> Tensor:
         each = self.leaf.statistics(self.data.y, self.data.weights)
         return each.new_zeros(n_leaves, each.shape[1]).index_add_(0, torch.as_tensor(place), each)
-
-
-def _thinned(posterior: Posterior, most: int) -> Posterior:
-    """Return about so many draws, of all chains together."""
-    return posterior.thinned(max(1, most // posterior.n_chains))
 
 
 def _classes(few: Sequence[tuple[Posterior, float]], data: Data) -> tuple[Tensor, FloatArray]:
