@@ -58,8 +58,8 @@ class ModelFileError(ValueError):
 def save(estimator: Any, path: str | Path) -> None:
     """Write a fitted estimator to a file atomically; an existing file is replaced.
 
-    The file contains parameters, posterior and tree and, for convex polytope trees, the features
-    of at most 200 training rows, at which ``check_convergence`` compares predictions.
+    The file contains parameters, posterior and tree and, for convex polytope and end-to-end trees,
+    the features of at most 200 training rows, at which ``check_convergence`` compares predictions.
 
     Parameters
     ----------
