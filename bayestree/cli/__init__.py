@@ -62,12 +62,13 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def _import(names: list[str] | None) -> None:
+def _import(names: list[str] | None) -> list[str]:
     for name in names or ():
         from bayestree._utils.own import import_module
 
         with clear_errors():
             import_module(name)
+    return names or []
 
 
 @app.callback()
