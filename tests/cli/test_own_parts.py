@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bayestree.runs import store
 from bayestree.runs.runner import run
 from bayestree.runs.schema import read_run
 from tests.cli.command import done, refused
@@ -75,6 +76,10 @@ def test_a_folder_is_opened_without_importing_what_it_names():
     done("run", "run.toml", "--set", "report=false")
     path = Path("results/run/run.toml")
     path.write_text(path.read_text().replace("my_parts:", "no_parts:"))
+    folder = store.RunFolder(path.parent.resolve())
+    manifest = folder.read_manifest()
+    files = manifest["files"] | {store.RUN: store.digest(path)}
+    folder.write_json(store.MANIFEST, manifest | {"files": files})
     Path("no_parts.py").write_text("raise SystemExit('imported')")
     said = refused("summary", "results/run")
     assert "import no_parts first (on the command line: bayestree --import no_parts ...)" in said
