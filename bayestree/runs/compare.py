@@ -191,8 +191,7 @@ def compare_named(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> Comp
         if isinstance(found, str)
     ]
     caveats += [
-        f"{name}: {doubt}, so that a longer fit may score otherwise; see bayestree diagnose "
-        f"{run.folder}."
+        f"{name}: {doubt}, so that a longer fit may score otherwise; see bayestree diagnose."
         for name, run in named.items()
         if has_draws(run.estimator)
         and hasattr(run.estimator, "check_convergence")

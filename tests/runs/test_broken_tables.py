@@ -1,13 +1,17 @@
 """Malformed tables: each fault is reported with its column, value and line."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree import load
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
-from bayestree.runs.store import open_run
-from bayestree.tables import InputError
+from bayestree.runs.store import RunFolder, open_run
+from bayestree.tables import Encoding, InputError
 from tests.runs.cases import run_file
 
 N = 400
@@ -337,10 +341,18 @@ def test_runs_with_an_index_among_their_features_still_open(tmp_path):
     folder = run(file).folder
     found = frame(60).to_csv()
     (tmp_path / "data.csv").write_text(found)
+    model = load(folder / "model.safetensors")
+    named = {"number": "Unnamed: 0"}
+    columns = [replace(one, name=named.get(one.name, one.name)) for one in model.encoding_.columns]
+    model.encoding_ = Encoding(tuple(columns))
+    model.feature_names_in_ = np.array(model.encoding_.names, dtype=object)
+    model.save(folder / "model.safetensors")
+    place = RunFolder(folder)
+    new = read_rows(file).fingerprints["data"]["sha256"]
+    old = place.read_manifest()["data"]["data"]["sha256"]
     for name in ("columns.json", "manifest.json"):
-        path = folder / name
-        old = open_run(folder).manifest["data"]["data"]["sha256"]
-        new = read_rows(file).fingerprints["data"]["sha256"]
-        text = path.read_text().replace('"number"', '"Unnamed: 0"').replace(old, new)
-        path.write_text(text)
+        text = (folder / name).read_text().replace('"number"', '"Unnamed: 0"').replace(old, new)
+        content = json.loads(text)
+        del content["checksum"]
+        place.write_json(name, content)
     assert list(open_run(folder).rows().X) == ["Unnamed: 0", "a", "b"]
