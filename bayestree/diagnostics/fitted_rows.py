@@ -47,7 +47,10 @@ def _among(sample: FloatArray, X: FloatArray, encoding: Any) -> bool:
     Values far away are nearer in a sample, and means of y depend on how the rows are encoded.
     """
     pairs = zip(encoding.columns, encoding.places, strict=True)
-    kept = np.concatenate([own for column, own in pairs if column.name not in encoding.by_y])
+    each = [own for column, own in pairs if column.name not in encoding.by_y and len(own)]
+    if not each:
+        return True
+    kept = np.concatenate(each)
     scale = np.maximum(np.ptp(sample[:, kept], axis=0), np.abs(sample[:, kept]).max(axis=0))
     scale = np.where(scale > 0, scale, 1.0)
     nearest = KDTree(X[:, kept] / scale).query(
