@@ -20,6 +20,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
 ForceRun = Annotated[
     bool, typer.Option("--force", help="Replace the run in a folder that is not empty.")
 ]
+ForceMemory = Annotated[bool, typer.Option("--force-memory", help="Fit even if memory is short.")]
 TableOut = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
 ]

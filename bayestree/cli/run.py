@@ -1,6 +1,7 @@
 """`bayestree fit`, `run` and `sweep`."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from bayestree._utils.wording import InputError
 from bayestree.cli import options, output
-from bayestree.cli.options import ForceRun, Json, Quiet, Resume, Root, sets
+from bayestree.cli.options import ForceMemory, ForceRun, Json, Quiet, Resume, Root, sets
 from bayestree.estimators.registry import TREES
 from bayestree.runs.configuration import Task
 
@@ -96,6 +97,7 @@ def fit(
     ] = None,
     resume: Resume = False,
     force: ForceRun = False,
+    force_memory: ForceMemory = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -110,6 +112,7 @@ def fit(
     with output.clear_errors(interrupted=output.resume_hint(force=force)):
         from bayestree.runs.schema import run_from_options
 
+        os.environ.update({"BAYESTREE_FORCE_MEMORY": "1"} if force_memory else {})
         file = run_from_options(given, cards=card or [], pairs=settings or [])
         output.run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
@@ -131,6 +134,7 @@ def run(
     ] = None,
     resume: Resume = False,
     force: ForceRun = False,
+    force_memory: ForceMemory = False,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -166,6 +170,7 @@ def run(
         from bayestree.runs.runner import spread
         from bayestree.runs.schema import read_run
 
+        os.environ.update({"BAYESTREE_FORCE_MEMORY": "1"} if force_memory else {})
         sets = list(settings or [])
         if out is not None:
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")

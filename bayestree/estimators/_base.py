@@ -15,7 +15,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.progress import fitting
 from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._combinations import BASE, Rules, check_combinations
+from bayestree.estimators._combinations import BASE, Rules, check_combinations, check_sizes
 from bayestree.estimators._estimator import REMEDY, Estimator, member_of
 from bayestree.fitted import single_rows
 from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule, units, with_unused_columns
@@ -139,6 +139,7 @@ class BaseTree(Estimator):
         model = self._model(leaf)
         check_combinations(self, model)
         rows = rows.counted()
+        check_sizes(self, model, len(rows.y))
         center, scale = units(rows.X, rows.weights, self._unit_rule())
         if not (self._continues() or self._has_units):
             scale = np.where(self._used, scale, UNUSED)

@@ -17,7 +17,8 @@ from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.fitted.rows import Scaling
-from bayestree.inference import Map, Svi, Units, Vi
+from bayestree.inference import Growth, Map, Svi, Units, Vi
+from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.svi import Variational
 from bayestree.models.contracts.quick import broken_contract
 from bayestree.tables import Encoding, Numbers
@@ -71,6 +72,29 @@ def check_without_rows(estimator: Any) -> None:
         if getattr(tree, name, None) is not None:
             setattr(tree, name, value)
     check_combinations(tree, tree._model(tree._some_family()), but=(CONTRACT,))
+
+
+def check_sizes(tree: Any, model: Any, n_rows: int) -> None:
+    """Refuse numbers for which a fit with a split needs more memory than is free, if not more."""
+    stages = tree._stages() if hasattr(tree, "_stages") else [None]
+    if not isinstance(growth := stages[0], Growth):
+        return
+    last, n_experts = stages[-1], getattr(model.split, "n_experts", 1)
+    n_used, each = int(tree._used.sum()), 4 if tree._precision(n_rows) == "float32" else 8
+    if tree.device == "cpu" and not tree._continues():
+        # for each restart and expert, d coefficients and their products with the rows of the root
+        rows = min(int(n_rows * (1 - tree.validation_fraction)), growth.rows_per_node)
+        check_memory(
+            f"n_experts={n_experts}", each * growth.n_restarts * n_experts * (n_used + rows)
+        )
+    n_experts = min(n_experts, getattr(last, "max_experts", None) or n_experts)
+    (chains, draws), particles = last.draws or (1, 0), getattr(last, "n_particles", None)
+    counts = {"n_modes": getattr(tree, "_mode_count", lambda: 1)(), "n_chains": chains}
+    counts["n_particles" if particles else "n_draws"] = particles or draws
+    most = max(counts, key=lambda name: counts[name])
+    # for each expert of a draw, d coefficients, an intercept and a weight; 1,000 for an estimator
+    needed = math.prod(counts.values()) * each * n_experts * (n_used + 2)
+    check_memory(f"{most}={counts[most]}", needed + counts["n_modes"] * 1000)
 
 
 def rules_of(kind: type) -> Rules:

@@ -28,6 +28,7 @@ from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Data, Posterior
+from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.single_leaf import SingleLeafWarning, warn_single_leaf, why_not_grown
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
@@ -144,6 +145,7 @@ class Forest(Estimator):
 
     def _trees(self) -> list[Any]:
         """Return the trees before their fit, each with its own seed."""
+        check_memory(f"n_estimators={self.n_estimators}", self.n_estimators * 1000)
         seeds = check_random_state(draw_seed(self.random_state)).randint(
             2**31 - 1, size=self.n_estimators
         )

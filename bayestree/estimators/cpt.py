@@ -25,7 +25,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import POLYTOPE, check_combinations
+from bayestree.estimators._combinations import POLYTOPE, check_combinations, check_sizes
 from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,
@@ -260,6 +260,7 @@ class BasePolytopeTree(PolytopeMethods):
             super()._fit(rows, leaf)
         else:
             check_combinations(self, self._model(leaf))
+            check_sizes(self, self._model(leaf), len(rows.y))
             self.fitted_ = fit_modes(self, rows, leaf)
             self._scaling = self.fitted_.shown.scaling
             checks.warn_if_unconverged(self)

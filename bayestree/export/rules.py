@@ -147,6 +147,7 @@ class _Rules(Visitor[Visit]):
     def __init__(self, tree: Tree, **limits: int | None) -> None:
         super().__init__(tree, **limits)
         self.tree = tree
+        self.known: dict[tuple[int, bool], tuple[Quantity | str, Bound]] = {}  # by expert and side
 
     def missing(self) -> list[str]:
         """Say how the rules differ from the tree; nothing if they are equivalent."""
@@ -258,7 +259,8 @@ class _Rules(Visitor[Visit]):
         bounds: dict[Quantity | str, Bound] = {}
         for node, side in at.steps:
             if self.tree.n_facets[node] == 1:
-                what, bound = self.facet(self.tree.experts(node).start, right=bool(side))
+                key = self.tree.experts(node).start, bool(side)
+                what, bound = self.known[key] = self.known.get(key) or self.facet(*key)
                 bounds[what] = bounds.get(what, Bound()).both(bound)
             else:
                 bounds[self.side(node, right=bool(side))] = Bound()
@@ -277,7 +279,7 @@ class _Rules(Visitor[Visit]):
             return f"({what.text} {above} {high})"
         return f"({low} {below} {what.text} {above} {high})"
 
-    def facet(self, expert: int, *, right: bool) -> tuple[Quantity | str, Bound]:
+    def facet(self, expert: int, right: bool) -> tuple[Quantity | str, Bound]:
         """Return the quantity of a facet, and the bound that one side sets on it."""
         facet, plane = self.described.half_space(expert), self.tree.hyperplane[expert]
         if not facet.left:

@@ -1,8 +1,9 @@
-"""Memory-mapped tensors and arrays, for rows that do not fit into memory."""
+"""Free memory; memory-mapped tensors and arrays, for rows that do not fit into it."""
 
 import atexit
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray
+from bayestree._utils.wording import InputError
 
 #: Numbers of memory-mapped rows that are in memory at a time: 256 MiB in double precision.
 HELD = 2**25
@@ -34,6 +36,31 @@ def scratch_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         _folder.reset(token)
+
+
+def free_memory() -> float:
+    """Return the bytes that this process may still take; infinite where the system is silent."""
+    found = [math.inf]
+    with suppress(ImportError, OSError):  # elsewhere than on Linux
+        import resource  # noqa: PLC0415 - of Unix
+
+        text = Path("/proc/self/status").read_text() + Path("/proc/meminfo").read_text()
+        kib = {name: int(n) for name, n in re.findall(r"(\w+):\s+(\d+) kB", text)}
+        found.append(1024 * (kib["MemAvailable"] + kib["SwapFree"]))
+        if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+            found.append(limit - 1024 * kib["VmSize"])
+        with suppress(ValueError):  # "max", or the limit of a container
+            found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - 1024 * kib["VmRSS"])
+    return min(found)
+
+
+def check_memory(what: str, needed: float) -> None:
+    """Raise InputError if ``what`` needs more bytes than are free."""
+    if needed > (free := max(free_memory(), 0)) and not os.environ.get("BAYESTREE_FORCE_MEMORY"):
+        raise InputError(
+            f"{what} needs {needed / 2**30:,.1f} GiB of memory or more, and {free / 2**30:,.1f} "
+            "are free: reduce it, or set --force-memory (or BAYESTREE_FORCE_MEMORY=1)."
+        )
 
 
 def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

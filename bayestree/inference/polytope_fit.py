@@ -107,6 +107,8 @@ def fit_polytope(
             recorded["reset_trace"] = resets
         if hyper_priors:
             recorded["hyperparameters"] = guide.priors.learned_values
+    if not all(one.isfinite().all() for one in guide.parameters()):
+        raise ValueError(f"the fit diverged: reduce learning_rate={settings['learning_rate']:g}.")
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
     stats |= guide_balance(guide, data, settings["kl_weight"])

@@ -16,9 +16,28 @@ from bayestree.runs.configuration import BACKSLASHES, abbreviated, resolve_path
 from bayestree.tables.files import table_format
 
 MAX_BYTES = 2**20  # bytes
+MAX_LEVELS = 8  # of tables and lists, and of a dotted key; files of runs have up to four
 BARE_WORD = re.compile(r"[A-Za-z_./~\\][\w./~:+\\-]*")  # words and paths
+TOKENS = re.compile(  # texts, whose end may be missing; comments; and letters that show the depth
+    r'''"""(?:[^"\\]|\\.|"(?!""))*+"{0,5}|"(?:\\.|[^"\\\n])*+"?|'''
+    r"""'''(?:[^']|'(?!''))*+'{0,5}|'[^'\n]*'?|\#[^\n]*|[][{}.=,\n]""",
+    re.DOTALL,
+)
 #: Kind of file by a key that only it has, and the command that runs it.
 KINDS = {"data": ("run file", "run"), "vary": ("sweep file", "sweep")}
+
+
+def load_toml(text: str) -> dict[str, Any]:
+    """Parse TOML of few levels; the parser takes memory by the square of the parts of a key."""
+    brackets = dots = 0
+    for found in TOKENS.finditer(text):
+        token = found[0]
+        brackets += (token in "[{") - (token in "]}")
+        dots = dots + 1 if token == "." else 0 if token in "[]{}=,\n" else dots
+        if max(brackets, dots + 1) > MAX_LEVELS:
+            where = f"line {text.count(chr(10), 0, found.start()) + 1}: over {MAX_LEVELS} levels"
+            raise ValueError(f"it is nested too deeply ({where})")
+    return tomllib.loads(text)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -36,9 +55,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise InputError(f"{name} is larger than 1 MiB; expected a short TOML file.")
     try:
-        found = tomllib.loads(content.decode("utf-8-sig"))
-    except RecursionError as error:
-        raise InputError(f"{name} is not valid TOML: it is nested too deeply.") from error
+        found = load_toml(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not valid TOML: it is not text in UTF-8.") from error
     except ValueError as error:
@@ -58,8 +75,8 @@ def read_pair(pair: str) -> tuple[str, Any]:
     if not (name and equals and text):
         raise InputError(f"--set {pair!r} does not have the form NAME=VALUE.")
     try:
-        found = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+        found = load_toml(f"value = {text}")
+    except ValueError:
         text = text.strip('"') if "\\" in text else text  # the path of a file under Windows
         found = {"value": text} if BARE_WORD.fullmatch(text) else {}
     if found.keys() != {"value"}:

@@ -3,6 +3,7 @@
 import itertools
 import re
 import tomllib
+import tracemalloc
 from pathlib import Path, PureWindowsPath
 from zipfile import Path as ZipPath
 from zipfile import ZipFile
@@ -18,6 +19,7 @@ from bayestree.runs.cards import (
     cards,
     find_any,
     find_card,
+    load_toml,
     read_card,
     read_pair,
     read_toml,
@@ -387,3 +389,44 @@ def test_a_zipped_package_finds_its_cards(tmp_path, monkeypatch):
     monkeypatch.setattr("bayestree.runs.cards.files", lambda name: package)
     assert [(card.name, card.summary) for card in cards()] == [("mine", "Mine.")] * 2
     assert find_card("mine", "model").kind == "model"
+
+
+DEEP = ".".join("a" * 40_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{DEEP} = 1",
+        f"[{DEEP}]",
+        f"[[{DEEP}]]",
+        DEEP.replace("a", '"a"') + " = 1",
+        f'x = """y"""""\n{DEEP} = 1',
+        f"x = [\n{{{DEEP} = 1}}]",
+        "x = " + "{a = " * 9,
+        "x = " + "[" * 9,
+    ],
+)
+def test_deep_keys_are_refused_before_they_are_parsed(tmp_path, text):
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"nested too deeply \(line [12]: over 8 levels\)"):
+        read_toml(path, "run file")
+    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x = '{'[' * 9}' # {DEEP}",
+        f'"{DEEP}" = 1.5',
+        f'x = """\\"""{"[" * 9}\\\\"""""',
+        f"x = '''\n{DEEP} = ''''",
+        f"x = [{'1.5, ' * 20}]",
+        "[a.b.c.d.e.f.g.h]",
+    ],
+)
+def test_text_and_numbers_are_not_deep(text):
+    assert load_toml(text) == tomllib.loads(text)
