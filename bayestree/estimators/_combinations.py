@@ -75,18 +75,16 @@ def check_without_rows(estimator: Any) -> None:
 
 
 def check_sizes(tree: Any, model: Any, n_rows: int) -> None:
-    """Refuse numbers for which a fit with a split needs more memory than is free, if not more."""
+    """Refuse numbers whose lower bounds of the memory of a fit with a split exceed what is free."""
     stages = tree._stages() if hasattr(tree, "_stages") else [None]
     if not isinstance(growth := stages[0], Growth):
         return
     last, n_experts = stages[-1], getattr(model.split, "n_experts", 1)
     n_used, each = int(tree._used.sum()), 4 if tree._precision(n_rows) == "float32" else 8
     if tree.device == "cpu" and not tree._continues():
-        # for each restart and expert, d coefficients and their products with the rows of the root
         rows = min(int(n_rows * (1 - tree.validation_fraction)), growth.rows_per_node)
-        check_memory(
-            f"n_experts={n_experts}", each * growth.n_restarts * n_experts * (n_used + rows)
-        )
+        needed = each * growth.n_restarts * n_experts * (n_used + rows)
+        check_memory(f"n_experts={n_experts}", needed)
     n_experts = min(n_experts, getattr(last, "max_experts", None) or n_experts)
     (chains, draws), particles = last.draws or (1, 0), getattr(last, "n_particles", None)
     counts = {"n_modes": getattr(tree, "_mode_count", lambda: 1)(), "n_chains": chains}
