@@ -20,6 +20,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
 ForceRun = Annotated[
     bool, typer.Option("--force", help="Replace the run in a folder that is not empty.")
 ]
+Quote = Annotated[
+    bool, typer.Option("--quote-formulas", help="In CSV, put ' before text like =A1 or -x.")
+]
 TableOut = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
 ]
