@@ -381,8 +381,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         if texts.are_dates(typed=False):
             raise InputError(f"target {name!r} holds dates; {_dates_remedy(str(name))}")
         texts.check()
-        # As NumPy's own texts, each would take as much memory as the longest.
-        labels = short(column.astype(str)).to_numpy(dtype=object)
+        labels = short(column.astype(str)).to_numpy(dtype=object)  # NumPy's: as wide as the longest
         n_classes = len(np.unique(labels))
         if n_classes == len(labels) > 1:
             raise InputError(

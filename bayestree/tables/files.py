@@ -26,7 +26,7 @@ from bayestree.tables.parquet_files import PARQUET, from_arrow, is_dataset
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
 SAMPLE = 1000  # records from which the separator and the decimal mark are inferred
-LETTERS = 2**22  # fewer records, if they have more letters
+LETTERS = 2**22  # fewer records, if they have more letters; also the limit of a field
 UNPACKED, GROWTH = 10**9, 20  # bytes, or times those of its files, that are in a compressed table
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
@@ -59,7 +59,7 @@ def records(source: Path, separator: str) -> Iterator[Record]:
     not closed.
     """
     with _open_text(source, "rt", encoding=ENCODING, newline="") as lines, ExitStack() as after:
-        after.callback(csv.field_size_limit, csv.field_size_limit(2**31 - 1))
+        after.callback(csv.field_size_limit, csv.field_size_limit(LETTERS))
         reader = csv.reader(lines, delimiter=separator)
         start = 1
         for fields in reader:
@@ -117,8 +117,7 @@ def _open_text(source: Path, mode: str, **options: Any) -> IO[Any]:
 
 
 def _sample(source: Path, separator: str) -> list[list[str]]:
-    found: list[list[str]] = []
-    letters = 0
+    found, letters = list[list[str]](), 0
     with suppress(csv.Error):
         for _, fields in islice(records(source, separator), SAMPLE):
             found.append(fields)
@@ -247,7 +246,10 @@ def located(source: Path) -> Iterator[None]:
     try:
         yield
     except CellError as error:
-        raise InputError(_message_with_line(source, error)) from error
+        message = str(error)
+        with suppress(csv.Error):  # a field of too many letters for the csv module
+            message = _message_with_line(source, error)
+        raise InputError(message) from error
 
 
 def _message_with_line(source: Path, error: CellError) -> str:
