@@ -97,7 +97,7 @@ def check_finite(frame: pd.DataFrame) -> None:
 
 def quote_columns(names: Iterable[Any]) -> str:
     """Return the first few names in quotation marks, after ``column`` or ``columns``."""
-    quoted = [repr(str(name)) for name in names]
+    quoted = [brief(str(name)) for name in names]
     return f"{'column' if len(quoted) == 1 else 'columns'} {abbreviate(quoted)}"
 
 

@@ -234,7 +234,7 @@ def read_header(source: Path) -> _Dialect:
     for number, name in enumerate(header, start=1):
         if name.strip() and first_places.setdefault(name, number) != number:
             raise InputError(
-                f"{str(source)!r} has more than one column named {name!r}: columns "
+                f"{str(source)!r} has more than one column named {brief(name)}: columns "
                 f"{first_places[name]} and {number}; rename one."
             )
     return dialect
