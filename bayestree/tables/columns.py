@@ -442,5 +442,5 @@ def _check_whole(values: AnyArray, name: Any, remedy: str = "") -> None:
 
 def _two_classes(labels: AnyArray, name: Any) -> AnyArray:
     if len(np.unique(labels)) < 2:
-        raise InputError(f"target {name!r} has one class, {labels[0].item()!r}; two are needed.")
+        raise InputError(f"target {name!r} has one class, {labels.tolist()[0]!r}; two are needed.")
     return labels

@@ -59,6 +59,9 @@ class TestLongText:
         assert y.dtype == object
         assert max(map(len, y)) == 9000
 
+    def test_a_single_class(self, tmp_path):
+        assert "target 'y' has one class, 'p'" in refusal(tmp_path, y=lambda i: "p")
+
     def test_at_the_separator_of_the_others(self, tmp_path):
         lines = ["a;y", *(f"1,5;{LONG if i == 3 else 'pq'[i % 2]}" for i in range(30))]
         (tmp_path / "t.csv").write_text("\n".join(lines))
