@@ -56,7 +56,7 @@ def refuse_cells(
         raise CellError(
             f"column {column.name!r} should hold {expected}, but",
             int(column.index[odd][0]),
-            f" holds {value!r}; {remedy if isinstance(remedy, str) else remedy(value)}.",
+            f" holds {brief(value)}; {remedy if isinstance(remedy, str) else remedy(value)}.",
             column=str(column.name),
         )
 
@@ -111,6 +111,12 @@ def isolated(name: str) -> str:
     if any(unicodedata.bidirectional(letter) in RIGHT_TO_LEFT for letter in text):
         return type(name)(f"{FIRST_STRONG}{text}{POP}")
     return text
+
+
+def brief(value: Any) -> str:
+    """Return a value as Python writes it, without the middle of a long text."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 4 :]}"
 
 
 def written(value: Any) -> str:

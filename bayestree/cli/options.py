@@ -21,6 +21,9 @@ ForceRun = Annotated[
     bool, typer.Option("--force", help="Replace the run in a folder that is not empty.")
 ]
 ForceMemory = Annotated[bool, typer.Option("--force-memory", help="Fit even if memory is short.")]
+Quote = Annotated[
+    bool, typer.Option("--quote-formulas", help="In CSV, put ' before text like =A1 or -x.")
+]
 TableOut = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
 ]

@@ -144,14 +144,13 @@ def check_output(
         raise InputError(f"{name} is in a folder that does not exist; create it first.")
 
 
-def write_table(table: "pd.DataFrame", out: Path) -> None:
+def write_table(table: "pd.DataFrame", out: Path, *, quote: bool = False) -> None:
     """Write a table as CSV or Parquet, depending on the file name."""
-    from bayestree._utils.write import write_whole
+    from bayestree._utils.write import whole_file
+    from bayestree.runs.outputs import table_writer
 
-    if out.suffix == ".csv":
-        write_whole(out, table.to_csv(index=False))
-    else:
-        write_whole(out, table.to_parquet(index=False))
+    with whole_file(out) as draft, table_writer(draft, out.suffix, quote) as write:
+        write(table)
 
 
 def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()) -> Iterator[str]:

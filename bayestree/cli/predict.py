@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayestree._utils.wording import InputError
-from bayestree.cli.options import Force, Json
+from bayestree.cli.options import Force, Json, Quote
 from bayestree.cli.output import (
     TABLE,
     check_output,
@@ -52,6 +52,7 @@ def predict(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file, or the predictions in the folder.")
     ] = False,
+    quote_formulas: Quote = False,
     as_json: Json = False,
 ) -> None:
     """Predict the rows of a table with the model of a run.
@@ -92,7 +93,7 @@ def predict(
                     f"folder, got --out {str(out)!r} and {str(data)!r}; specify --out FOLDER."
                 )
             check_output(out, force=force, data=data)
-            found = predict_file(folder, data, out)
+            found = predict_file(folder, data, out, quote=quote_formulas)
     _print_predicted(found, out, as_json=as_json)
 
 

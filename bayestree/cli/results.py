@@ -13,7 +13,7 @@ import typer
 
 from bayestree._utils.wording import InputError, counted, one_line
 from bayestree.cli import output
-from bayestree.cli.options import FolderArgument, Force, Json, TableOut
+from bayestree.cli.options import FolderArgument, Force, Json, Quote, TableOut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,6 +220,7 @@ def summary(
         ),
     ] = False,
     out: TableOut = None,
+    quote_formulas: Quote = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -257,7 +258,7 @@ def summary(
         shown = table.reset_index()
         if out.suffix == ".csv" and "features" in shown:  # names may contain commas
             shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
-        output.write_table(shown, out)
+        output.write_table(shown, out, quote=quote_formulas)
     content = {
         "folder": str(run.folder),
         "title": run.file.title,

@@ -30,6 +30,7 @@ from bayestree.runs.store import Columns, RunFolder
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the prediction intervals
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def scored(
@@ -161,7 +162,7 @@ def write_model(run: FittedRun) -> None:
     """Write the fitted estimator and its columns."""
     rows = run.rows
     data = run.file.data
-    is_text = rows.y.dtype.kind == "U"
+    is_text = rows.y.dtype.kind in "UO"
     columns = Columns(data.target, is_text, rows.task, rows.encoding, data.extra)
     run.folder.write_json(store.COLUMNS, columns.to_json())
     run.estimator.save(run.folder / store.MODEL)
@@ -232,14 +233,20 @@ def _write_predictions(run: FittedRun) -> None:
             write(table)
 
 
+def _quoted(value: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet takes for a formula (OWASP)."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULAS else value
+
+
 @contextmanager
-def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], None]]:
-    """Open a CSV or Parquet file, and give a function that appends tables to it."""
+def table_writer(path: Path, suffix: str, quote: bool = False) -> Iterator[Callable[..., None]]:
+    """Open a CSV or Parquet file, and give a function that appends tables; ``quote`` formulas."""
     with ExitStack() as open_files:
         files: list[Any] = []
 
         def write_csv(table: pd.DataFrame) -> None:
             first = not files
+            table = table.rename(columns=_quoted).map(_quoted) if quote else table
             if first:
                 files.append(open_files.enter_context(path.open("w", encoding="utf-8", newline="")))
             table.to_csv(files[0], index=False, header=first)

@@ -146,15 +146,15 @@ def _predicted(
     return predicted, (probability * (y[:, None] == estimator.classes_)).sum(axis=1)
 
 
-def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
+def predict_file(folder: Path, data: Path, out: Path, *, quote: bool = False) -> Predicted:
     """Predict the rows of a table with the model of a folder, and write the predictions.
 
     The folder belongs to a run, or holds a model with its ``columns.json``. ``out`` ends in .csv or
-    .parquet, and is written completely or not at all.
+    .parquet, and is written completely or not at all; ``quote`` as in :func:`table_writer`.
     """
     estimator, columns = read_model(folder)
     tally = _Tally()
-    with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
+    with located(data), whole_file(out) as draft, table_writer(draft, out.suffix, quote) as write:
         for frame in columns.encoding.chunks(data, columns.text_targets):
             write(tally.predict(estimator, columns, frame))
     return tally.result(folder, data, estimator, columns)

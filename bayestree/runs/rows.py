@@ -112,7 +112,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> RunRows:
         features = scan.features(learned, kept, held if fraction else None)
     else:
         # Text columns of the training rows are text here, even if they look like numbers.
-        text = [*encoding.text, *(data.targets if y.dtype.kind == "U" else [])]
+        text = [*encoding.text, *(data.targets if y.dtype.kind in "UO" else [])]
         other = _Scan.of(data.test, data, text=text)
         with located(data.test):
             each = (tables.read_matching_target(one, y, task) for _, one in other.target.items())
@@ -172,7 +172,9 @@ class _Scan:
         def codes(names: Sequence[str]) -> dict[str, Codes]:
             return codes_by_column(data.missing_values, [n for n in names if n not in excluded])
 
-        table = tables.open_table(path, text, levels=levels, codes=codes, whole=in_memory)
+        table = tables.open_table(
+            path, text, levels=levels, codes=codes, whole=in_memory, max_size=data.max_size
+        )
         _check_columns(table, data)
         features = [name for name in table.columns if name not in excluded]
         known = {} if keep is None else codes(features)
@@ -282,7 +284,7 @@ def response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
 def _order(targets: pd.DataFrame, y: AnyArray) -> tuple[str, ...] | None:
     """Return the classes of a target of text that holds ordered categories, in their order."""
     dtype = targets.iloc[:, 0].dtype
-    if y.dtype.kind == "U" and isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
+    if y.dtype.kind in "UO" and isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
         return tuple(map(str, dtype.categories))
     return None
 

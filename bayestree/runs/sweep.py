@@ -148,7 +148,7 @@ def folds_of(rows: RunRows, n_folds: int, seed: int) -> list[Fold]:
 
 
 def _key(file: RunFile, rows: RunRows, fold: int | None, n_folds: int) -> str:
-    data = file.data.model_dump(mode="json", exclude={"path", "test", "storage"})
+    data = file.data.model_dump(mode="json", exclude={"path", "test", "storage", "max_size"})
     parameters = file.parameters(rows.task)
     parameters.pop("n_jobs", None)  # does not affect the numbers
     content: dict[str, Any] = {

@@ -9,10 +9,13 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree._utils.wording import CellError, InputError, nearest_match, refuse_cells
+from bayestree._utils.wording import CellError, InputError, brief, nearest_match, refuse_cells
 from bayestree.tables.dates import FEW, MANY, DateTexts
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
+HUGE = 1e300  # larger integers and decimals, which may exceed any float, count as this
+EXACT = 2**53  # floats represent all integers up to this one
+MAX_TEXT = 10_000  # letters of a class, a category or the name of a column
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column without a name
 
 
@@ -79,23 +82,22 @@ class InvalidValues:
         )
 
 
-def check_complete(frame: pd.DataFrame) -> None:
-    """Refuse missing and infinite values, and those too large to be squared."""
+def check_complete(frame: pd.DataFrame, gaps: Collection[str] = ()) -> None:
+    """Refuse infinite values, those too large to be squared, and missing ones but for ``gaps``."""
     invalid = InvalidValues()
     invalid.add(frame)
-    invalid.check()
+    invalid.check(gaps)
 
 
 def check_finite(frame: pd.DataFrame) -> None:
     """Refuse infinite values, and those too large to be squared."""
-    invalid = InvalidValues()
-    invalid.add(frame)
-    invalid.check(gaps=[str(name) for name in frame])
+    if not (set(frame.dtypes) == {np.dtype(float)} and (frame.abs() <= MAX_SIZE).all(axis=None)):
+        check_complete(frame, gaps=[str(name) for name in frame])
 
 
 def quote_columns(names: Iterable[Any]) -> str:
     """Return the first few names in quotation marks, after ``column`` or ``columns``."""
-    quoted = [repr(str(name)) for name in names]
+    quoted = [brief(str(name)) for name in names]
     return f"{'column' if len(quoted) == 1 else 'columns'} {abbreviate(quoted)}"
 
 
@@ -219,7 +221,7 @@ class Texts:
             raise CellError(
                 f"column {self.name!r} holds numbers that cannot be read:",
                 row,
-                f" holds {value!r}; {PLAIN}, or drop the column.",
+                f" holds {brief(value)}; {PLAIN}, or drop the column.",
                 column=self.name,
             )
 
@@ -244,8 +246,8 @@ class Texts:
         return CellError(
             f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but",
             row,
-            f" holds {value!r}{f', the first of {others}' if others > 1 else ''}; {remedy}, or "
-            "drop the rows or the column. If these are codes, prefix each with a letter to have "
+            f" holds {brief(value)}{f', the first of {others}' if others > 1 else ''}; {remedy}, "
+            "or drop the rows or the column. If these are codes, prefix each with a letter to have "
             "them treated as categories.",
             column=self.name,
         )
@@ -258,14 +260,13 @@ class Texts:
         found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
         if self.first_other is not None:
             row, value = self.first_other
-            found = (
-                f"numbers in {self.n_numbers} of {self.n_rows} rows, but {value!r} in row {row + 1}"
-            )
+            found = f"numbers in {self.n_numbers} of {self.n_rows} rows, but "
+            found += f"{brief(value)} in row {row + 1}"
             remedy = f"{remedy[:-1]}, errors='coerce')"
             if not typed:
                 remedy = "correct the others, or list them in missing_values"
         if marked:
-            found, remedy = f"numbers such as {value!r}", PLAIN
+            found, remedy = f"numbers such as {brief(value)}", PLAIN
         return [
             f"column {self.name!r} holds {found}; its values are categories. If it is a quantity, "
             f"{remedy}."
@@ -301,11 +302,14 @@ def numbers(column: pd.Series) -> pd.Series:
         "numbers",
         lambda value: f"{PLAIN if MARKED.fullmatch(value) else 'correct it'}, or drop the row",
     )
+    check_finite(found.to_frame())
     return found
 
 
 def read_numbers(column: pd.Series) -> pd.Series:
     """Convert as :func:`numbers` does; what is not a number becomes NaN. Dates are refused."""
+    if column.dtype == float:
+        return column
     kind = pd.api.types.infer_dtype(column, skipna=True)
     if kind in DATES:
         raise _dates_refused(column)
@@ -314,6 +318,8 @@ def read_numbers(column: pd.Series) -> pd.Series:
     if kind in NUMBERS or kind == "empty" or pd.api.types.is_numeric_dtype(column):
         if column.hasnans:  # which may be None or pandas.NA
             column = column.astype(object).where(column.notna(), np.nan)
+        if column.dtype == object:
+            column = column.map(lambda one: min(max(one, -HUGE), HUGE))
         return column.astype(float)
     if column.dropna().isin([*BOOLEANS]).all():
         return column.map(BOOLEANS).astype(float)
@@ -375,7 +381,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         if texts.are_dates(typed=False):
             raise InputError(f"target {name!r} holds dates; {_dates_remedy(str(name))}")
         texts.check()
-        labels = column.astype(str).to_numpy(dtype=str)
+        labels = short(column.astype(str)).to_numpy(dtype=object)  # NumPy's: as wide as the longest
         n_classes = len(np.unique(labels))
         if n_classes == len(labels) > 1:
             raise InputError(
@@ -383,7 +389,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
                 "column whose classes repeat."
             )
         return "classification", _two_classes(labels, name)
-    values = column.astype(float).to_numpy()
+    values = numbers(column).to_numpy()
     whole = bool((values == np.round(values)).all())
     if task == "auto":
         few = whole and len(np.unique(values)) <= MAX_CLASSES
@@ -397,13 +403,24 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
 
 def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
     """Read the target of other rows in the same way as the training rows' target ``y``."""
-    if y.dtype.kind == "U":
-        return column.astype(str).to_numpy(dtype=str)
+    if y.dtype.kind in "UO":
+        return short(column.astype(str)).to_numpy(dtype=object)
     values = numbers(column).to_numpy()
     if task in NUMERIC:
         return values
     _check_whole(values, column.name)
     return values.astype(y.dtype)
+
+
+def short(labels: pd.Series) -> pd.Series:
+    """Return texts, none of which is too long to be the name of a class or a category."""
+    refuse_cells(
+        labels,
+        (labels.str.len() > MAX_TEXT).to_numpy(),
+        f"texts of at most {MAX_TEXT:,} letters",
+        lambda value: f"it has {len(value):,}: shorten it, or drop the row or the column",
+    )
+    return labels
 
 
 def read_weights(column: pd.Series) -> FloatArray:
@@ -418,12 +435,12 @@ def read_weights(column: pd.Series) -> FloatArray:
 
 
 def _check_whole(values: AnyArray, name: Any, remedy: str = "") -> None:
-    fractions = values[values != np.round(values)]
-    if len(fractions):
-        raise InputError(f"target {name!r} holds {fractions[0]:g}, which is not a class{remedy}.")
+    odd = values[(values != np.round(values)) | (np.abs(values) > EXACT)]
+    if len(odd):
+        raise InputError(f"target {name!r} holds {odd[0]:g}, which is not a class{remedy}.")
 
 
 def _two_classes(labels: AnyArray, name: Any) -> AnyArray:
     if len(np.unique(labels)) < 2:
-        raise InputError(f"target {name!r} has one class, {labels[0].item()!r}; two are needed.")
+        raise InputError(f"target {name!r} has one class, {labels.tolist()[0]!r}; two are needed.")
     return labels

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.wording import CellError, InputError, refuse_cells
+from bayestree._utils.wording import CellError, InputError, brief, refuse_cells
 
 UNIT: Final = "datetime64[us]"  # for the years 1 to 9999, which nanoseconds cannot count
 FEW = 20  # this many different dates or numbers may still be categories
@@ -252,7 +252,7 @@ class DateTexts:
         raise CellError(
             f"{self._found()}, but",
             row,
-            f" holds {value!r}{f', the first of {others}' if others > 1 else ''}; list it in "
+            f" holds {brief(value)}{f', the first of {others}' if others > 1 else ''}; list it in "
             f"missing_values if it stands for a missing date, or {REMEDY}, or drop the column.",
             column=self.name,
         )
@@ -264,7 +264,7 @@ class DateTexts:
         row, value = self.first_other
         return [
             f"{self._found()}, and is treated as categorical because row {row + 1} holds "
-            f"{value!r}: if it stands for a missing date, list it in missing_values."
+            f"{brief(value)}: if it stands for a missing date, list it in missing_values."
         ]
 
     def _found(self) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.wording import InputError, nearest_match, warn, written
+from bayestree._utils.wording import InputError, brief, nearest_match, warn, written
 from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
 from bayestree.tables.files import as_pandas, open_table
 from bayestree.tables.kinds import (
@@ -225,10 +225,9 @@ class Encoding:
         """Add the numbers of rows with each unknown category to the counts of each column."""
         for column in self.columns:
             values = without_codes(frame[column.name], column.codes)
-            unknown = texts(values[column.unknown(values)]).astype(str).value_counts(sort=False)
-            counts.setdefault(column.name, Counter()).update(
-                {str(name): int(count) for name, count in unknown.items()}
-            )
+            if (odd := column.unknown(values)).any():
+                unknown = texts(values[odd]).astype(str).tolist()
+                counts.setdefault(column.name, Counter()).update(unknown)
 
     def describe_unknown(self, counts: Mapping[str, Counter[str]]) -> list[str]:
         """Return a remark for each column about the counts of its unknown categories."""
@@ -236,7 +235,7 @@ class Encoding:
         return [
             f"column {column.name!r}: {numbers[column.name]} "
             f"{'row holds' if numbers[column.name] == 1 else 'rows hold'} {column.unknown_is} "
-            f"({abbreviate(map(repr, counts[column.name]))}); it counts as {column.unknown_as}. "
+            f"({abbreviate(map(brief, counts[column.name]))}); it counts as {column.unknown_as}. "
             f"{column.unknown_remedy}"
             for column in self.columns
             if counts.get(column.name)

@@ -5,9 +5,10 @@ import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -16,8 +17,8 @@ import pandas as pd
 import pyarrow as pa
 
 from bayestree._utils.arrays import AnyArray
-from bayestree._utils.wording import CellError, InputError
-from bayestree.tables.columns import Codes, text_of
+from bayestree._utils.wording import CellError, InputError, brief
+from bayestree.tables.columns import MAX_TEXT, Codes, text_of
 from bayestree.tables.dataset import Dataset, rows_per_chunk
 from bayestree.tables.kinds import ordered
 from bayestree.tables.parquet_files import PARQUET, from_arrow, is_dataset
@@ -25,6 +26,8 @@ from bayestree.tables.parquet_files import PARQUET, from_arrow, is_dataset
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
 SAMPLE = 1000  # records from which the separator and the decimal mark are inferred
+LETTERS = 2**22  # fewer records, if they have more letters; also the limit of a field
+UNPACKED, GROWTH = 10**9, 20  # bytes, or times those of its files, that are in a compressed table
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+")
@@ -55,7 +58,8 @@ def records(source: Path, separator: str) -> Iterator[Record]:
     Raises csv.Error, UnicodeDecodeError or OSError if the file is not UTF-8 text, or a quote is
     not closed.
     """
-    with _open_text(source, "rt", encoding=ENCODING, newline="") as lines:
+    with _open_text(source, "rt", encoding=ENCODING, newline="") as lines, ExitStack() as after:
+        after.callback(csv.field_size_limit, csv.field_size_limit(LETTERS))
         reader = csv.reader(lines, delimiter=separator)
         start = 1
         for fields in reader:
@@ -113,10 +117,13 @@ def _open_text(source: Path, mode: str, **options: Any) -> IO[Any]:
 
 
 def _sample(source: Path, separator: str) -> list[list[str]]:
-    try:
-        return [fields for _, fields in islice(records(source, separator), SAMPLE)]
-    except csv.Error:
-        return []
+    found, letters = list[list[str]](), 0
+    with suppress(csv.Error):
+        for _, fields in islice(records(source, separator), SAMPLE):
+            found.append(fields)
+            if (letters := letters + sum(map(len, fields))) > LETTERS:
+                break
+    return found
 
 
 def _regularity(sample: Sequence[list[str]]) -> tuple[float, int]:
@@ -132,8 +139,8 @@ def _explain_encoding(source: Path) -> str | None:
     remedy = "save it as UTF-8 (in Excel: CSV UTF-8)."
     with _open_text(source, "rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                return f"it is in UTF-16; {remedy}"
+            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
+                return f"it is in UTF-{32 if bytes(2) in line[:4] else 16}; {remedy}"
             try:
                 line.decode()
             except UnicodeDecodeError as error:
@@ -227,7 +234,7 @@ def read_header(source: Path) -> _Dialect:
     for number, name in enumerate(header, start=1):
         if name.strip() and first_places.setdefault(name, number) != number:
             raise InputError(
-                f"{str(source)!r} has more than one column named {name!r}: columns "
+                f"{str(source)!r} has more than one column named {brief(name)}: columns "
                 f"{first_places[name]} and {number}; rename one."
             )
     return dialect
@@ -239,7 +246,10 @@ def located(source: Path) -> Iterator[None]:
     try:
         yield
     except CellError as error:
-        raise InputError(_message_with_line(source, error)) from error
+        message = str(error)
+        with suppress(csv.Error):  # a field of too many letters for the csv module
+            message = _message_with_line(source, error)
+        raise InputError(message) from error
 
 
 def _message_with_line(source: Path, error: CellError) -> str:
@@ -337,6 +347,7 @@ def open_table(
     levels: Mapping[str, Sequence[str]] | None = None,
     codes: Coded = lambda _: {},
     whole: bool = False,
+    max_size: float | None = None,
 ) -> Table:
     """Open a CSV or Parquet file, a NumPy array, or a :class:`Dataset` of Parquet files.
 
@@ -347,20 +358,40 @@ def open_table(
     values, a function of the names of all columns, do not make text of a column.
 
     With ``whole``, the table is read into memory as a single chunk. Otherwise chunks are read when
-    they are needed, and a CSV file is read once to find out which columns hold text.
+    they are needed, and a CSV file is read once to find out which columns hold text. Compressed CSV
+    files, and Parquet files that are read as a whole, may have ``max_size`` GB once decompressed.
     """
     source = Path(path)
     kind = check_file(source)
     with reading(source):
-        names, read = _OPENERS[kind](source, [*text, *(levels or ())], codes, whole)
+        names, read = _OPENERS[kind](source, [*text, *(levels or ())], codes, whole, max_size)
+        if len(longest := max(map(str, names), key=len, default="")) > MAX_TEXT:
+            raise InputError(
+                f"{str(source)!r} has a column whose name has {len(longest):,} letters, "
+                f"{brief(longest)}; names have at most {MAX_TEXT:,}: shorten it."
+            )
         if whole:
             frames = list(read())
             read = lambda: iter(frames)  # noqa: E731
     return Table(source, tuple(map(str, names)), read, levels or {})
 
 
-def _open_parquet(source: Path, text: Collection[str], _: Coded, whole: bool) -> Opened:
+def _check_size(source: Path, parts: Iterable[int], stored: int, most: Any, remedy: str) -> None:
+    """Refuse a table, stored in some bytes, whose parts have too many once decompressed."""
+    limit = max(UNPACKED, GROWTH * stored) if most is None else 1e9 * most
+    if any(size > limit for size in accumulate(parts)):
+        raise InputError(
+            f"{str(source)!r} has more than {limit / 1e9:g} GB once it is decompressed; if that is "
+            f"right, set max_size in [data] (--set data.max_size=GB), or {remedy}."
+        )
+
+
+def _open_parquet(source: Path, text: Collection[str], _: Any, whole: bool, most: Any) -> Opened:
     dataset = Dataset.of(source, text)
+    if whole:
+        sizes = (max(one.size, 8 * one.n_rows * len(dataset.columns)) for one in dataset.pieces)
+        stored = sum(size for size, _ in dataset.files.values())
+        _check_size(source, sizes, stored, most, 'storage = "disk"')
 
     def read() -> Frames:
         return iter([dataset.read()]) if whole else dataset.chunks(dataset.pieces)
@@ -368,7 +399,11 @@ def _open_parquet(source: Path, text: Collection[str], _: Coded, whole: bool) ->
     return dataset.columns, read
 
 
-def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool) -> Opened:
+def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool, most: Any) -> Opened:
+    if source.name.lower().endswith(".gz"):
+        with gzip.open(source) as content:
+            parts = map(len, iter(partial(content.read, 2**20), b""))
+            _check_size(source, parts, source.stat().st_size, most, "decompress it first")
     dialect = read_header(source)
     names = pd.read_csv(source, nrows=0, **dialect.options).columns
     missing = codes([*names])
@@ -410,7 +445,7 @@ def _kind(column: pd.Series) -> str:
     return "number" if pd.api.types.is_numeric_dtype(column) else "text"
 
 
-def _open_array(source: Path, _: Collection[str], __: Coded, whole: bool) -> Opened:
+def _open_array(source: Path, _: Any, __: Any, whole: bool, ___: Any) -> Opened:
     array = read_array(source)
     names = column_names(array)
 
@@ -422,7 +457,7 @@ def _open_array(source: Path, _: Collection[str], __: Coded, whole: bool) -> Ope
     return names, read
 
 
-_OPENERS: dict[tuple[str, ...], Callable[[Path, Collection[str], Coded, bool], Opened]] = {
+_OPENERS: dict[tuple[str, ...], Callable[..., Opened]] = {
     PARQUET: _open_parquet,
     CSV: _open_csv,
     ARRAY: _open_array,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, hashed
-from bayestree.tables.columns import Codes, Kind, without_codes
+from bayestree.tables.columns import Codes, Kind, short, without_codes
 from bayestree.tables.dates import read_times
 from bayestree.tables.encoding import Encoding
 from bayestree.tables.kinds import (
@@ -267,7 +267,7 @@ class _TextPart:
         labels = texts(values)
         present = labels.notna().to_numpy()
         self.gaps = self.gaps or not present.all()
-        local, found = pd.factorize(labels[present])
+        local, found = pd.factorize(short(labels[present]))
         terms = np.column_stack([np.ones(len(targets)), targets])[present]
         own = self._places(found, terms.shape[1])
         np.add.at(self.sums, (folds[present], own[local]), weights[present][:, None] * terms)

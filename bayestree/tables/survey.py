@@ -11,12 +11,14 @@ from pandas.util import hash_pandas_object
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.columns import (
+    EXACT,
     UNNAMED,
     Codes,
     InvalidValues,
     Kind,
     Texts,
     kind_of,
+    read_numbers,
     text_of,
     without_codes,
 )
@@ -182,6 +184,12 @@ def _is_code(value: float) -> bool:
     return size in LIMITS or (size >= 1e9 and size == 10.0 ** round(math.log10(size)))
 
 
+def _are_merged(column: pd.Series) -> bool:
+    """Return whether some different numbers of a column are the same float."""
+    found = read_numbers(column)
+    return bool((found.abs() > EXACT).any()) and found.nunique() < column.nunique()
+
+
 class UnusedColumnsWarning(UserWarning):
     """Columns of X that are not used by the fit, such as constant columns and identifiers."""
 
@@ -218,6 +226,7 @@ class Survey:
         self._texts: dict[str, Texts] = {}
         self._distinct = {name: _Distinct() for name in features}
         self._sentinels = {name: Sentinels() for name in features}
+        self._merged: set[str] = set()  # columns in which different integers are the same float
 
     def add(self, frame: pd.DataFrame) -> None:
         """Read a chunk, indexed by row number in the whole table."""
@@ -231,6 +240,8 @@ class Survey:
                 self.kinds[name] = here
             if here == "text" and not isinstance(column.dtype, pd.CategoricalDtype):
                 self._texts.setdefault(name, Texts(name)).add(column)
+            if here == "numbers" and column.dtype.kind in "iuO" and _are_merged(column.dropna()):
+                self._merged.add(name)
             if here == "text" or pd.api.types.is_integer_dtype(column):
                 self._distinct[name].add(column)
             if pd.api.types.is_any_real_numeric_dtype(column):
@@ -239,6 +250,7 @@ class Survey:
     def merge(self, other: "Survey") -> None:
         """Include the following rows, which a survey of the same columns has read."""
         self._invalid.merge(other._invalid)
+        self._merged |= other._merged
         for name, texts in other._texts.items():
             self._texts.setdefault(name, Texts(name)).merge(texts)
         for name, before in self.kinds.items():
@@ -275,6 +287,11 @@ class Survey:
         }
         self.kinds |= dict.fromkeys(self.ignored, "ignored")
         text = [one for name, one in self._texts.items() if self.kinds[name] == "text"]
+        self.doubts += [
+            f"column {name!r} holds integers beyond 2^53, some of which are the same number to the "
+            "fit: drop it if it is an identifier, or subtract a constant."
+            for name in sorted(self._merged)
+        ]
         self.doubts += [doubt for texts in text for doubt in texts.warnings(typed=typed)]
         self.doubts += [
             f"column {name!r} holds {text_of(value)} in {count} of {one.n_rows} rows, far from all "

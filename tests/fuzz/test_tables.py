@@ -114,3 +114,38 @@ def test_odd_columns_of_parquet(tmp_path, values, dtype):
     found = ready(path)
     if found is not None:
         holds_together(found)
+
+
+hostile = st.one_of(
+    cells.map(str),
+    st.integers(-(10**400), 10**400).map(str),
+    st.sampled_from(["9" * 5000, "z" * 12_000, "\0", '"', "'", "=1+1", "-1", "2.5", "1e30", "1e151",
+                     str(2**63), str(2**64), "\ufeff", "\r", "2020-01-31", "9999-12-31", "inf"]),
+)  # fmt: skip
+names = st.sampled_from(["x", "y", "kind", "", " ", "x.1", "\ufeffx", "sep=;", "z" * 12_000])
+
+
+@fuzzed
+@given(st.data())
+def test_hostile_tables(tmp_path, data):
+    """Counts and text in any encoding, with odd cells, separators and names."""
+    header = [*data.draw(st.lists(names, min_size=2, max_size=3)), "kind"]
+    usual = st.sampled_from(["0", "1", "3", "12", "1.5"])
+    row = st.lists(usual | hostile, min_size=len(header) - 1, max_size=len(header) - 1)
+    target = st.sampled_from(["0", "1", "2", "7"]) | hostile
+    rows = data.draw(st.lists(st.tuples(row, target), min_size=1, max_size=8))
+    sep = data.draw(st.sampled_from(",;\t|"))
+    lines = [sep.join(header), *(sep.join([*own, y]) for own, y in rows * 4)]
+    encoding = data.draw(st.sampled_from(["utf-8"] * 5 + ["utf-8-sig", "utf-16", "utf-32"]))
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    path = tmp_path / "a.csv"
+    path.write_bytes(end.join(lines).encode(encoding, errors="replace"))
+    given_keys = data.draw(st.sampled_from([{}, {"exposure": header[0]}, {"weights": header[0]}]))
+    given_data = {"path": "a.csv", "target": "kind", "drop": []} | given_keys
+    said = ""
+    try:
+        holds_together(read_rows(run_file(tmp_path, data=given_data)))
+    except InputError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert len(said) < 5000
