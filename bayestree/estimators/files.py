@@ -308,10 +308,9 @@ SUPPORTS = {
 
 def _check_values(fitted: FittedTree) -> None:
     """Refuse values that no fit gives, such as NaN; statistics may have any."""
-    tree, known = fitted.tree, dict(SUPPORTS)
+    known = SUPPORTS | {"tree/value": "simplex" if fitted.tree.class_names else "finite"}
     for name, site in declared_sites(fitted.posterior.model).items():
         known |= dict.fromkeys((f"draws/{name}", f"point/{name}"), site.support)
-    known["tree/value"] = "simplex" if tree.class_names else "finite"
     for name, values in tree_arrays(fitted, numbers=True).items():
         said, holds = CONDITIONS[known.get(name) or known.get(name.partition("/")[0], "any")]
         if not np.all(holds(values)):
