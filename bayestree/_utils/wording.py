@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ class CellError(InputError):
     def located_at(self, place: str) -> str:
         """Return the message with another name for the row, such as its line in a file."""
         return f"{self.before} {place}{self.after}"
+
+
+def refuse_special(path: Path, error: type[ValueError] = InputError) -> None:
+    """Refuse a pipe, a socket or a device, which may never end; links to files are followed."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise error(f"{str(path)!r} is a pipe, a socket or a device; copy it to a file first.")
 
 
 def refuse_cells(

@@ -49,9 +49,24 @@ class NetworkNeededError(ValueError):
 
 
 def _random_state(state: dict[str, Any]) -> np.random.RandomState:
+    if not 0 <= state["state"]["pos"] <= 624:  # NumPy would read beyond its memory
+        raise ValueError("random_state has a position outside of its words")
     restored = np.random.RandomState()
     restored.set_state(state)
     return restored
+
+
+def _array(values: Any, name: str) -> AnyArray:
+    """Return an array; its text has the width of its values, or stays in objects if this varies."""
+    dtype = np.dtype(name)
+    if dtype.kind not in "biufmMUO":
+        raise ValueError(f"an array has the type {name!r:.50}, not numbers, times or text")
+    if dtype.kind != "U":
+        return np.array(values, dtype=dtype)
+    found = np.array(values, dtype=object)
+    lengths = [*map(len, found.flat)]
+    wide = len(lengths) * max(lengths, default=0) > 8 * (sum(lengths) + len(lengths))
+    return found if wide else found.astype(str)
 
 
 def _parts() -> dict[str, type]:
@@ -93,7 +108,7 @@ TAGS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     np.ndarray: (
         "array",
         lambda value: [value.tolist(), str(value.dtype)],
-        lambda pair: np.array(pair[0], dtype=pair[1]),
+        lambda pair: _array(*pair),
     ),
     np.random.RandomState: (
         "random_state",
@@ -225,7 +240,7 @@ def arrays_of(estimator: Any) -> Arrays:
     """Return the arrays of a fitted estimator by their names in the file."""
     members = estimator._members()
     if not members:
-        return _tree_arrays(estimator.fitted_.shown, numbers=not hasattr(estimator, "classes_"))
+        return tree_arrays(estimator.fitted_.shown, numbers=not hasattr(estimator, "classes_"))
     found = {"mode_weights": estimator.fitted_.weights} if "modes" in members else {}
     for name, each in members.items():
         for number, one in enumerate(each):
@@ -233,7 +248,7 @@ def arrays_of(estimator: Any) -> Arrays:
     return found
 
 
-def _tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
+def tree_arrays(fitted: FittedTree, *, numbers: bool) -> Arrays:
     """Return the arrays of a fitted tree, with the units of y if it predicts numbers."""
     posterior, tree, units = fitted.posterior, fitted.tree, fitted.scaling.units
     standard = {"center": units.center, "scale": units.scale}

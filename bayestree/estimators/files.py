@@ -11,9 +11,11 @@ under ``trees/0/``, ``trees/1/``, ... Files of version 0.1.0 are converted when 
 
 import hashlib
 import json
+import math
 import platform
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ import pandas as pd
 from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.own import UndefinedClassError
+from bayestree._utils.wording import refuse_special
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.description import kind_of
@@ -35,11 +39,13 @@ from bayestree.estimators._contents import (
     build,
     check_network,
     describe,
+    tree_arrays,
 )
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
 from bayestree.models import Network
+from bayestree.models.soft_tree import declared_sites
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Numbers
 from bayestree.tree import Tree
@@ -47,6 +53,8 @@ from bayestree.tree import Tree
 FORMAT = "bayestree"
 VERSION = 4  # 2: levels, prior votes, leaves in use; 3: no draws where they are the point; 4: rows
 BLANK = "0" * 64
+MAX_HEADER = 100_000_000  # bytes, as in safetensors
+N_CLASSES = re.compile(r'"n_classes", (?:\{"array": \[+)?([\d.e+]+)')
 
 PACKAGES = ("numpy", "scikit-learn", "torch", "pyro-ppl", "safetensors")
 
@@ -123,6 +131,7 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
     >>> clf = bayestree.load("model.safetensors")  # doctest: +SKIP
     """
     source = Path(path)
+    refuse_special(source, ModelFileError)
     if source.is_dir():
         raise ModelFileError(f"{str(source)!r} is a folder; give the model file inside it.")
     if not source.exists():
@@ -145,7 +154,7 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
 
 def _built(content: bytes, network: Network | None) -> Any:
     described, arrays = _from_bytes(content)
-    check_described(described)
+    check_described(described, arrays, len(content))
     described = _of_today(described)
     check_network(described, arrays, network)
     if described["class"] not in ESTIMATORS:
@@ -162,7 +171,7 @@ def _of_today(described: dict[str, Any]) -> dict[str, Any]:
     names = described["feature_names"] or [f"x{j}" for j in range(described["n_features"])]
     found = described | {"columns": Encoding(tuple(map(Numbers, names))).to_json()}
     if "trees" in described:
-        found["trees"] = [_of_today(tree) for tree in described["trees"]]
+        found["trees"] = [tree | {"columns": found["columns"]} for tree in described["trees"]]
     return found
 
 
@@ -182,8 +191,7 @@ def _from_bytes(content: bytes) -> tuple[dict[str, Any], Arrays]:
             f"has version {version}, and bayestree {__version__} reads files up to version "
             f"{VERSION}; upgrade bayestree."
         )
-    blank = content.replace(checksum, BLANK.encode(), 1) if checksum else content
-    if _digest(blank) != checksum:
+    if _digest(content.replace(checksum, BLANK.encode(), 1) if checksum else content) != checksum:
         raise ModelFileError(
             "was truncated or changed after it was written (the checksum differs)."
         )
@@ -193,7 +201,7 @@ def _from_bytes(content: bytes) -> tuple[dict[str, Any], Arrays]:
 def _metadata(content: bytes) -> str:
     """Read the package's entry of a safetensors header: 8 bytes of length, then JSON."""
     length = int.from_bytes(content[:8], "little")
-    if len(content) < 8 + length:
+    if length > min(len(content) - 8, MAX_HEADER):
         raise ModelFileError("is not a safetensors file, or was truncated.")
     try:
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
@@ -212,11 +220,20 @@ def _digest(content: bytes) -> bytes:
 # anyone can write one. These checks make errors appear when the file is read.
 
 
-def check_described(described: dict[str, Any]) -> None:
-    """Refuse a description with an invalid number or invalid names of features."""
+def check_described(described: dict[str, Any], arrays: Arrays, n_bytes: int) -> None:
+    """Refuse numbers that a file of this size cannot have, and invalid names of features."""
     n_features, names = described["n_features"], described["feature_names"]
     if not (type(n_features) is int and n_features >= 1):
         raise ValueError(f"n_features is {n_features!r}, not a positive integer")
+    json.dumps(described.get("columns"), allow_nan=False)  # a ValueError
+    n_classes = sum(map(float, N_CLASSES.findall(json.dumps(described))))  # of all parts
+    if 16 * n_features + 4 * n_classes > n_bytes:  # two arrays of features, and names of classes
+        raise ValueError(
+            f"{n_bytes} bytes cannot hold {n_features} features, {n_classes:.0f} classes"
+        )
+    for name, values in arrays.items():  # empty ones may have any shape
+        if max(*values.shape, 0, math.prod(values.shape[:2])) > n_bytes:
+            raise ValueError(f"{name} has the shape {values.shape} in a file of {n_bytes} bytes")
     text = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if names is not None and not (text and len(set(names)) == len(names) == n_features):
         raise ValueError("feature_names are not one distinct text for each feature")
@@ -224,8 +241,10 @@ def check_described(described: dict[str, Any]) -> None:
 
 def check_built(estimator: Any) -> None:
     """Refuse an estimator whose shapes do not agree, or that cannot predict, by any exception."""
-    for tree in estimator.fitted_.trees:
+    fitted = estimator.fitted_
+    for tree in filter(None, (*fitted.trees, fitted.distilled)):
         _check_tree(tree, len(estimator.encoding_.feature_names))
+        _check_values(tree)
     names = getattr(estimator, "feature_names_in_", None)
     columns = estimator.encoding_.columns
     if len(columns) != estimator.n_features_in_:
@@ -236,12 +255,15 @@ def check_built(estimator: Any) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         given = row if names is not None else row.to_numpy()
-        classes = getattr(estimator, "classes_", None)
-        if classes is not None and estimator.predict_proba(given).shape != (1, len(classes)):
-            raise ValueError("classes are not those of the leaves")
-        n_outputs = estimator.n_outputs_
-        if np.shape(estimator.predict(given)) != (1, n_outputs)[: 1 + (n_outputs > 1)]:
-            raise ValueError(f"the prediction of a row does not have {n_outputs} outputs")
+        classes, n_outputs = getattr(estimator, "classes_", None), estimator.n_outputs_
+        predict, shape = estimator.predict, (1, n_outputs)[: 1 + (n_outputs > 1)]
+        if classes is not None:
+            predict, shape = estimator.predict_proba, (1, len(classes))
+            if not pd.Index(classes).is_unique or pd.isna(classes).any():
+                raise ValueError(f"classes are not distinct: {classes.tolist()}")
+        found = np.asarray(predict(given))
+        if found.shape != shape or not np.isfinite(found).all():
+            raise ValueError(f"the prediction of a row is not {shape[-1]} finite numbers: {found}")
 
 
 def _check_tree(fitted: FittedTree, d: int) -> None:
@@ -259,6 +281,40 @@ def _check_tree(fitted: FittedTree, d: int) -> None:
         n_trees = fitted.sparsity.columns.shape
         sizes = dict.fromkeys(vars(fitted.sparsity), n_trees) | {"rounding": (2,)}
         _check_shapes("sparsity", fitted.sparsity, sizes)
+
+
+#: What values must be: a text, and a function that marks those that are.
+CONDITIONS: dict[str, tuple[str, Callable[[AnyArray], Any]]] = {
+    "any": ("", lambda _: True),
+    "finite": ("finite", np.isfinite),
+    "real": ("finite and at most 1e150", lambda a: np.abs(a, dtype=float) <= 1e150),  # as in rows
+    "positive": ("finite and 0 or more", lambda a: np.isfinite(a) & (a >= 0)),  # or underflowed
+    "above": ("finite and positive", lambda a: np.isfinite(a) & (a > 0)),
+    "units": ("finite, with a positive scale", lambda a: (np.abs(a) <= 1e150) & (a[-1] > 0)),
+    "simplex": ("probabilities", lambda a: (a >= 0).all() & (abs(a.sum(-1) - 1) < 1e-3)),
+}
+#: The condition of arrays by name, except of sites of the model, which state their support.
+SUPPORTS = {
+    **dict.fromkeys(("standard/scale", "tree/scale", "tree/unit", "reach/level"), "above"),
+    **dict.fromkeys(("tree/weight", "tree/leaf_rows", "reach/rows"), "positive"),
+    **dict.fromkeys(("reach/low", "reach/high", "reach/sample"), "finite"),
+    "standard/y": "units",
+    "draws": "real",
+    "point": "real",
+    "tree": "finite",
+    "standard": "real",  # all others
+}
+
+
+def _check_values(fitted: FittedTree) -> None:
+    """Refuse values that no fit gives, such as NaN; statistics may have any."""
+    known = SUPPORTS | {"tree/value": "simplex" if fitted.tree.class_names else "finite"}
+    for name, site in declared_sites(fitted.posterior.model).items():
+        known |= dict.fromkeys((f"draws/{name}", f"point/{name}"), site.support)
+    for name, values in tree_arrays(fitted, numbers=True).items():
+        said, holds = CONDITIONS[known.get(name) or known.get(name.partition("/")[0], "any")]
+        if not np.all(holds(values)):
+            raise ValueError(f"{name} has values that are not {said}")
 
 
 def _check_routes(tree: RoutedTree, d: int) -> None:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from bayestree._utils.wording import InputError, nearest_match
+from bayestree._utils.wording import InputError, nearest_match, refuse_special
 from bayestree.estimators.registry import TASKS
 from bayestree.runs.configuration import BACKSLASHES, abbreviated, resolve_path
 from bayestree.tables.files import table_format
@@ -43,6 +43,7 @@ def load_toml(text: str) -> dict[str, Any]:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Read a TOML file of at most 1 MiB; messages name the kind of file (``what``)."""
     name = f"{what} {str(path)!r}"
+    refuse_special(path)
     if not path.is_file():
         raise InputError(f"{name} {'is not a file' if path.exists() else 'does not exist'}.")
     if table_format(path):

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from bayestree._utils.arrays import AnyArray
-from bayestree._utils.wording import CellError, InputError, brief
+from bayestree._utils.wording import CellError, InputError, brief, refuse_special
 from bayestree.tables.columns import MAX_TEXT, Codes, text_of
 from bayestree.tables.dataset import Dataset, rows_per_chunk
 from bayestree.tables.kinds import ordered
@@ -164,6 +164,7 @@ def check_file(source: Path) -> tuple[str, ...]:
     """Return the kind of table that the name of an existing file, or of a data set, indicates."""
     if is_dataset(source):
         return PARQUET
+    refuse_special(source)
     if not source.is_file():
         raise InputError(f"{str(source)!r} does not exist; specify a CSV or Parquet file.")
     if source.stat().st_size == 0:

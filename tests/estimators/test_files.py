@@ -1,7 +1,9 @@
 """Model files: a saved estimator is restored, and nothing else is read."""
 
 import json
+import os
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,8 @@ from bayestree.models import (
     SoftTree,
 )
 from bayestree.models.likelihoods import MixtureLikelihood
+from bayestree.runs.cards import read_toml
+from bayestree.tables.files import check_file
 from bayestree.topology import Topology
 from tests.fuzz.test_models import signed, taken_apart
 
@@ -447,6 +451,11 @@ def test_version_3_stays_readable(name):
     np.testing.assert_allclose(says, recorded[name], rtol=1e-9)
 
 
+ORDINAL = {"part": ["Ordinal", {"mapping": [["n_classes", 10**10]]}]}
+STATE = np.random.RandomState(0).get_state(legacy=False)
+POSITION = {"random_state": plain(STATE | {"state": STATE["state"] | {"pos": 10**6}})}
+
+
 def read(described, arrays, folder):
     path = folder / "model.safetensors"
     path.write_bytes(signed(described, arrays))
@@ -462,8 +471,16 @@ def read(described, arrays, folder):
         ({"n_features": -1}, "n_features is -1"),
         ({"feature_names": ["a", "a", "b", "c"]}, "feature_names are not one distinct text"),
         ({"feature_names": ["a", "b", "c", 4]}, "feature_names are not one distinct text"),
-        ({"classes": {"array": [["x", "y"], "<U1"]}}, "classes are not those of the leaves"),
+        ({"classes": {"array": [["x", "y"], "<U1"]}}, "a row is not 2 finite numbers"),
         ({"classes": None}, "does not have the contents of a model file"),
+        ({"classes": {"array": [[1, 1, 2], "int64"]}}, "classes are not distinct"),
+        ({"classes": {"array": [[0, np.nan, np.nan], "float64"]}}, "classes are not distinct"),
+        ({"classes": {"array": [["a", "b"], "S2000000000"]}}, "an array has the type"),
+        ({"classes": {"array": [[1, 2], "(100000000,)f8"]}}, "an array has the type"),
+        ({"n_features": 10**9, "feature_names": None}, "cannot hold 1000000000 features"),
+        ({"params": {"mapping": [["leaf", ORDINAL]]}}, "4 features, 10000000003 classes"),
+        ({"params": {"mapping": [["random_state", POSITION]]}}, "random_state has a position"),
+        ({"columns": [{"kind": "numbers", "name": "a", "fill": [np.nan]}]}, "not JSON compliant"),
     ],
 )
 def test_descriptions_that_do_not_fit_are_refused(changes, said, tmp_path):
@@ -494,12 +511,44 @@ def with_array(arrays, name, change):
         ("reach/largest", lambda a: a[:, :-1], "reach/largest has the shape"),
         ("standard/scale", lambda a: a[:-1], "units are not those"),
         ("tree/children", lambda a: a * 0, "does not have the contents of a model file"),
+        ("draws/leaf_probs", lambda a: a * np.nan, "draws/leaf_probs .* not probabilities"),
+        ("point/leaf_probs", lambda a: a / 2, "point/leaf_probs .* not probabilities"),
+        ("draws/intercept", lambda a: a * np.inf, "draws/intercept has values that are not finite"),
+        ("draws/shrinkage", lambda a: -a, "draws/shrinkage has .* 0 or more"),
+        ("tree/value", lambda a: -a, "tree/value has values that are not probabilities"),
+        ("tree/weight", lambda a: -a, "tree/weight has .* 0 or more"),
+        ("standard/scale", lambda a: a * 0, "standard/scale has .* finite and positive"),
+        ("reach/low", lambda a: a * np.nan, "reach/low has values that are not finite"),
+        ("warmup_draws/intercept", lambda _: np.empty((10**5, 10**5, 0)), "in a file of"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(name, change, said, tmp_path):
     described, arrays = taken_apart(VERSION_2)
     with pytest.raises(ModelFileError, match=said):
         read(described, with_array(arrays, name, change), tmp_path)
+
+
+def test_labels_of_different_lengths_take_little_memory(tmp_path):
+    described, arrays = taken_apart(VERSION_2)
+    texts = {"array": [["a" * 10_000, *"b" * 10_000], "<U9"]}
+    described["params"]["mapping"].append(["class_weight", texts])
+    tracemalloc.start()
+    read(described, arrays, tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40_000_000, "not 400 MB"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_pipes_and_devices_are_refused_and_links_followed(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    for place in (pipe, Path(os.devnull)):
+        for reader in (load, check_file, lambda path: read_toml(path, "run file")):
+            with pytest.raises(ValueError, match="is a pipe, a socket or a device"):
+                reader(place)
+    link.symlink_to(DATA / "iris-v2.safetensors")
+    assert load(link).n_features_in_ == 4
 
 
 def test_draws_of_another_site_are_refused(tmp_path):

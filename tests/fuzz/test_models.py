@@ -5,6 +5,7 @@ A stranger can sign a file as well as we can, so that most of these are signed.
 
 import json
 import pickle
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.fuzz.strategies import changed, fuzzed, odd_numbers, values
 
 DATA = Path(__file__).parents[1] / "data"
 NAMES = ["iris-v1", "iris-v2", "iris-v3-forest", "iris-v3-linear"]
+MEMORY = 50_000_000  # bytes, next to those of the file
 WHOLE = {name: (DATA / f"{name}.safetensors").read_bytes() for name in NAMES}
 
 
@@ -40,20 +42,31 @@ def opened(content, folder):
     """The estimator in a file, if it is valid; it must then predict."""
     path = folder / "model.safetensors"
     path.write_bytes(content)
+    tracemalloc.start()
     try:
-        found = bayestree.load(path)
+        return predicting(path)
     except (ModelFileError, ValueError) as error:
         said = str(error)
         assert "model.safetensors" in said
         return None
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 3 * len(content) + MEMORY
+
+
+def predicting(path):
+    """The estimator in a file, after predictions, which are finite; the average row is 0."""
+    found = bayestree.load(path)
     rows = pd.DataFrame(
         np.zeros((3, found.n_features_in_)), columns=getattr(found, "feature_names_in_", None)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numbers that no fit would give
-        found.predict(rows)
+        predicted = found.predict(rows)
         if hasattr(found, "classes_"):
-            found.predict_proba(rows)
+            predicted = found.predict_proba(rows)
+    assert np.isfinite(predicted).all()
     assert found.get_n_leaves() >= 1
     return found
 
@@ -91,6 +104,25 @@ def places(value, path=()):
         yield from places(inner, (*path, key))
 
 
+def values_of(described):
+    """Every place in a description, with its value."""
+    for path in places(described):
+        value = described
+        for key in path:
+            value = value[key]
+        yield path, value
+
+
+def without(value, path):
+    """The description without a place."""
+    found = dict(value) if isinstance(value, dict) else list(value)
+    if path[1:]:
+        found[path[0]] = without(value[path[0]], path[1:])
+    else:
+        del found[path[0]]
+    return found
+
+
 def put(value, path, new):
     """The description with another value in a place."""
     if not path:
@@ -111,20 +143,63 @@ def test_signed_with_another_description(tmp_path, name, data):
     opened(signed(described, arrays), tmp_path)
 
 
+sizes = st.sampled_from([0, -1, 10**5, 10**9, 1e10, 10**18, 10**30, float("nan"), float("inf")])
+dtypes = st.sampled_from(
+    ["S2000000000", "U2000000000", "<U500000000", "(100000000,)f8", "V2000000000", "f8,f8", "f2",
+     "M8[s]", "O", "c16", "int64", "bool", "no", ""]
+)  # fmt: skip
+parts = st.sampled_from(
+    [
+        {"part": ["Ordinal", {"mapping": [["n_classes", 10**10]]}]},
+        {"part": ["Ordinal", {"mapping": [["n_classes", {"array": [1e10, "float64"]}]]}]},
+        {"part": ["Polytope", {"mapping": [["n_experts", 10**10]]}]},
+        {"array": [["a", "b"], "S2000000000"]},
+        {"array": [["a" * 10_000, *"b" * 10_000], "<U9"]},
+    ]
+)
+
+
+@fuzzed
+@given(st.sampled_from(NAMES), st.data())
+def test_signed_with_sizes_and_types_that_take_memory(tmp_path, name, data):
+    described, arrays = taken_apart(WHOLE[name])
+    for _ in range(data.draw(st.integers(1, 3))):
+        found = {p: v for p, v in values_of(described) if p}
+        numbers = [p for p, v in found.items() if isinstance(v, int | float)]
+        types = [p for p, v in found.items() if p[-2:] == ("array", 1)]
+        of, new = data.draw(
+            st.sampled_from([(numbers, sizes), (types or numbers, dtypes), ([*found], parts)])
+        )
+        described = put(described, data.draw(st.sampled_from(of)), data.draw(new))
+    if data.draw(st.booleans()):
+        which = data.draw(st.sampled_from(sorted(arrays)))
+        shape = data.draw(st.permutations([0, 10**9, *arrays[which].shape[1:]]))
+        arrays[which] = np.empty(shape, arrays[which].dtype)
+    opened(signed(described, arrays), tmp_path)
+
+
+@fuzzed
+@given(st.sampled_from(NAMES), st.data())
+def test_signed_without_an_entry(tmp_path, name, data):
+    described, arrays = taken_apart(WHOLE[name])
+    place = data.draw(st.sampled_from([p for p in places(described) if p]))
+    opened(signed(without(described, place), arrays), tmp_path)
+
+
 @fuzzed
 @given(st.sampled_from(NAMES), st.data())
 def test_signed_with_other_arrays(tmp_path, name, data):
     described, arrays = taken_apart(WHOLE[name])
     which = data.draw(st.sampled_from(sorted(arrays)))
     array = arrays[which]
-    kind = data.draw(st.sampled_from(["gone", "shape", "value", "dtype", "cut", "empty"]))
+    kind = data.draw(st.sampled_from(["gone", "shape", "value", "all", "dtype", "cut", "empty"]))
     if kind == "gone":
         del arrays[which]
     elif kind == "shape":
         arrays[which] = array.reshape(-1)
-    elif kind == "value" and array.size:
+    elif kind in ("value", "all") and array.size:
         changed_to = array.copy()
-        at = data.draw(st.integers(0, array.size - 1))
+        at = slice(None) if kind == "all" else data.draw(st.integers(0, array.size - 1))
         with np.errstate(all="ignore"):
             changed_to.flat[at] = np.asarray(data.draw(odd_numbers), dtype=float).astype(
                 array.dtype
