@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -16,6 +17,8 @@ from joblib import Parallel, delayed
 from joblib.parallel import LokyBackend, get_active_backend
 from threadpoolctl import threadpool_limits
 
+#: Whether tasks, also in other processes, may ask for more memory than is free.
+memory_forced: ContextVar[bool] = ContextVar("memory_forced", default=False)
 WATCH = 1.0  # seconds between checks whether the parent is alive
 
 Key = TypeVar("Key", bound=Hashable)
@@ -72,7 +75,7 @@ def _attempt(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[
         mmap_mode="c",  # PyTorch warns of arrays that are read-only
     )
     results = pool(
-        delayed(_named)(os.getpid(), key, function, *args, **named)
+        delayed(_named)((os.getpid(), memory_forced.get()), key, function, *args, **named)
         for key, (function, args, named) in list(tasks.items())
     )
     try:
@@ -92,10 +95,12 @@ def _alone(call: Call[Result], n_jobs: int | None, lost: Callable[[str], Result]
 
 
 def _named(
-    driver: int, key: Key, function: Callable[..., Result], *args: Any, **named: Any
+    origin: tuple[int, bool], key: Key, function: Callable[..., Result], *args: Any, **named: Any
 ) -> tuple[Key, Result]:
+    driver, forced = origin
     if os.getppid() == driver:
         _end_with_parent(driver)
+    memory_forced.set(forced)
     return key, function(*args, **named)
 
 

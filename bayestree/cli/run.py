@@ -1,7 +1,6 @@
 """`bayestree fit`, `run` and `sweep`."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,9 +109,10 @@ def fit(
     """
     given = {"DATA": ("data.path", data)} | options.settings_of(fit, locals())
     with output.clear_errors(interrupted=output.resume_hint(force=force)):
+        from bayestree._utils.parallel import memory_forced
         from bayestree.runs.schema import run_from_options
 
-        os.environ.update({"BAYESTREE_FORCE_MEMORY": "1"} if force_memory else {})
+        memory_forced.set(force_memory)
         file = run_from_options(given, cards=card or [], pairs=settings or [])
         output.run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
@@ -167,10 +167,11 @@ def run(
         bayestree run tumours.toml --resume
     """
     with output.clear_errors(interrupted=output.resume_hint(force=force)):
+        from bayestree._utils.parallel import memory_forced
         from bayestree.runs.runner import spread
         from bayestree.runs.schema import read_run
 
-        os.environ.update({"BAYESTREE_FORCE_MEMORY": "1"} if force_memory else {})
+        memory_forced.set(force_memory)
         sets = list(settings or [])
         if out is not None:
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")

@@ -42,6 +42,7 @@ from bayestree.estimators._contents import (
     tree_arrays,
 )
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
+from bayestree.fitted.rows import SMALLEST
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
 from bayestree.models import Network
@@ -289,13 +290,15 @@ CONDITIONS: dict[str, tuple[str, Callable[[AnyArray], Any]]] = {
     "finite": ("finite", np.isfinite),
     "real": ("finite and at most 1e150", lambda a: np.abs(a, dtype=float) <= 1e150),  # as in rows
     "positive": ("finite and 0 or more", lambda a: np.isfinite(a) & (a >= 0)),  # or underflowed
+    "unit": ("at least 1e-150", lambda a: np.isfinite(a) & (a >= SMALLEST)),
     "above": ("finite and positive", lambda a: np.isfinite(a) & (a > 0)),
     "units": ("finite, with a positive scale", lambda a: (np.abs(a) <= 1e150) & (a[-1] > 0)),
     "simplex": ("probabilities", lambda a: (a >= 0).all() & (abs(a.sum(-1) - 1) < 1e-3)),
 }
 #: The condition of arrays by name, except of sites of the model, which state their support.
 SUPPORTS = {
-    **dict.fromkeys(("standard/scale", "tree/scale", "tree/unit", "reach/level"), "above"),
+    **dict.fromkeys(("tree/scale", "tree/unit", "reach/level"), "above"),
+    "standard/scale": "unit",
     **dict.fromkeys(("tree/weight", "tree/leaf_rows", "reach/rows"), "positive"),
     **dict.fromkeys(("reach/low", "reach/high", "reach/sample"), "finite"),
     "standard/y": "units",

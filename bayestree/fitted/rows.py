@@ -31,6 +31,7 @@ FAR = 10.0  # interquartile ranges between a quartile and a detached value, at l
 GAP = 5.0  # distance of a detached value from the others, in units of their range, at least,
 KEPT = 0.25  # and after it is drawn in
 LARGEST = 1e150  # larger values, whose squares overflow, are left to be refused
+SMALLEST = 1e-150  # smaller units, in which values overflow, become 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +273,7 @@ def units(
         unit = deviation if rule == "variance" else np.maximum(deviation, span / RANGE)
     # Rounding leaves a constant column of large values a spread far below its last digit.
     tiny = np.finfo(np.float64).eps * np.abs(center)
-    return center, np.where(unit > 10 * tiny, unit, 1.0)
+    return center, np.where(unit > np.maximum(10 * tiny, SMALLEST), unit, 1.0)
 
 
 def _measured(

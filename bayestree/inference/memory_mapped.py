@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray
+from bayestree._utils.parallel import memory_forced
 from bayestree._utils.wording import InputError
 
 #: Numbers of memory-mapped rows that are in memory at a time: 256 MiB in double precision.
@@ -56,7 +57,8 @@ def free_memory() -> float:
 
 def check_memory(what: str, needed: float) -> None:
     """Raise InputError if ``what`` needs more bytes than are free."""
-    if needed > (free := max(free_memory(), 0)) and not os.environ.get("BAYESTREE_FORCE_MEMORY"):
+    forced = memory_forced.get() or os.environ.get("BAYESTREE_FORCE_MEMORY")
+    if needed > (free := max(free_memory(), 0)) and not forced:
         raise InputError(
             f"{what} needs {needed / 2**30:,.1f} GiB of memory or more, and {free / 2**30:,.1f} "
             "are free: reduce it, or set --force-memory (or BAYESTREE_FORCE_MEMORY=1)."

@@ -177,7 +177,7 @@ class DataTable(KnownKeys):
     )
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
     test: Table | None = Field(None, description="File of held-out rows, instead of a share.")
-    max_size: Annotated[float, Field(strict=True, ge=0)] | None = Field(
+    max_size: Annotated[float, Field(strict=True, gt=0)] | None = Field(
         None, description="GB that a compressed table may have; default 1, or 20 times its files."
     )
     storage: Literal["memory", "disk"] = Field(

@@ -44,6 +44,7 @@ EXPECTED = {
     "dict_type": "a table",
     "finite_number": "a finite number",
     "float_type": "a number",
+    "greater_than": "above {gt}",
     "greater_than_equal": "{ge} or more",
     "int_type": "an integer",
     "less_than": "below {lt}",

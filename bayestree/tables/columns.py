@@ -416,7 +416,7 @@ def short(labels: pd.Series) -> pd.Series:
     """Return texts, none of which is too long to be the name of a class or a category."""
     refuse_cells(
         labels,
-        (labels.str.len() > MAX_TEXT).to_numpy(),
+        (labels.astype(str).str.len() > MAX_TEXT).to_numpy(),
         f"texts of at most {MAX_TEXT:,} letters",
         lambda value: f"it has {len(value):,}: shorten it, or drop the row or the column",
     )

@@ -383,7 +383,7 @@ def _check_size(source: Path, parts: Iterable[int], stored: int, most: Any, reme
     if any(size > limit for size in accumulate(parts)):
         raise InputError(
             f"{str(source)!r} has more than {limit / 1e9:g} GB once it is decompressed; if that is "
-            f"right, set max_size in [data] (--set data.max_size=GB), or {remedy}."
+            f"right, {remedy}, or for a fit set max_size in [data] (--set data.max_size=GB)."
         )
 
 
@@ -392,7 +392,7 @@ def _open_parquet(source: Path, text: Collection[str], _: Any, whole: bool, most
     if whole:
         sizes = (max(one.size, 8 * one.n_rows * len(dataset.columns)) for one in dataset.pieces)
         stored = sum(size for size, _ in dataset.files.values())
-        _check_size(source, sizes, stored, most, 'storage = "disk"')
+        _check_size(source, sizes, stored, most, 'set storage = "disk"')
 
     def read() -> Frames:
         return iter([dataset.read()]) if whole else dataset.chunks(dataset.pieces)
@@ -427,6 +427,9 @@ def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool, mo
                     frame = next(reader, None)
                 if frame is None:
                     return
+                for name in frame.select_dtypes("str"):
+                    if (gaps := frame[name] == "").any():  # only kept among integers beyond 2^63
+                        frame[name] = pd.to_numeric(frame[name].mask(gaps), errors="coerce")
                 yield frame
 
     if not whole:

@@ -56,11 +56,12 @@ def opened(content, folder):
 
 
 def predicting(path):
-    """The estimator in a file, after predictions, which are finite; the average row is 0."""
+    """The estimator in a file, after predictions, which are finite, for rows of the fits."""
     found = bayestree.load(path)
-    rows = pd.DataFrame(
-        np.zeros((3, found.n_features_in_)), columns=getattr(found, "feature_names_in_", None)
-    )
+    size = (4, found.n_features_in_)
+    rows = np.random.default_rng(0).uniform(0.1, 7.9, size)  # like the flowers of the fits
+    rows[0] = 0
+    rows = pd.DataFrame(rows, columns=getattr(found, "feature_names_in_", None))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numbers that no fit would give
         predicted = found.predict(rows)

@@ -122,11 +122,19 @@ class TestIntegers:
                 clf.fit(X.assign(z=np.arange(40) % 3, x=10**400), y)
 
 
+def test_gaps_among_unsigned_integers(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,y\n" + f"{2**64 - 1},1,p\n,2,q\n7,3,p\n" * 9)
+    for whole in (True, False):
+        (frame,) = open_table(tmp_path / "t.csv", whole=whole).chunks()
+        assert frame["a"].isna().sum() == 9
+        assert frame["a"].max() == 2.0**64
+
+
 class TestSizes:
     def test_gzip(self, tmp_path):
         path = tmp_path / "t.csv.gz"
         path.write_bytes(gzip.compress(b"a,y\n" + b"1,p\n2,q\n" * 2_500_000))
-        message = r"t.csv.gz' has more than 0.001 GB .*set max_size in .*=GB\), or decompress it"
+        message = r"t.csv.gz' has more than 0.001 GB .*, decompress it first, or for a fit set max_size"
         tracemalloc.start()
         with pytest.raises(InputError, match=message):
             open_table(path, max_size=0.001)
@@ -147,7 +155,7 @@ class TestSizes:
     def test_parquet(self, tmp_path):
         path = tmp_path / "t.parquet"
         pq.write_table(pa.table({"a": np.zeros(10**6, np.int8)}), path)
-        with pytest.raises(InputError, match=r"more than 0.007 GB .* or storage = .disk.\.$"):
+        with pytest.raises(InputError, match=r"more than 0.007 GB .*, set storage = .disk., or for"):
             open_table(path, max_size=0.007, whole=True)
         open_table(path, max_size=0.008, whole=True)
         open_table(path, max_size=0.007)
