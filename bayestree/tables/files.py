@@ -427,10 +427,9 @@ def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool, mo
                     frame = next(reader, None)
                 if frame is None:
                     return
-                for name in frame.select_dtypes("str"):
-                    if (gaps := frame[name] == "").any():  # only kept among integers beyond 2^63
-                        frame[name] = pd.to_numeric(frame[name].mask(gaps), errors="coerce")
-                yield frame
+                strings = frame.select_dtypes("str")
+                odd = strings.loc[:, (strings == "").any().astype(bool)]  # integers beyond 2^63
+                yield frame.assign(**odd.apply(pd.to_numeric, errors="coerce"))
 
     if not whole:
         kinds: dict[str, set[str]] = {name: set() for name in names}

@@ -1,6 +1,8 @@
 """Untrusted input: bytes of a valid file with changes, and values of every kind."""
 
 import os
+import tracemalloc
+from contextlib import contextmanager
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,6 +17,21 @@ fuzzed = settings(
 )
 #: Where a try takes a command or two.
 fuzzed_less = settings(fuzzed, max_examples=max(1, TRIES // 8))
+
+MEMORY = 50_000_000  # bytes, next to three times those of a file
+
+
+@contextmanager
+def little_memory(path):
+    """Run a block that reads a file, whose memory traced by Python has a limit."""
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 3 * path.stat().st_size + MEMORY
+
 
 odd_numbers = st.sampled_from(
     [0, -1, 1, 2, 2**31, 2**63, -(2**63), 10**30, 0.5, 1.0, -0.0, 1e-320, 1e308,

@@ -15,7 +15,7 @@ from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.settings import keys_of, trees_by_parameter
 from bayestree.runs.sweep_file import read_sweep
 from bayestree.tables import InputError
-from tests.fuzz.strategies import changed, fuzzed, scalars, values
+from tests.fuzz.strategies import changed, fuzzed, little_memory, scalars, values
 
 ROOT = Path(__file__).parents[2]
 CARDS = [card.path.read_bytes() for card in cards()]
@@ -125,6 +125,35 @@ def test_run_files_of_odd_values(tmp_path, content):
     run = read(read_run, path)
     if run is not None:
         holds_together(run, tmp_path)
+
+
+huge = st.sampled_from(
+    ["9" * 5000, "1e400", "-1e309", "inf", "nan", "'" + "z" * 50_000 + "'", '"\\u0000\\u001b\\n"',
+     "[" * 9 + "]" * 9, "{" * 3, "[{a = [{a = 1}]}]", "0x" + "f" * 4000, "[" + "1," * 9999 + "]"]
+)  # fmt: skip
+deep = st.sampled_from(["a" + ".b" * 3, "a" + ".b" * 40_000, '"\\u0001"', "\x1b", "'a.b'", "''"])
+
+
+@fuzzed
+@given(st.data())
+def test_run_files_of_huge_values(tmp_path, data):
+    """Lines with huge values and odd keys, in tables with missing lines."""
+    every = RUN.decode().strip().split("\n")
+    lines = data.draw(
+        st.lists(st.sampled_from(every), min_size=8, unique=True).map(sorted_as(every))
+    )
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        key = data.draw(st.just(lines[at].partition(" =")[0]) | deep)
+        lines[at] = f"{key} = {data.draw(huge)}"
+    path = tmp_path / "run.toml"
+    path.write_text("\n".join(lines))
+    with little_memory(path):
+        read(read_run, path)
+
+
+def sorted_as(every):
+    return lambda chosen: sorted(chosen, key=every.index)
 
 
 @fuzzed

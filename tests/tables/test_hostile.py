@@ -134,7 +134,9 @@ class TestSizes:
     def test_gzip(self, tmp_path):
         path = tmp_path / "t.csv.gz"
         path.write_bytes(gzip.compress(b"a,y\n" + b"1,p\n2,q\n" * 2_500_000))
-        message = r"t.csv.gz' has more than 0.001 GB .*, decompress it first, or for a fit set max_size"
+        message = (
+            r"t.csv.gz' has more than 0.001 GB .*, decompress it first, or for a fit set max_size"
+        )
         tracemalloc.start()
         with pytest.raises(InputError, match=message):
             open_table(path, max_size=0.001)
@@ -155,7 +157,9 @@ class TestSizes:
     def test_parquet(self, tmp_path):
         path = tmp_path / "t.parquet"
         pq.write_table(pa.table({"a": np.zeros(10**6, np.int8)}), path)
-        with pytest.raises(InputError, match=r"more than 0.007 GB .*, set storage = .disk., or for"):
+        with pytest.raises(
+            InputError, match=r"more than 0.007 GB .*, set storage = .disk., or for"
+        ):
             open_table(path, max_size=0.007, whole=True)
         open_table(path, max_size=0.008, whole=True)
         open_table(path, max_size=0.007)
