@@ -427,7 +427,7 @@ def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool, mo
                     frame = next(reader, None)
                 if frame is None:
                     return
-                strings = frame.select_dtypes("str")
+                strings = frame.select_dtypes(exclude=["number", "bool"])
                 odd = strings.loc[:, (strings == "").any().astype(bool)]  # integers beyond 2^63
                 yield frame.assign(**odd.apply(pd.to_numeric, errors="coerce"))
 

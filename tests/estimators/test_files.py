@@ -517,7 +517,7 @@ def with_array(arrays, name, change):
         ("draws/shrinkage", lambda a: -a, "draws/shrinkage has .* 0 or more"),
         ("tree/value", lambda a: -a, "tree/value has values that are not probabilities"),
         ("tree/weight", lambda a: -a, "tree/weight has .* 0 or more"),
-        ("standard/scale", lambda a: a * 0, "standard/scale has .* finite and positive"),
+        ("standard/scale", lambda a: a * 1e-320, "standard/scale has .* not at least 1e-150"),
         ("reach/low", lambda a: a * np.nan, "reach/low has values that are not finite"),
         ("warmup_draws/intercept", lambda _: np.empty((10**5, 10**5, 0)), "in a file of"),
     ],

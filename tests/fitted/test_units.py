@@ -57,6 +57,11 @@ def test_values_too_large_to_square_are_refused():
         units(np.array([[1e200], [-1e200]]), np.ones(2), "standard")
 
 
+def test_values_of_a_tiny_spread_do_not_overflow():
+    rows = np.array([[1e-200, 1e-140], [-1e-200, -1e-140]])
+    np.testing.assert_allclose(units(rows, np.ones(2), "standard")[1], [1, 1e-140])
+
+
 DAYS = pd.to_timedelta(np.arange(1.0, 41.0), "D")
 DATES = pd.Timestamp(2020, 1, 1) + DAYS
 
