@@ -76,7 +76,7 @@ def check_without_rows(estimator: Any) -> None:
 
 def check_sizes(tree: Any, model: Any, n_rows: int) -> None:
     """Refuse numbers whose lower bounds of the memory of a fit with a split exceed what is free."""
-    stages = tree._stages() if hasattr(tree, "_stages") else [None]
+    stages: list[Any] = tree._stages() if hasattr(tree, "_stages") else [None]
     if not isinstance(growth := stages[0], Growth):
         return
     last, n_experts = stages[-1], getattr(model.split, "n_experts", 1)

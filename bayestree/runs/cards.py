@@ -37,7 +37,9 @@ def load_toml(text: str) -> dict[str, Any]:
         if max(brackets, dots + 1) > MAX_LEVELS:
             where = f"line {text.count(chr(10), 0, found.start()) + 1}: over {MAX_LEVELS} levels"
             raise ValueError(f"it is nested too deeply ({where})")
-    return tomllib.loads(text)
+    content = tomllib.loads(text)
+    repr(content)  # a ValueError for hexadecimal integers too long to be shown
+    return content
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

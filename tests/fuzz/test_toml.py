@@ -134,6 +134,13 @@ huge = st.sampled_from(
 deep = st.sampled_from(["a" + ".b" * 3, "a" + ".b" * 40_000, '"\\u0001"', "\x1b", "'a.b'", "''"])
 
 
+def test_hexadecimal_integers_without_end(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(f'[data]\npath = "a.csv"\ntarget = "y"\nstorage = 0x{"f" * 4000}\n')
+    with pytest.raises(InputError, match="is not valid TOML"):
+        read_run(path)
+
+
 @fuzzed
 @given(st.data())
 def test_run_files_of_huge_values(tmp_path, data):
