@@ -166,17 +166,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     )
     yield "non-greedy", (bt.NonGreedyTreeClassifier, {"max_depth": 2} | seed, iris)
     yield "non-greedy: numbers", (bt.NonGreedyTreeRegressor, {"max_depth": 2} | seed, numbers)
-    yield (
-        "lcn",
-        (bt.LocallyConstantTreeClassifier, {"max_depth": 2, "epochs": 3} | seed, two_classes),
-    )
-    yield (
-        "lcn: numbers",
-        (bt.LocallyConstantTreeRegressor, {"max_depth": 2, "epochs": 3} | seed, numbers),
-    )
     few = {"n_estimators": 2, "epochs": 3, "max_depth": 2} | seed
-    yield "elcn", (bt.LocallyConstantEnsembleClassifier, few, two_classes)
-    yield "elcn: numbers", (bt.LocallyConstantEnsembleRegressor, few, numbers)
     yield "ndf", (bt.NeuralDecisionForestClassifier, few, iris)
     yield "ndf: numbers", (bt.NeuralDecisionForestRegressor, few, numbers)
     yield (

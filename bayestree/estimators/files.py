@@ -148,6 +148,10 @@ def _built(content: bytes, network: Network | None) -> Any:
     check_described(described)
     described = _of_today(described)
     check_network(described, arrays, network)
+    if described["class"].startswith("LocallyConstant"):
+        raise ModelFileError(
+            f"has a {described['class']}, which this version does not have; use bayestree 0.2.0."
+        )
     if described["class"] not in ESTIMATORS:
         raise UndefinedClassError(described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)

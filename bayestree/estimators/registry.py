@@ -53,16 +53,6 @@ TREES: dict[str, Named] = {
     "tao-axis": Named(*TAO, fixed={"split": "axis"}),
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("literature.bivariate", "BivariateTreeClassifier", "BivariateTreeRegressor"),
-    "lcn": Named(
-        "literature.locally_constant",
-        "LocallyConstantTreeClassifier",
-        "LocallyConstantTreeRegressor",
-    ),
-    "elcn": Named(
-        "literature.locally_constant",
-        "LocallyConstantEnsembleClassifier",
-        "LocallyConstantEnsembleRegressor",
-    ),
     "ndf": Named(
         "literature.neural_forest",
         "NeuralDecisionForestClassifier",

@@ -293,8 +293,6 @@ def _right(fitted: Any, rows: FloatArray) -> FloatArray:
 def why_not(estimator: FittedModel) -> str:
     """Say in a sentence why a page cannot predict as the estimator does; empty if it can."""
     used = _members(estimator)
-    if not getattr(estimator, "_averaged", True):
-        return "The predictions of this forest are products of its trees, not means of them."
     if any(not isinstance(one.tree, Tree) for one, *_ in used):
         return "The splits of this tree are networks, which the page does not carry."
     sizes, counts = _sizes(used)

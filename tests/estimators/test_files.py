@@ -353,6 +353,14 @@ class TestRefusals:
         with pytest.raises(ModelFileError, match="Popen"):
             bayestree.load(path)
 
+    def test_a_class_that_was_removed(self, tmp_path):
+        described, arrays = describe(classifier()), arrays_of(classifier())
+        path = tmp_path / "tree.safetensors"
+        network = {"class": "LocallyConstantTreeClassifier"}
+        path.write_bytes(files._to_bytes(described | network, arrays))
+        with pytest.raises(ModelFileError, match=r"not have; use bayestree 0\.2\.0"):
+            bayestree.load(path)
+
     @settings(max_examples=200, deadline=None)
     @given(data=st.data())
     def test_any_changed_byte_is_noticed(self, saved, tmp_path_factory, data):
