@@ -69,6 +69,16 @@ TREES: dict[str, Named] = {
     "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
 }
 
+#: Parameters of polytope trees in version 0.2.0 that were removed: former default, and remedy.
+#: Predictions of a fitted tree do not depend on them.
+REMOVED: dict[str, tuple[Any, str]] = {
+    "extend": (False, "remove it, or distil a larger tree by mode_tree = 'distilled'"),
+    "kl_schedule": ("linear", "remove it"),
+    "learn_prior": (False, "remove it, and choose kl_weight or the prior by a validation score"),
+    "n_restarts": (1, "remove it; n_modes fits and keeps several trees"),
+    "reset_idle": (False, "remove it; search_facets counts the facets of a node"),
+}
+
 #: The module that defines each estimator, or the class if it was registered.
 ESTIMATORS: dict[str, str | type] = {
     **{

@@ -287,7 +287,7 @@ def _right(fitted: Any, rows: FloatArray) -> FloatArray:
     standard, steepness = fitted.scaling.standardise(rows), posterior.model.steepness
     draws = (divmod(place, posterior.n_draws) for place in range(fitted.n_draws))
     each = (scores(posterior.draws, one, standard)[:, reach.nodes] for one in draws)
-    return np.exp([branch_log_probs(one * reach.factor, steepness)[1] for one in each])
+    return np.exp([branch_log_probs(one, steepness)[1] for one in each])
 
 
 def why_not(estimator: FittedModel) -> str:

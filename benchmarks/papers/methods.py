@@ -88,7 +88,7 @@ CPT: dict[str, Settings] = {
     "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common",
                  "min_gain": 10.0},
     "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
-             "extend": True, "min_gain": 10.0},
+             "min_gain": 10.0},
 }  # fmt: skip
 CPT_K1: dict[str, Settings] = {
     "mnist": {"max_depth": 11, "max_leaves": 501, "scaling": "common", "kl_weight": 0.1,

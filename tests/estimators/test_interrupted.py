@@ -18,7 +18,7 @@ CASES = {
     "cpt-map": (
         "ConvexPolytopeTreeClassifier",
         {k: v for k, v in CPT.items() if k != "n_draws"}
-        | {"inference": "map", "refine": "tao", "validation_fraction": 0.2, "extend": True},
+        | {"inference": "map", "refine": "tao", "validation_fraction": 0.2},
         None,
     ),
     "cpt-guide": (
