@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from bayestree.literature.end_to_end import EndToEndForestRegressor as EndToEndForestRegressor
     from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
     from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
-    from bayestree.literature.locally_constant import (
-        LocallyConstantEnsembleClassifier as LocallyConstantEnsembleClassifier,
-    )
-    from bayestree.literature.locally_constant import (
-        LocallyConstantEnsembleRegressor as LocallyConstantEnsembleRegressor,
-    )
-    from bayestree.literature.locally_constant import (
-        LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,
-    )
-    from bayestree.literature.locally_constant import (
-        LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
-    )
     from bayestree.literature.neural_forest import (
         NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,
     )

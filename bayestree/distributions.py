@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.distributions import TorchDistribution, TransformedDistribution
-from scipy.optimize import brentq
-from scipy.special import digamma
 from torch import Size, Tensor
 from torch.distributions import Gamma, constraints, register_kl
 from torch.distributions.transforms import PowerTransform
@@ -110,17 +108,6 @@ class LogWeibull(_Expandable):
         """Return the mean of r = exp(x): exp(loc) Gamma(1 + 1/k)."""
         return (self.loc + torch.lgamma(1 + 1 / self.concentration)).exp()
 
-    @property
-    def projected(self) -> LogGamma:
-        """The log-gamma distribution p whose projection this is: it minimises KL(. || p).
-
-        KL(self || LogGamma(a, c)) is stationary along ``loc`` where both have the same mean of r.
-        It is then stationary along u = 1 / k where a = k / (digamma(1 + u) + Euler's constant).
-        """
-        spread = torch.digamma(1 + 1 / self.concentration) + EULER
-        shape = self.concentration / spread
-        return LogGamma(shape, shape / self.mean_exp(), validate_args=False)
-
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
         shape = self._extended_shape(Size(sample_shape))
         exponential = torch.empty(shape, dtype=self.loc.dtype, device=self.loc.device)
@@ -136,19 +123,6 @@ class LogWeibull(_Expandable):
 
     def entropy(self) -> Tensor:
         return 1 + EULER - self.concentration.log()
-
-
-def nearest_weibull(law: LogGamma) -> LogWeibull:
-    """Return the log-Weibull of least divergence: see ``LogWeibull.projected``."""
-    a = float(law.concentration)
-
-    def excess(log_u: float) -> float:
-        u = math.exp(log_u)
-        return log_u + math.log(a * (float(digamma(1 + u)) + EULER))
-
-    u = math.exp(brentq(excess, -30.0, 60.0))
-    loc = (law.concentration / law.rate).log() - math.lgamma(1 + u)
-    return LogWeibull(law.concentration.new_tensor(1 / u), loc, validate_args=False)
 
 
 class Constant(TorchDistribution):

@@ -37,8 +37,7 @@ JOBS: dict[str, dict[str, object]] = {
               "kl_weight": 0.1, "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
     "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
     "connect4-depth2": {"max_depth": 2, "n_experts": 30, "max_leaves": 4, "scaling": "common"},
-    "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
-             "extend": True},
+    "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common"},
     # CPT (K = 1): one expert of weight 1, with the paper's leaves as the most.
     "letter-k1": {"max_depth": 14, "n_experts": 1, "max_leaves": 705, "scaling": "common",
                   "kl_weight": 0.1, "steepness": 3.0, "min_rows": 10, "min_leaf": 3,

@@ -104,7 +104,7 @@ def spoiled(way: str) -> Iterator[None]:
             elif way == "spreads diverged":
                 guide.log_scale.add_(5.0)
         if way == "short, without warm-up of the prior":
-            others["ramps"] = ()
+            others["warm_up"] = False
         if way == "leaves are not updated":
             with patch.object(training.RunningSums, "update"):
                 return CLIMB(guide, *args, **others)

@@ -21,7 +21,6 @@ from sklearn.model_selection import train_test_split
 from bayestree import (
     AlternatingDecisionForestClassifier,
     EndToEndForestClassifier,
-    LocallyConstantEnsembleClassifier,
     NeuralDecisionForestClassifier,
 )
 
@@ -29,7 +28,6 @@ KINDS: dict[str, Any] = {
     "e2edf": EndToEndForestClassifier,
     "ndf": NeuralDecisionForestClassifier,
     "adf": AlternatingDecisionForestClassifier,
-    "elcn": LocallyConstantEnsembleClassifier,
 }
 #: Of E2EDF (2020, sections 2.7 and 3.6): depth, epochs and features per split as the paper has them
 #: (features and trees after Kontschieder et al., 2015, whose forests have 70 and 100 trees); the
@@ -53,8 +51,7 @@ def held_out(rows: Split) -> Split:
 def by_size(forest: Any, rows: Split) -> dict[int, float]:
     """Test accuracy of the first trees, by their number."""
     found = np.array([tree.predict_proba(rows.X_test) for tree in forest.estimators_])
-    # trees of an ensemble by stages multiply
-    shares = np.cumsum(found if forest._averaged else np.log(found + 1e-300), axis=0)
+    shares = np.cumsum(found, axis=0)
     sizes = [size for size in (1, 3, 5, 10, 20, 50, 100) if size < len(shares)] + [len(shares)]
     labels = [forest.classes_[shares[size - 1].argmax(axis=1)] for size in sizes]
     return {n: accuracy_score(rows.y_test, y) for n, y in zip(sizes, labels, strict=True)}

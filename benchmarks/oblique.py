@@ -1,4 +1,4 @@
-"""HHCART, OC1, CART-LC, CO2, GUIDE and LCN against their published figures and scikit-learn's CART.
+"""HHCART, OC1, CART-LC, CO2 and GUIDE against their published figures and scikit-learn's CART.
 
 Run: BAYESTREE_DATA=... python benchmarks/oblique.py [letter abalone ...] [--only hhcart oc1 ...]
 
@@ -21,15 +21,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from bayestree import (
-    LocallyConstantTreeClassifier,
-    LocallyConstantTreeRegressor,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
 )
 from bayestree.inference.splitters.searches import HHCart
 
 PUBLISHED = {("letter", "hhcart"): "83.1", ("letter", "co2"): "87", ("letter", "cart"): "86.07",
-             ("letter", "lcn"): "89.64",
              ("mnist", "hhcart"): "90.1", ("mnist", "co2"): "90", ("mnist", "cart"): "88.05",
              ("connect4", "co2"): "78", ("connect4", "cart"): "78.29"}  # fmt: skip
 SPLITTERS: dict[str, Any] = {
@@ -59,9 +56,6 @@ def made(name: str, alpha: float, *, real: bool, variance: float) -> Any:
         return DecisionTreeClassifier(
             criterion="entropy", ccp_alpha=alpha / np.log(2), random_state=0
         )
-    if name == "lcn":  # has no ccp_alpha
-        kind = LocallyConstantTreeRegressor if real else LocallyConstantTreeClassifier
-        return kind(max_depth=12, epochs=30, random_state=0)
     common = {"splitter": SPLITTERS[name], "max_depth": 30, "min_gain": 0, "ccp_alpha": alpha}
     if real:
         return ObliqueTreeRegressor(min_leaf=5, random_state=0, **common)
@@ -101,7 +95,7 @@ def measure(data: str, name: str, alphas: list[float], limit: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=SETS)
-    parser.add_argument("--only", nargs="*", choices=["cart", *SPLITTERS, "lcn"], default=None)
+    parser.add_argument("--only", nargs="*", choices=["cart", *SPLITTERS], default=None)
     parser.add_argument("--alphas", nargs="*", type=float, default=ALPHAS, help="one: no choice")
     parser.add_argument("--limit", type=int, default=120, help="seconds for a fit")
     options = parser.parse_args()
@@ -109,7 +103,7 @@ def main() -> None:
     print("| set | tree | accuracy, % (RMSE) | published | leaves | CPU s |")
     print("|---|---|---|---|---|---|")
     for data in options.sets:
-        for name in options.only or ["cart", *SPLITTERS, "lcn"]:
+        for name in options.only or ["cart", *SPLITTERS]:
             print(measure(data, name, options.alphas, options.limit), flush=True)
 
 

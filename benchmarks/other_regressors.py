@@ -44,7 +44,6 @@ TREES = {
 } | {
     "bivariate": bt.BivariateTreeRegressor,
     "non-greedy": partial(bt.NonGreedyTreeRegressor, **SEED),
-    "LCN": partial(bt.LocallyConstantTreeRegressor, **SEED),
     "WODT": partial(bt.WeightedObliqueTreeRegressor, **SEED),
     "TAO": partial(bt.AlternatingTreeRegressor, **SEED),
     "E2EDT": partial(bt.EndToEndTreeRegressor, **SEED),

@@ -111,9 +111,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "cpt: nuts", (C, nuts, iris)
     yield "cpt: smc", (C, smc, iris)
     yield "cpt: facets", (C, one | {"search_facets": True, "max_depth": 1}, two_classes)
-    yield "cpt: tao", (C, one | {"refine": "tao", "extend": True}, iris)
+    yield "cpt: tao", (C, one | {"refine": "tao"}, iris)
     yield "cpt: float32", (C, one | {"dtype": "float32", "batch_size": 32}, wine)
-    yield "cpt: learned prior", (C, one | {"learn_prior": True}, iris)
     yield "cpt: laplace", (C, one | {"prior": "laplace"}, iris)
     yield "cpt: spatial", (C, one | {"prior": "spatial", "image_shape": (6, 6)}, digits)
     yield "cpt: width, common", (C, one | {"prior_width": 10, "scaling": "common"}, iris)
@@ -166,17 +165,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     )
     yield "non-greedy", (bt.NonGreedyTreeClassifier, {"max_depth": 2} | seed, iris)
     yield "non-greedy: numbers", (bt.NonGreedyTreeRegressor, {"max_depth": 2} | seed, numbers)
-    yield (
-        "lcn",
-        (bt.LocallyConstantTreeClassifier, {"max_depth": 2, "epochs": 3} | seed, two_classes),
-    )
-    yield (
-        "lcn: numbers",
-        (bt.LocallyConstantTreeRegressor, {"max_depth": 2, "epochs": 3} | seed, numbers),
-    )
     few = {"n_estimators": 2, "epochs": 3, "max_depth": 2} | seed
-    yield "elcn", (bt.LocallyConstantEnsembleClassifier, few, two_classes)
-    yield "elcn: numbers", (bt.LocallyConstantEnsembleRegressor, few, numbers)
     yield "ndf", (bt.NeuralDecisionForestClassifier, few, iris)
     yield "ndf: numbers", (bt.NeuralDecisionForestRegressor, few, numbers)
     yield (
@@ -248,7 +237,6 @@ def observed(model: Any, X: Any, y: Any) -> dict[str, str]:
         "shapley": lambda: model.shapley_values(few[:1], X[:20]),
         "dependence": lambda: model.partial_dependence(X[:20], 0),
         "prior_size": lambda: model.prior_size(X, n_draws=5),
-        "learned_prior": lambda: {**model.learned_prior()},
     }
     found = {}
     for name, call in calls.items():

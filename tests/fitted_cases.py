@@ -39,7 +39,6 @@ CLASSIFIERS = {
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),
     "weighted": lambda: bayestree.WeightedObliqueTreeClassifier(random_state=0),
     "alternating": lambda: _alternating("oblique"),
-    "network signs": lambda: bayestree.LocallyConstantTreeClassifier(**QUICK),
     "bound of the tree": lambda: bayestree.NonGreedyTreeClassifier(max_depth=3, random_state=0),
     "reflections": lambda: bayestree.ObliqueTreeClassifier(max_depth=3),
     "axis": lambda: _alternating("axis"),
@@ -59,7 +58,6 @@ REGRESSORS = {
     ),
     "bivariate": lambda: bayestree.BivariateTreeRegressor(max_depth=4),
     "coordinates": lambda: bayestree.ObliqueTreeRegressor(splitter="cart-lc", max_depth=3),
-    "network signs, linear": lambda: bayestree.LocallyConstantTreeRegressor(leaf="linear", **QUICK),
     "linear leaves": lambda: bayestree.AlternatingTreeRegressor(
         max_depth=2, l1=0, min_leaf=5, sweeps=2, leaf="linear"
     ),

@@ -175,7 +175,10 @@ def run(
         sets = list(settings or [])
         if out is not None:
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
-        found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
+        if file.is_dir():
+            found = read_run(file / "run.toml", sets, root=root, removed="default")
+        else:
+            found = read_run(file, sets, root=root)
         if found.cluster is not None and scheduler is not None:
             cluster = found.cluster.model_copy(update={"scheduler": scheduler, "workers": None})
             found, scheduler = found.model_copy(update={"cluster": cluster}), None

@@ -234,7 +234,6 @@ def node_facets(
     *,
     center: FloatArray,
     scale: FloatArray,
-    factor: float = 1.0,
     label: str = "",
     feature_names: Sequence[str] = (),
     level: float = 0.9,
@@ -256,8 +255,6 @@ def node_facets(
         Bounding box of the node's rows, on the scale of the draws.
     center, scale : arrays, shape (d,)
         Standardisation of the features: draws apply to (x - center) / scale.
-    factor : float
-        Factor of the weights (see ``bayestree.diagnostics.polytopes.Reach``).
     label : str
         Name of the node; its number by default.
     feature_names : sequence of str, optional
@@ -289,7 +286,6 @@ def node_facets(
         _half_spaces(
             draws,
             (chain, draw, node),
-            factor,
             low,
             high,
             None if cut is None else cuts_off(cut[chain, draw], min_share),
@@ -335,14 +331,12 @@ def node_facets(
 def _half_spaces(
     draws: Draws,
     index: tuple[int, int, int],
-    factor: float,
     low: FloatArray,
     high: FloatArray,
     cutting: BoolArray | None,
 ) -> HalfSpaces:
     """Find the facets of one draw, each divided by the length of its normal in units of the box."""
     weight, plane, intercept = split_of(draws, index)
-    weight = weight * factor
     kept = needed(weight, plane, intercept, low, high)
     if cutting is not None:
         kept = kept[cutting[kept]]

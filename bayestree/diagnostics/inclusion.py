@@ -260,17 +260,17 @@ def tree_effects(
 
 
 def node_effects(
-    part: Routed, node: int, factor: float, X: FloatArray, places: Sequence[IntArray], n_draws: int
+    part: Routed, node: int, X: FloatArray, places: Sequence[IntArray], n_draws: int
 ) -> Effects:
-    """Measure the effects of columns on P(right) at a node; ``factor`` multiplies the weights."""
+    """Measure the effects of columns on P(right) at a node."""
 
     def gradients() -> Iterator[tuple[float, FloatArray]]:
         picks = part.picks(n_draws)
         for chain, draw in picks:
             at = (chain, draw, node)
-            score = scores(part.draws, at, points) * factor
+            score = scores(part.draws, at, points)
             change = np.exp(np.sum(branch_log_probs(score, part.steepness), axis=0))
-            change *= factor * _slope_of_odds(score, part.steepness)
+            change *= _slope_of_odds(score, part.steepness)
             votes, plane = _votes(part.draws, at, points)
             yield 1 / len(picks), ((change[:, None] * votes) @ plane)[..., None]
 

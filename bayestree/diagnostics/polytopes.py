@@ -14,7 +14,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import SHARE, Draws, split_of, spread, weight_of
 from bayestree.routed_tree import RowSource, chunks
 from bayestree.topology import Topology
-from bayestree.tree import LOG2, Tree, facet_threshold
+from bayestree.tree import Tree, facet_threshold
 
 TOLERANCE = 1e-7  # tolerance of the linear programs, in units of the box
 TINY = float(np.finfo(np.float64).tiny)
@@ -159,9 +159,6 @@ class Reach(NamedTuple):
     low: FloatArray  # bounding box of the rows, (V, d)
     high: FloatArray
     largest: NDArray[np.float32]  # largest vote r softplus(beta . x + b), (chain, draw, V, K)
-    # Score threshold of each node, (V,); log 2 by default and for every fitted split. Leaves that
-    # are subdivided by an ancestor's polytope have other thresholds.
-    level: FloatArray | None = None
     prior_largest: NDArray[np.float32] | None = None  # under the prior, (prior draw, V, K)
     leaves: IntArray | None = None  # leaves that rows reach under hard splits, (chain, draw)
     # Share of the node's rows that each expert alone sends right. In half precision, whose
@@ -174,11 +171,6 @@ class Reach(NamedTuple):
     # of earlier versions.
     sample: FloatArray | None = None  # (m, d)
 
-    @property
-    def factor(self) -> FloatArray:
-        """Factor of the weights that makes log 2 the threshold of every node, shape (V,)."""
-        return np.ones(len(self.nodes)) if self.level is None else LOG2 / self.level
-
 
 def node_reach(
     draws: Draws,
@@ -186,7 +178,6 @@ def node_reach(
     rows: Iterable[IntArray],
     nodes: IntArray,
     *,
-    level: FloatArray | None = None,
     prior: Draws | None = None,
     max_rows: int | None = None,
 ) -> Reach:
@@ -198,7 +189,6 @@ def node_reach(
     n_chains, n_draws, _, n_experts, n_features = draws["hyperplane"].shape
     if X.shape[1:] != (n_features,):
         raise ValueError(f"X must have shape (n, {n_features}) like the draws, got {X.shape}.")
-    factor = np.ones(len(nodes)) if level is None else LOG2 / level
     low = np.empty((len(nodes), n_features))
     high = np.empty_like(low)
     largest = np.empty((n_chains, n_draws, len(nodes), n_experts), dtype=np.float32)
@@ -214,11 +204,11 @@ def node_reach(
         low[place], high[place] = _box(X, members)
         some = X[members if max_rows is None else members[spread(len(members), max_rows)]]
         at = {site: values[:, :, node] for site, values in _splits(draws).items()}
-        largest[:, :, place], cut[:, :, place] = _votes(at, some, factor[place])
+        largest[:, :, place], cut[:, :, place] = _votes(at, some)
         if prior is not None:
-            own = _votes(_splits(prior), some, factor[place])
+            own = _votes(_splits(prior), some)
             expected[:, place], expected_cut[:, place] = own
-    found = Reach(nodes, counts, low, high, largest, level, cut=cut)
+    found = Reach(nodes, counts, low, high, largest, cut=cut)
     if prior is None:
         return found
     intercept = np.asarray(prior["intercept"], dtype=np.float32)
@@ -255,13 +245,13 @@ def _splits(draws: Draws) -> Draws:
     }
 
 
-def _votes(draws: Draws, X: FloatArray, factor: float) -> tuple[FloatArray, FloatArray]:
+def _votes(draws: Draws, X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Find each expert's largest vote over rows, and the share of rows that it alone sends right.
 
-    Both have shape (..., K), from draws (..., K, d); ``factor`` multiplies the weights.
+    Both have shape (..., K), from draws (..., K, d).
     """
     plane, intercept = draws["hyperplane"], draws["intercept"].astype(np.float64)
-    weight = weight_of(draws, ...) * factor
+    weight = weight_of(draws, ...)
     limit = thresholds(weight) - intercept
     # r softplus(beta . x + b) increases with beta . x: both have their maximum at the same row.
     every = plane.reshape(-1, plane.shape[-1])

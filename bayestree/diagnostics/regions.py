@@ -141,7 +141,7 @@ def region_shares(
     leaves = np.zeros((len(X), splits.topology.n_leaves))
     every = [*np.ndindex(*draws["intercept"].shape[:2])]
     for one in every:
-        side = scores(draws, one, X)[:, splits.nodes] * splits.factor > LOG2
+        side = scores(draws, one, X)[:, splits.nodes] > LOG2
         agreed += side == right
         leaves += _leaf_of(side, splits.topology)
     own = _leaf_of(right, splits.topology)

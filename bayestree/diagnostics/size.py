@@ -105,15 +105,13 @@ class PriorSize:
     """Prior sizes of each node in its box, computed on demand.
 
     ``draws`` describe one node, (prior draw, K, ...) by site, because every node has the same
-    prior. ``factor`` (V,) multiplies the weights of each node. ``largest`` and ``cut``
-    (prior draw, V, K) have the largest votes of the draws, and the shares of the node's rows that
-    each expert alone sends right.
+    prior. ``largest`` and ``cut`` (prior draw, V, K) have the largest votes of the draws, and the
+    shares of the node's rows that each expert alone sends right.
     """
 
     draws: Draws
     low: FloatArray
     high: FloatArray
-    factor: FloatArray
     largest: AnyArray | None = None
     cut: AnyArray | None = None
 
@@ -145,7 +143,7 @@ class PriorSize:
         for draw, node in np.ndindex(sizes.shape[1:]):
             box, cut = (self.low[node], self.high[node]), self.cut
             share = None if cut is None else cut[draw, node]
-            sizes[:, draw, node] = _counts(self.draws, draw, self.factor[node], *box, share)
+            sizes[:, draw, node] = _counts(self.draws, draw, *box, share)
         return sizes[0], sizes[1]
 
     def _known(self, measured: AnyArray | None) -> FloatArray:
@@ -414,7 +412,7 @@ def size_of(
     for chain, place, node in steps_of(np.ndindex(facets.shape), "facets of draws"):
         one, box = (chain, kept[place], reach.nodes[node]), (reach.low[node], reach.high[node])
         cut = None if reach.cut is None else reach.cut[chain, kept[place], node]
-        found = _counts(draws, one, reach.factor[node], *box, cut)
+        found = _counts(draws, one, *box, cut)
         facets[chain, place, node], cutting[chain, place, node] = found
     return PolytopeSize(
         weights=_voting(votes),
@@ -430,11 +428,11 @@ def size_of(
 
 
 def _counts(
-    draws: Draws, one: Any, factor: Any, low: FloatArray, high: FloatArray, cut: AnyArray | None
+    draws: Draws, one: Any, low: FloatArray, high: FloatArray, cut: AnyArray | None
 ) -> tuple[int, int]:
     """Count the irredundant half-spaces of a node in a draw, and how many of them cut off rows."""
     weight, plane, intercept = split_of(draws, one)
-    found = needed(weight * factor, plane, intercept, low, high)
+    found = needed(weight, plane, intercept, low, high)
     return len(found), 0 if cut is None else int(cuts_off(cut[found]).sum())
 
 
@@ -448,7 +446,7 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
         prior["intercept"], reach.prior_intercept, rtol=1e-4
     )
     cut = reach.prior_cut[kept] if same and reach.prior_cut is not None else None
-    return PriorSize(some, reach.low, reach.high, reach.factor, reach.prior_largest, cut)
+    return PriorSize(some, reach.low, reach.high, reach.prior_largest, cut)
 
 
 def _voting(votes: FloatArray) -> IntArray:

@@ -161,16 +161,15 @@ class Splits(NamedTuple):
     """The nodes of a deterministic tree among the nodes of the draws.
 
     ``topology`` describes the deterministic tree, with V nodes, whose numbers in the draws are
-    ``nodes`` (V,). ``factor`` (V,) multiplies their weights (see ``Reach``).
+    ``nodes`` (V,).
     """
 
     topology: Topology
     nodes: IntArray
-    factor: FloatArray
 
     @classmethod
     def all_of(cls, topology: Topology) -> "Splits":
-        return cls(topology, np.arange(topology.n_nodes), np.ones(topology.n_nodes))
+        return cls(topology, np.arange(topology.n_nodes))
 
 
 def split_uncertainty(
@@ -309,7 +308,7 @@ def _of_rows(
     predicted = _Predictions(draws, len(every), len(X))
     for place, one in enumerate(every):
         score = scores(draws, one, X)
-        hard_score = score[:, splits.nodes] * splits.factor
+        hard_score = score[:, splits.nodes]
         left, right = branch_log_probs(hard_score, steepness)
         p_right[place] = np.exp(right)
         outside += hard_score > LOG2

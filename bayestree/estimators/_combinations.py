@@ -297,7 +297,7 @@ def asks_for_sparsity(tree: Any) -> str:
 
 def other_facets(tree: Any) -> str:
     """Return the parameter for which the deterministic tree has full facets; empty if none."""
-    names = ("refine", "mode_tree", "extend", "image_shape")
+    names = ("refine", "mode_tree", "image_shape")
     return next((f"{name}={getattr(tree, name)!r}" for name in names if differs(tree, name)), "")
 
 
@@ -358,15 +358,6 @@ POLYTOPE: Rules = (
         ),
         "{found}, which gives the deterministic tree facets of its own; leave one of them at its "
         "default.",
-    ),
-    Rule(
-        "learn_prior and inference",
-        lambda tree, _: (
-            tree.learn_prior and not any(isinstance(stage, Svi) for stage in tree._stages())
-        ),
-        "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
-        "{tree.inference!r}: point estimates of parameters and of the scales of their priors have "
-        "no finite joint mode, and SMC starts from a fixed prior.",
     ),
     Rule(
         "settings of Adam and natural gradients",
@@ -442,22 +433,18 @@ STREAMING: Rules = (
     ),
     Rule(
         "another tree in batches",
-        lambda tree, _: tree.refine is not None or tree.extend,
-        "updates the splits of the posterior: set refine=None and extend=False",
+        lambda tree, _: tree.refine is not None,
+        "updates the splits of the posterior: set refine=None",
     ),
     Rule(
         "guide in batches",
         lambda tree, _: (svi := _last_is(Svi, tree)) and not (svi.own_guide and svi.kl_weight == 1),
-        "needs one of the package's own guides and kl_weight=1",
+        "needs the package's own guide and kl_weight=1",
     ),
     Rule(
         "search in batches",
-        lambda tree, _: (
-            (svi := _last_is(Svi, tree))
-            and (svi.search_facets or svi.reset_idle or svi.learn_prior)
-        ),
-        "cannot use search_facets, reset_idle or learn_prior, which need all rows at once: leave "
-        "them at False",
+        lambda tree, _: (svi := _last_is(Svi, tree)) and svi.search_facets,
+        "cannot use search_facets, which needs all rows at once: leave it at False",
     ),
     Rule(
         "sparsity in batches",
@@ -499,7 +486,7 @@ PARTITIONED: Rules = (
         lambda tree, _: not _takes_partitions(tree),
         "needs a fit that takes its steps on minibatches: a convex polytope tree by "
         "inference='map', 'svi' or 'grow', with optimiser 'adam' and one of the package's own "
-        "guides, or an end-to-end tree; without search_facets, extend, refine, a distilled "
+        "guides, or an end-to-end tree; without search_facets, refine, a distilled "
         "mode_tree and leaves that regress",
     ),
     *(

@@ -15,6 +15,7 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.own import UndefinedClassError, defined, name_of
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.estimators.registry import REMOVED
 from bayestree.fitted.rows import Scaling
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.inference import GrowthLimits, Posterior, Units
@@ -97,7 +98,12 @@ def _part_from_list(named: list[Any]) -> Any:
     parts = _parts()
     if name not in parts:
         raise UndefinedClassError(name)
-    return parts[name](**values)
+    return parts[name](**_known(parts[name], values))
+
+
+def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the parameters of a class that were removed from it."""
+    return {k: v for k, v in values.items() if k not in REMOVED or hasattr(kind, k)}
 
 
 #: Types that JSON lacks: their tag, a function that writes them, and one that reads them.
@@ -301,7 +307,7 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
     """Build the fitted estimator of a class from its description and arrays."""
-    estimator = kind(**from_plain(described["params"], network))
+    estimator = kind(**_known(kind, from_plain(described["params"], network)))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
     if names is not None:

@@ -132,7 +132,6 @@ class Forest(Estimator):
     """
 
     _tree: ClassVar[type[BaseTree]]
-    _averaged: ClassVar[bool] = True  # whether predictions are means over the trees
     _combined: ClassVar[str] = "a prediction is their mean"  # for readers of the report
 
     n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)

@@ -323,7 +323,6 @@ def _returned(
         rows.X,
         found.scaling.standardise(rows.X),
         reach.nodes[kept],
-        None if reach.level is None else reach.level[kept],
     )
     return replace(found, tree=shown, posterior=posterior, reach=measured)
 

@@ -95,11 +95,8 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
             warn(NO_SPARSE_TREE, SingleLeafWarning)
         return found
     posterior, scaling, reach = shown.posterior, shown.scaling, shown.polytopes
-    level = None if reach.level is None else reach.level[new.nodes]
     standardised = scaling.standardise(rows.X)
-    measured = measure_nodes(
-        posterior, new.tree, rows.X, standardised, reach.nodes[new.nodes], level
-    )
+    measured = measure_nodes(posterior, new.tree, rows.X, standardised, reach.nodes[new.nodes])
     of_y, path = scaling.units, zip(*new.projected.path, strict=True)
     sparse = replace(
         shown,

@@ -53,7 +53,6 @@ class StagedTree(BaseTree):
 
     inference: Any
     n_draws: int | None
-    extend: bool = False
     prediction: Prediction = "auto"
     validation_fraction: float = 0.0
     _rules = STAGED
@@ -252,7 +251,7 @@ class StagedTree(BaseTree):
         with warnings.catch_warnings():
             if sampled:
                 warnings.simplefilter("ignore", SingleLeafWarning)
-            hard = inference.harden(posterior, data, limits=limits, extend=self.extend)
+            hard = inference.harden(posterior, data, limits=limits)
         if self.refine == "tao" and hard.posterior.model.topology.n_nodes:
             hard = self._refined(hard, data)
         found = self._splits(hard.posterior, rows.class_names)
@@ -264,8 +263,8 @@ class StagedTree(BaseTree):
         tree, kept = found.drop_experts(rows.X).pruned(rows.X, limits.min_leaf)
         tree = self._filled(tree, posterior, rows, data)
         standardised = self._scaling.standardise(rows.X)
-        nodes, levels = hard.sources[kept], hard.levels[kept]
-        return tree, diagnostics.measure_nodes(posterior, tree, rows.X, standardised, nodes, levels)
+        nodes = hard.sources[kept]
+        return tree, diagnostics.measure_nodes(posterior, tree, rows.X, standardised, nodes)
 
     def _refined(self, hard: Hardened, data: Data) -> Hardened:
         """Refine the splits and leaves of the deterministic form for its own loss."""
@@ -275,7 +274,7 @@ class StagedTree(BaseTree):
         reason = "refine='tao' found that no split lowers the loss; fit without refine"
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         kept = found.stats["source"]
-        return Hardened(found, hard.sources[kept], hard.levels[kept])
+        return Hardened(found, hard.sources[kept])
 
 
 def _single(

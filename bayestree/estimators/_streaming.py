@@ -246,7 +246,7 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
     tree: Any = estimator._splits(hard.posterior, names)
     leaves = _leaves(fitted, sums, mass.numpy(), estimator.smoothing)
     tree = tree._with(**leaves).drop_experts(X).rescaled(units.y_scale, units.y_center)
-    reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources, hard.levels)
+    reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources)
     return replace(fitted, tree=tree, reach=reach)
 
 

@@ -70,10 +70,6 @@ from bayestree.models.leaves import Leaf
 from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
 from bayestree.tree import Tree
 
-#: Parameters whose fields of a prior have other names.
-PARAMETERS = {"shape": "scale_shape"}
-
-
 METHODS: Mapping[str, type[Stage]] = {
     "vi": Vi, "svi": Svi, "nuts": Nuts, "mcmc": Mcmc, "smc": Smc, "map": Map, "grow": Growth,
 }  # fmt: skip
@@ -137,14 +133,6 @@ class BasePolytopeTree(PolytopeMethods):
             "bayestree.inference.Svi(epochs=20)."
         ),
     ] = "auto"
-    extend: Annotated[
-        bool,
-        Inference(
-            "Let the deterministic tree split leaves further by the polytopes above them, at other "
-            "thresholds of their scores, to approximate gradual soft splits in steps. It may then "
-            "be deeper than max_depth; max_leaves still applies."
-        ),
-    ] = False
     refine: Annotated[
         Literal["tao"] | None,
         Inference(
@@ -206,24 +194,6 @@ class BasePolytopeTree(PolytopeMethods):
 
     _rules = POLYTOPE
 
-    def learned_prior(self) -> dict[str, list[float]]:
-        """Return the hyperparameters that the fit learned, by name: a value for each of ``modes_``.
-
-        Empty without ``learn_prior=True``, and for trees without a split. The parameters
-        themselves are the given values, from which the fit started.
-        """
-        check_is_fitted(self)
-        if not any(isinstance(stage, Svi) and stage.learn_prior for stage in self._stages()):
-            return {}
-        given = self._priors().learned_values
-        trees = self.fitted_.trees
-        each = [given | one.posterior.model.priors.learned_values for one in trees]
-        return {
-            PARAMETERS.get(name, name): [values[name] for values in each]
-            for name, value in given.items()
-            if any(values[name] != value for values in each)
-        }
-
     @property
     def modes_(self) -> Sequence[Self]:
         """The fitted trees of the mixture: the estimator itself if ``n_modes`` is 1."""
@@ -279,9 +249,7 @@ class BasePolytopeTree(PolytopeMethods):
         return [
             replace(
                 one,
-                model=one.model.with_(
-                    **every, priors=model.priors.at(one.model.priors.learned_values)
-                ),
+                model=one.model.with_(**every, priors=model.priors),
             )
             for one in found
         ]
@@ -324,7 +292,7 @@ class BasePolytopeTree(PolytopeMethods):
         return stage.run(start, data, **common)
 
     def _in_parts(self) -> bool:
-        in_memory = self.extend or self.refine == "tao" or self.mode_tree == "distilled"
+        in_memory = self.refine == "tao" or self.mode_tree == "distilled"
         plain = copy(self)
         if self._method() == "vi" and self.inference == "auto":
             plain._selected = "svi"  # as for all rows that stay in a file

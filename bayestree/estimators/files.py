@@ -49,7 +49,7 @@ from bayestree.models import Network
 from bayestree.models.soft_tree import declared_sites
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Numbers
-from bayestree.tree import Tree
+from bayestree.tree import LOG2, Tree
 
 FORMAT = "bayestree"
 VERSION = 4  # 2: levels, prior votes, leaves in use; 3: no draws where they are the point; 4: rows
@@ -158,6 +158,7 @@ def _built(content: bytes, network: Network | None) -> Any:
     check_described(described, arrays, len(content))
     described = _of_today(described)
     check_network(described, arrays, network)
+    _drop_levels(described["class"], arrays)
     if described["class"] not in ESTIMATORS:
         raise UndefinedClassError(described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
@@ -174,6 +175,17 @@ def _of_today(described: dict[str, Any]) -> dict[str, Any]:
     if "trees" in described:
         found["trees"] = [tree | {"columns": found["columns"]} for tree in described["trees"]]
     return found
+
+
+def _drop_levels(kind: str, arrays: Arrays) -> None:
+    """Drop the levels at which nodes split, log 2 but with ``extend``; refuse what was removed."""
+    levels = [arrays.pop(name) for name in [*arrays] if name.endswith("reach/level")]
+    extended = not all(np.allclose(level, LOG2) for level in levels)
+    if extended or kind.startswith("LocallyConstant"):
+        removed = "extend=True" if extended else kind
+        raise ModelFileError(
+            f"was fitted with {removed}, which this version does not have; use bayestree 0.2.0."
+        )
 
 
 def _to_bytes(described: dict[str, Any], arrays: Arrays) -> bytes:
@@ -373,7 +385,6 @@ def _check_reach(reach: Reach, fitted: FittedTree, d: int) -> None:
         "rows": (n_nodes,),
         "low": (n_nodes, d),
         "high": (n_nodes, d),
-        "level": (n_nodes,),
         "leaves": many,
         "sample": (0 if reach.sample is None else len(reach.sample), d),
     }

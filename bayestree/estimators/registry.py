@@ -53,16 +53,6 @@ TREES: dict[str, Named] = {
     "tao-axis": Named(*TAO, fixed={"split": "axis"}),
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("literature.bivariate", "BivariateTreeClassifier", "BivariateTreeRegressor"),
-    "lcn": Named(
-        "literature.locally_constant",
-        "LocallyConstantTreeClassifier",
-        "LocallyConstantTreeRegressor",
-    ),
-    "elcn": Named(
-        "literature.locally_constant",
-        "LocallyConstantEnsembleClassifier",
-        "LocallyConstantEnsembleRegressor",
-    ),
     "ndf": Named(
         "literature.neural_forest",
         "NeuralDecisionForestClassifier",
@@ -77,6 +67,16 @@ TREES: dict[str, Named] = {
         "literature.non_greedy", "NonGreedyTreeClassifier", "NonGreedyTreeRegressor"
     ),
     "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
+}
+
+#: Parameters of polytope trees in version 0.2.0 that were removed: former default, and remedy.
+#: Predictions of a fitted tree do not depend on them.
+REMOVED: dict[str, tuple[Any, str]] = {
+    "extend": (False, "remove it, or distil a larger tree by mode_tree = 'distilled'"),
+    "kl_schedule": ("linear", "remove it"),
+    "learn_prior": (False, "remove it, and choose kl_weight or the prior by a validation score"),
+    "n_restarts": (1, "remove it; n_modes fits and keeps several trees"),
+    "reset_idle": (False, "remove it; search_facets counts the facets of a node"),
 }
 
 #: The module that defines each estimator, or the class if it was registered.

@@ -168,11 +168,6 @@ def _is_near(tree: Tree, row: FloatArray) -> bool:
 def _linear(tree: object) -> list[Tree]:
     """Return the trees of an estimator, all with linear splits."""
     found = trees_of(tree)
-    if not getattr(tree, "_averaged", True):
-        raise TypeError(
-            f"{type(tree).__name__} multiplies the probabilities of its trees, but a model has "
-            "their mean; export its trees one by one, estimators_[0], ..., and multiply them."
-        )
     linear = [one for one in found if isinstance(one, Tree)]
     if len(linear) < len(found):
         raise TypeError(

@@ -147,7 +147,6 @@ def facets(
         reach.high[place],
         center=tree.center,
         scale=tree.scale,
-        factor=float(reach.factor[place]),
         label=tree.topology.node_labels[place],
         feature_names=tree.feature_names,
         level=level,
@@ -201,7 +200,7 @@ def sparsity_path(estimator: MixtureEstimator) -> SparsityPath:
     if found is None:
         raise AttributeError(
             "tree_ has full facets, so there is no path of sparse ones: fit with sparsity=0.01, "
-            "nats a row that may be lost, or with max_columns=3, and leave refine, extend, "
+            "nats a row that may be lost, or with max_columns=3, and leave refine, "
             "mode_tree and image_shape at their defaults."
         )
     return found
@@ -287,7 +286,7 @@ def rule_probability(
             posterior.draws,
             mixture.shown.scaling.standardise(rows),
             _sides(tree, rows),
-            Splits(tree.topology, reach.nodes, reach.factor),
+            Splits(tree.topology, reach.nodes),
         ),
         prediction,
         rows,
@@ -313,7 +312,7 @@ def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUnc
         _sides(tree, rows),
         topology=model.topology,
         steepness=model.steepness,
-        splits=Splits(tree.topology, reach.nodes, reach.factor),
+        splits=Splits(tree.topology, reach.nodes),
         y_scale=units.y_scale,
         y_center=units.y_center,
         level=level,
@@ -448,19 +447,17 @@ def measure_nodes(
     X: RowSource,
     standardised: RowSource,
     nodes: IntArray,
-    levels: FloatArray | None,
 ) -> Reach:
     """Measure what the diagnostics need of the training rows.
 
-    ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``, and ``levels`` (V,) the
-    scores at which they split; ``standardised`` are the rows on the scale of the draws.
+    ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``; ``standardised`` are the
+    rows on the scale of the draws.
     """
     reach = node_reach(
         posterior.draws,
         standardised,
         (rows for _, rows, _ in tree.walk(X)),
         nodes,
-        level=levels,
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,
     )

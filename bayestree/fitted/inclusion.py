@@ -80,9 +80,8 @@ def column_inclusion(
     own = _routed(shown, 1.0)
     for place, members, _ in shown.tree.walk(rows):
         some = standard[members[spread(len(members), max_rows)]]
-        at = int(reach.nodes[place]), float(reach.factor[place])
         if len(some) > 1:
-            effects = node_effects(own, *at, some, encoding.places, max_draws)
+            effects = node_effects(own, int(reach.nodes[place]), some, encoding.places, max_draws)
             nodes[place] = inclusion_probability(effects)
     return ColumnInclusion(
         columns=encoding.names,

@@ -1,4 +1,4 @@
-"""Adam in a form whose state can be read, restored and partly forgotten."""
+"""Adam in a form whose state can be read and restored."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -65,11 +65,6 @@ class Adam:
             eps=1e-8,
             maximize=False,
         )
-
-    def forget(self, places: Tensor) -> None:
-        """Start afresh at these places, a mask of the leading dimensions of all parameters."""
-        for moments in (*self.means, *self.squares):
-            moments[places] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         return {"means": self.means, "squares": self.squares, "counts": self.counts}

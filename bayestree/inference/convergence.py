@@ -48,14 +48,14 @@ def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) 
     By default each of four draws has a quarter of 100,000 rows or more, which takes one pass over
     them and, since the noise of the draws is common to all rows, hardly adds to the error.
     """
-    kls = guide.kls()
+    kl = guide.kl()
     if n_draws is None and len(data.X) >= ELBO_ROWS:
         parts = data.parts(-(-len(data.X) // LEAST_DRAWS))
         each = [guide.expected_log_likelihood(part) for part in parts]
-        return torch.stack(each).sum() - torch.stack([*islice(kls, len(each))]).mean()
+        return torch.stack(each).sum() - torch.stack([kl] * len(each)).mean()
     if n_draws is None:
         n_draws = min(max(ELBO_ROWS // len(data.X), LEAST_DRAWS), 64)
-    draws = [guide.expected_log_likelihood(data) - next(kls) for _ in range(n_draws)]
+    draws = [guide.expected_log_likelihood(data) - kl for _ in range(n_draws)]
     return torch.stack(draws).mean()
 
 
@@ -65,12 +65,12 @@ def objective_estimates(
     """Yield 16 to 64 one-draw estimates of the objective of a fit."""
     rows = len(data.X)
     n_draws = min(max(ELBO_ROWS // rows, ELBO_DRAWS[0]), ELBO_DRAWS[1])
-    kls = guide.kls(kl_weight)
+    kl = guide.kl(kl_weight)
     for _ in range(n_draws):
         # of large data, other rows in every draw, whose variation adds to the error
         part = sample(data, ELBO_ROWS // n_draws)
         terms = [guide.expected_fit(few, steepness)[0] for few in part.parts(ones=True)]
-        yield torch.stack(terms).sum() * (rows / len(part.X)) - next(kls)
+        yield torch.stack(terms).sum() * (rows / len(part.X)) - kl
 
 
 def sample(data: Data, size: int) -> Data:

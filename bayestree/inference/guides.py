@@ -1,9 +1,7 @@
 """The package's own guide: Weibull weights, normal hyperplanes, conjugate leaves."""
 
 import math
-from collections.abc import Iterator
 from functools import partial
-from itertools import repeat
 from typing import Any, Literal
 
 import pyro
@@ -22,13 +20,9 @@ from bayestree.inference.training import RoutedModule, expert_size
 from bayestree.inference.warm_start import Memory
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import (
-    HyperPriors,
     Moments,
-    PartiallyCentred,
     Plates,
-    Priors,
     ScaleFactors,
-    ShrinkageFactors,
 )
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
@@ -90,11 +84,9 @@ class PolytopeGuide(RoutedModule):
     log_weight is log-Weibull (with the left tail of the log-gamma prior, and a closed KL to it);
     hyperplanes and intercepts are normal, with a diagonal covariance or one that is full within
     each expert, log-weight included. Given these, the optimal scales, shrinkages and leaves are
-    conjugate and have no parameters of their own; with ``partially_centred``, the coefficients
-    follow scales and shrinkages that have (:class:`PartiallyCentred`). ``sites`` and ``leaf_sums``
-    (L, c), the sums of the leaves' statistics, are initial values. ``memory`` is what earlier rows
-    say. As a Pyro guide it belongs to
-    the model with ``InverseGammaScale(form="explicit")``.
+    conjugate and have no parameters of their own. ``sites`` and ``leaf_sums`` (L, c), the sums of
+    the leaves' statistics, are initial values. ``memory`` is what earlier rows say. As a Pyro guide
+    it belongs to the model with ``InverseGammaScale(form="explicit")``.
     """
 
     leaf_sums: Tensor
@@ -108,7 +100,6 @@ class PolytopeGuide(RoutedModule):
         *,
         covariance: Literal["diagonal", "expert"] = "diagonal",
         tolerance: float = 0.0,
-        partially_centred: bool = False,
         memory: Memory | None = None,
     ) -> None:
         super().__init__()
@@ -141,9 +132,6 @@ class PolytopeGuide(RoutedModule):
         self._tape_seed: Tensor | None = None  # the generator's state before it was drawn
         self.register_buffer("leaf_sums", leaf_sums.clone())
         self.refresh(steps=50)
-        if partially_centred:
-            assert isinstance(self.scales, ShrinkageFactors)
-            self.scales = PartiallyCentred(self.scales, self._own_moments)
 
     @torch.no_grad()
     def place(self, mean: Tensor, factor: Tensor, tilt: Tensor, log_weight: LogWeibull) -> None:
@@ -172,16 +160,8 @@ class PolytopeGuide(RoutedModule):
 
     @property
     def mean(self) -> Tensor:
-        """Means of the coefficients, shape (V, K, d + 1), the intercept last.
-
-        If they follow scales, those at the means of the log scales; others may be infinite.
-        """
-        return self.scales.given(self._own_moments, self.scales.point()).mean
-
-    @property
-    def moments(self) -> Moments:
-        """Moments of the coefficients, given fresh draws of the scales that they follow."""
-        return self.scales.drawn(self._own_moments)
+        """Means of the coefficients, shape (V, K, d + 1), the intercept last."""
+        return self.unit_mean * self.size
 
     def _signed(self, moments: Moments | None) -> Moments:
         """Return the moments that splits use: coefficients with a sign are drawn and folded."""
@@ -198,8 +178,8 @@ class PolytopeGuide(RoutedModule):
         )
 
     @property
-    def _own_moments(self) -> Moments:
-        """Moments before the coefficients follow any scales."""
+    def moments(self) -> Moments:
+        """Moments of the coefficients."""
         mean = self.unit_mean * self.size
         if not self.full:
             variance = (2 * self.log_scale).exp()
@@ -237,26 +217,9 @@ class PolytopeGuide(RoutedModule):
     @torch.no_grad()
     def refresh(self, steps: int = 1) -> None:
         """Move the factor of ``shrinkage``, if any, to its optimum given the coefficients."""
-        moments = self._own_moments
+        moments = self.moments
         for _ in range(steps):
             self.scales.refresh(moments)
-
-    @property
-    def priors(self) -> Priors:
-        return self.model.priors
-
-    @priors.setter
-    def priors(self, priors: Priors) -> None:
-        self.model = self.model.with_(priors=priors)
-        self.scales.prior = priors.hyperplane
-
-    @torch.no_grad()
-    def learn(self, hyper_priors: HyperPriors) -> None:
-        """Move the hyperparameters that have hyper-priors to their optimum given the factors."""
-        weight = self.priors.weight
-        if self.model.split.weighted:
-            weight = weight.learned(self.log_weight_law.projected, hyper_priors)
-        self.priors = Priors(weight, self.scales.learned(self._own_moments, hyper_priors))
 
     # The bound.
 
@@ -291,13 +254,6 @@ class PolytopeGuide(RoutedModule):
         """Compute the KL divergence from the prior, with ``weight`` for the splits."""
         return weight * self._split_kl(self.moments) + self.leaf_law.kl()
 
-    def kls(self, weight: float = 1.0) -> Iterator[Tensor]:
-        """Yield one-draw estimates of :meth:`kl`, or the same again if it depends on no draw."""
-        if self.scales.followed:
-            while True:
-                yield self.kl(weight)
-        yield from repeat(self.kl(weight))
-
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
         """Compute log P(leaf | x), (n, L), for fresh coefficients in every row of [X, 1]."""
         score = routing.vote(*self.activations(X, moments))
@@ -308,7 +264,7 @@ class PolytopeGuide(RoutedModule):
         # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
         # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
         # smaller.
-        mean, variance, root, _ = self._signed(moments)
+        mean, variance, root = self._signed(moments)
         n_nodes, n_experts, width = mean.shape
         log_weight, standard = self._draw_log_weight()
         if root is not None:
@@ -345,15 +301,14 @@ class PolytopeGuide(RoutedModule):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return routing, hyperparameters, and the tape's length and seed, which reproduce it."""
+        """Return routing, and the tape's length and seed, which reproduce it."""
         length = 0 if self._tape is None else len(self._tape)
         tape = {"length": length, "seed": self._tape_seed}
-        return super().get_extra_state() | tape | {"priors": self.priors.learned_values}
+        return super().get_extra_state() | tape
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         super().set_extra_state(state)
         self._tape, self._tape_seed = None, state["seed"]
-        self.priors = self.priors.at(state["priors"])
         if state["seed"] is not None:
             like = self.unit_mean
             generator = torch.Generator(like.device)
@@ -416,12 +371,13 @@ class PolytopeGuide(RoutedModule):
         with plates.node, plates.expert:
             if self.model.split.weighted:
                 log_weight = pyro.sample("log_weight", self.log_weight_law)
-            self._state_coefficients(log_weight, self.scales.state(self._own_moments))
+            self.scales.state(self.moments)
+            self._state_coefficients(log_weight)
         with pyro.plate("leaf", self.model.topology.n_leaves, dim=-1):
             self.leaf_law.state()
 
-    def _state_coefficients(self, log_weight: Tensor | None, moments: Moments) -> None:
-        law = self._coefficient_law(log_weight, moments)
+    def _state_coefficients(self, log_weight: Tensor | None) -> None:
+        law = self._coefficient_law(log_weight)
         if isinstance(law, dist.MultivariateNormal):
             joint = pyro.sample("coefficient", law, infer={"is_auxiliary": True})
             pyro.sample("hyperplane", dist.Delta(joint[..., :-1], event_dim=1))
@@ -431,11 +387,9 @@ class PolytopeGuide(RoutedModule):
             pyro.sample("hyperplane", dist.Normal(loc[..., :-1], scale[..., :-1]).to_event(1))
             pyro.sample("intercept", dist.Normal(loc[..., -1], scale[..., -1]))
 
-    def _coefficient_law(
-        self, log_weight: Tensor | None, moments: Moments
-    ) -> dist.Normal | dist.MultivariateNormal:
-        """Return the factor of the coefficients given log-weights and scales, (V, K, d + 1)."""
-        mean, variance, root, _ = moments
+    def _coefficient_law(self, log_weight: Tensor | None) -> dist.Normal | dist.MultivariateNormal:
+        """Return the factor of the coefficients given log-weights, (V, K, d + 1)."""
+        mean, variance, root = self.moments
         if root is None:
             return dist.Normal(mean, self._deviation(variance))
         if log_weight is not None:
@@ -447,8 +401,7 @@ class PolytopeGuide(RoutedModule):
     def sample(self) -> dict[str, Tensor]:
         """Draw all sites, without scales that are integrated out."""
         log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
-        moments = self.moments
-        coefficient = self._coefficient_law(log_weight, moments).sample()
+        coefficient = self._coefficient_law(log_weight).sample()
         if self.support is not None:
             coefficient = torch.where(self.support, coefficient, 0.0)
         if self.monotone is not None:
@@ -456,13 +409,13 @@ class PolytopeGuide(RoutedModule):
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if log_weight is not None:
             draw["log_weight"] = log_weight
-        return draw | self.scales.sample(moments) | self.leaf_law.sample()
+        return draw | self.scales.sample() | self.leaf_law.sample()
 
     @torch.no_grad()
     def log_prob(self, sites: Sites) -> Tensor:
         """Compute the log-density of a draw of :meth:`sample`, a scalar."""
         log_weight = sites.get("log_weight")
-        law = self._coefficient_law(log_weight, self.scales.given(self._own_moments, sites))
+        law = self._coefficient_law(log_weight)
         coefficient = joined(sites)
         density = law.log_prob(coefficient)
         if self.monotone is not None:  # half the density of a fold, as the model's is
@@ -476,7 +429,7 @@ class PolytopeGuide(RoutedModule):
     @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
         """Return posterior means; ``log_weight`` is the logarithm of the mean weight."""
-        mean, variance, *_ = self.scales.given(self._own_moments, self.scales.point())
+        mean, variance, _ = self.moments
         if self.monotone is not None:
             mean = self.monotone.folded_mean(mean, self._deviation(variance))
             if self.support is not None:

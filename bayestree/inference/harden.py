@@ -1,6 +1,5 @@
 """Conversion of a soft tree to the splits of its deterministic form."""
 
-import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +18,6 @@ from bayestree.inference.grow import SUMMED, GrowingTree
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import ONE_WAY, too_small, warn_single_leaf
 from bayestree.inference.splitters import FittedSplit
-from bayestree.inference.splitters.stumps import best_split
 from bayestree.inference.stage import GrowthLimits
 from bayestree.inference.training import check_linear
 from bayestree.models.priors.base import Sites
@@ -38,12 +36,9 @@ class Hardened(NamedTuple):
 
     posterior: Posterior
     sources: NDArray[np.int64]  # node of the soft tree from which each node comes
-    levels: NDArray[np.float64]  # score at which it splits: log 2 unless ``extend`` chose another
 
 
-def harden(
-    posterior: Posterior, data: Data, *, limits: GrowthLimits, extend: bool = False
-) -> Hardened:
+def harden(posterior: Posterior, data: Data, *, limits: GrowthLimits) -> Hardened:
     """Split at probability 1/2 under the point estimate; remove splits without support.
 
     A split needs ``limits.min_leaf`` rows on each side, under the point estimate and in half of the
@@ -57,9 +52,6 @@ def harden(
     data : Data
         The training rows.
     limits : GrowthLimits
-    extend : bool
-        Split leaves again by the polytopes above them at other levels of the score, which
-        approximates a gradual soft split in steps. No new hyperplanes are fitted.
 
     Returns
     -------
@@ -69,25 +61,18 @@ def harden(
     ------
     TypeError
         If the splits have no hyperplanes.
-    ValueError
-        If ``extend`` is set and rows are mapped.
     """
-    if extend and data.mapped:
-        raise ValueError("extend needs all rows in memory, but these are mapped; set extend=False.")
     check_linear(posterior.model, data, "harden")
     data = data.for_leaf(posterior.model.leaf)
     sites = posterior.point_sites(data.X)
     with torch.no_grad():
         tree, sources, kept = _cut(posterior, sites, data, limits, drawn=True)
-        if extend:
-            scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])
-            kept = _extended(tree, kept, sources, sites, scores, limits)
         if len(sites["intercept"]) and not kept:
             reason = ONE_WAY
             if tree.split_nodes():
                 reason = f"after the refinement {too_small(tree.gain(0), limits)}"
             warn_single_leaf(data.y, posterior.model.leaf, limits, reason)
-        return _assembled(posterior, tree, kept, sources)
+        return _assembled(tree, kept, sources)
 
 
 def harden_sums(
@@ -110,7 +95,7 @@ def harden_sums(
         tree = GrowingTree(model, rows, held, counts[reached])
         sources = _route(tree, posterior.point_sites(X), to_right > 0, limits.min_leaf)
         kept = tree.cut(limits.max_leaves, limits.min_gain)
-        hard = _assembled(posterior, tree, kept, sources)
+        hard = _assembled(tree, kept, sources)
     order = tree.breadth_first(kept)
     ends = [child for i in order for child in tree.nodes[i].children if child not in kept] or [0]
     leaf = torch.zeros(len(sums), dtype=torch.long)
@@ -153,20 +138,9 @@ def _cut(
     return tree, sources, tree.cut(limits.max_leaves, limits.min_gain)
 
 
-def _assembled(
-    posterior: Posterior, tree: GrowingTree, kept: set[int], sources: dict[int, int]
-) -> Hardened:
-    hard = tree.assemble(kept, "harden")
+def _assembled(tree: GrowingTree, kept: set[int], sources: dict[int, int]) -> Hardened:
     nodes = np.array([sources[i] for i in tree.breadth_first(kept)], dtype=np.int64)
-    return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
-
-
-def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:
-    """Return the scores that ``absorb`` mapped to log 2 when it moved the splits of ``nodes``."""
-    if "log_weight" in soft:
-        return LOG2 * np.exp((soft["log_weight"][nodes] - hard["log_weight"])[:, 0])
-    # an unchanged intercept gives log 2
-    return np.log1p(np.exp((soft["intercept"][nodes] - hard["intercept"])[:, 0]))
+    return Hardened(tree.assemble(kept, "harden"), nodes)
 
 
 def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, Tensor]:
@@ -240,59 +214,6 @@ def _has_support(posterior: Posterior, node: int, X: Tensor, rows: Tensor, min_l
     least = min_leaf * len(some) / len(rows)
     separates = torch.minimum(n_right, len(some) - n_right) >= least
     return float(separates.double().mean()) >= SUPPORT
-
-
-def _extended(
-    tree: GrowingTree,
-    kept: set[int],
-    sources: dict[int, int],
-    sites: Sites,
-    scores: Tensor,
-    limits: GrowthLimits,
-) -> set[int]:
-    """Split leaves best first by an ancestor's polytope at another level, up to max_leaves."""
-    kept = set(kept)
-    above: dict[int, list[int]] = {0: []}
-    for i in sorted(kept):  # parents come first
-        for child in tree.nodes[i].children:
-            above[child] = [*above[i], sources[i]]
-    waiting: list[tuple[float, int, FittedSplit, int]] = []
-
-    def offer(i: int) -> None:
-        found = [
-            (split.gain, node, split)
-            for node in dict.fromkeys(above[i])
-            if (split := _at_best_level(tree, i, node, sites, scores, limits)) is not None
-        ]
-        if found:
-            gain, node, split = max(found, key=lambda entry: entry[0])
-            if gain >= limits.min_gain:
-                heapq.heappush(waiting, (-gain, i, split, node))
-
-    for leaf in sorted(set(above) - kept):
-        offer(leaf)
-    while waiting and (limits.max_leaves is None or len(kept) + 1 < limits.max_leaves):
-        _, i, split, node = heapq.heappop(waiting)
-        kept.add(i)
-        sources[i] = node
-        for child in tree.branch(i, split):
-            above[child] = [*above[i], node]
-            offer(child)
-    return kept
-
-
-def _at_best_level(
-    tree: GrowingTree, i: int, node: int, sites: Sites, scores: Tensor, limits: GrowthLimits
-) -> FittedSplit | None:
-    """Find the best split of the rows of node ``i`` by the score of a node of the model."""
-    if not tree.can_split(i, limits):
-        return None
-    rows = tree.nodes[i].rows
-    score, criterion = scores[rows, node], tree.model.leaf.criterion
-    own = _of_node(sites, node)
-    return best_split(
-        own, score, criterion, lambda some: tree.statistics(rows[some]), limits.min_leaf
-    )
 
 
 def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:

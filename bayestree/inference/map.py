@@ -20,7 +20,6 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.training import (
-    RAMPS,
     Ascent,
     RoutedModule,
     RunningSums,
@@ -343,8 +342,8 @@ def _climb(
 
 def _adam(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, dict[str, Any]]:
     chosen = settings.chosen("batch_size", "learning_rate", "steepness")
-    ramps = RAMPS["linear"] if point.memory is None else ()  # which would forget it at first
-    ascent = Ascent(point, point.sums, data, epochs=epochs, ramps=ramps, **chosen)
+    warm_up = point.memory is None  # which would be forgotten at first
+    ascent = Ascent(point, point.sums, data, epochs=epochs, warm_up=warm_up, **chosen)
 
     def take(epoch: int) -> tuple[float, float]:
         value, _ = ascent.epoch(epoch)

@@ -195,7 +195,7 @@ class Stage(Settings):
         if any(model.monotone) and not self.keeps_signs:
             raise ValueError(
                 f"{self!r} cannot keep predictions monotone in features: use growth, MAP, or SVI "
-                "with one of the package's own guides and covariance='diagonal'."
+                "with the package's own guide and covariance='diagonal'."
             )
         if model.groups and not self.keeps_groups:
             raise ValueError(

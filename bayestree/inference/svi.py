@@ -38,14 +38,13 @@ from bayestree.inference.training import (
     default_epochs,
 )
 from bayestree.inference.warm_start import Memory
-from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
 # ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
 DENSITY_ROWS = 10_000
 FINAL_RATE = 0.01
-OWN_GUIDES = ("polytope", "partially-centred")  # the package's own
+OWN_GUIDE = "polytope"  # the package's
 POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
 
@@ -57,9 +56,8 @@ class Variational(Minibatches):
     guide: Annotated[
         str,
         Inference(
-            "Variational family: 'polytope', the package's own guide; 'partially-centred', the "
-            "same with factors of the scales, which the coefficients follow; or the name of a "
-            "class of pyro.infer.autoguide."
+            "Variational family: 'polytope', the package's own guide, or the name of a class of "
+            "pyro.infer.autoguide."
         ),
     ] = "polytope"
     covariance: Annotated[
@@ -86,37 +84,6 @@ class Variational(Minibatches):
             "alone; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
         ),
     ] = 1.0
-    learn_prior: Annotated[
-        bool,
-        Inference(
-            "Learn the hyperparameters of the priors in the variational fit (empirical Bayes): "
-            "concentration, rate, scale_shape, shrinkage_shape and shrinkage_rate, with weak "
-            "hyper-priors around the given values. The result's model has the learned values, and "
-            "its draws are conditional on them. Needs one of the package's own guides, without "
-            "search_facets."
-        ),
-    ] = False
-    kl_schedule: Annotated[
-        Literal["linear", "cold"],
-        Inference(
-            "How the factor of the divergence rises to kl_weight in a fit by the package's own "
-            "guides: 'linear' within the first 30 % of the steps; 'cold' to a tenth of it within "
-            "10 %, where it stays up to 50 %, and to all of it at 75 %."
-        ),
-    ] = "linear"
-    reset_idle: Annotated[
-        bool,
-        Inference(
-            "Reset idle experts to the prior, once the divergence has its full weight: those that "
-            "cost more divergence than they add likelihood, if the ELBO is higher after more "
-            "steps with the resets than without. The fit takes two to three times as long. Needs "
-            "one of the package's own guides, InverseGammaScale, and no search_facets."
-        ),
-    ] = False
-    n_restarts: Annotated[
-        Count,
-        Inference("Variational fits with different noise; the best ELBO is kept."),
-    ] = 1
 
 
 @declare
@@ -148,7 +115,7 @@ class Svi(Variational, Stage):
     @property
     def own_guide(self) -> bool:
         """Whether the guide is the package's."""
-        return self.guide in OWN_GUIDES
+        return self.guide == OWN_GUIDE
 
     @property
     def in_chunks(self) -> bool:
@@ -164,7 +131,7 @@ class Svi(Variational, Stage):
 
     @property
     def keeps_groups(self) -> bool:  # type: ignore[override]
-        return self.guide == "polytope" and self.covariance == "diagonal"
+        return self.own_guide and self.covariance == "diagonal"
 
     @property
     def needs_double(self) -> bool:
@@ -183,41 +150,22 @@ class Svi(Variational, Stage):
         super().check(model)
         check_guide(self.guide)
         prior = model.priors.hyperplane
-        if self.guide == "partially-centred" and not isinstance(prior, InverseGammaScale):
-            raise ValueError(
-                "guide='partially-centred' needs InverseGammaScale as the prior on hyperplanes, "
-                f"got {prior}: use guide='polytope'."
-            )
         if self.own_guide and not prior.expects:
             raise ValueError(
                 f"guide={self.guide!r} needs a prior with expected_log_prob, got {prior}: set "
                 "guide='AutoNormal' or another Pyro autoguide, or inference='map' or 'grow'."
             )
-        wants_own = self.search_facets or self.guide == "partially-centred"
-        if wants_own and not getattr(prior, "own_scales", True):
+        if self.search_facets and not getattr(prior, "own_scales", True):
             raise ValueError(
-                f"{prior} needs another guide than 'partially-centred' and no search_facets, got "
-                f"{self.guide!r} and {self.search_facets}: leave them at their defaults."
-            )
-        if self.reset_idle and not (model.split.weighted and isinstance(prior, InverseGammaScale)):
-            raise ValueError(
-                "reset_idle=True needs a Polytope split and InverseGammaScale as the prior on "
-                f"hyperplanes, got {model.split} and {prior}: omit it."
+                f"search_facets=True cannot be used with {prior}, whose scales are shared: leave "
+                "it at False."
             )
         if not self.own_guide and self.steepness is not None:
             raise ValueError(
-                "steepness is annealed by the package's own guides only, got "
+                "steepness is annealed by the package's own guide only, got "
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
             )
-        plain = {"learn_prior": False, "kl_schedule": "linear", "reset_idle": False}
-        for name, default in plain.items():
-            value = getattr(self, name)
-            if value != default and (self.search_facets or not self.own_guide):
-                raise ValueError(
-                    f"{name}={value!r} needs one of the package's own guides without "
-                    f"search_facets, got guide={self.guide!r}: omit it."
-                )
         search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
         if self.search_facets and not search:
             raise ValueError(
@@ -240,7 +188,7 @@ class Svi(Variational, Stage):
         Parameters
         ----------
         memory : Memory, optional
-            What earlier rows say, to be combined with ``data``; for the package's own guides,
+            What earlier rows say, to be combined with ``data``; for the package's own guide,
             without a search for facets.
         {parameters}
 
@@ -258,7 +206,7 @@ class Svi(Variational, Stage):
             ``AutoLaplaceApproximation``) have no ``log_q``, fits to mapped rows or to more than
             10,000 no ``log_p``. After a search,
             ``n_facets`` holds the facets of each node, and ``settings["facet_trace"]`` the moves
-            that were tried; with ``reset_idle``, ``settings["reset_trace"]`` has the resets. Under
+            that were tried. Under
             an improper prior ``coefficient_balance`` and its error show for each node whether the
             rows determine its coefficients (-1) or not (0).
 
@@ -285,45 +233,39 @@ class Svi(Variational, Stage):
         data = data.for_leaf(model.leaf)
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
-        settings |= self.chosen("kl_schedule", "learn_prior", "reset_idle")
         usual = default_epochs(n_rows(data), self.batch_size)
         epochs = settings["epochs"] = self.epochs or usual
         run = partial(fit_polytope, memory=memory) if self.own_guide else fit_autoguide
-        fits = []
-        generator = check_random_state(draw_seed(random_state))
-        for _ in range(self.n_restarts):
-            with seeded(draw_seed(generator)):
-                fits.append(run(model, data, init, settings, self.n_draws, progress))
-        best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
+        with seeded(draw_seed(check_random_state(draw_seed(random_state)))):
+            found = run(model, data, init, settings, self.n_draws, progress)
         counts = {
             "epochs": np.array(epochs),
             "more_epochs": np.array(max(usual, 2 * epochs)),
             "n_rows": np.array(float(data.weights.sum())),
         }
-        best = replace(best, stats={**best.stats, **counts})
+        found = replace(found, stats={**found.stats, **counts})
         if len(data.X) <= DENSITY_ROWS and not data.mapped:
-            model, each = best.model_of_draws, best.each()
+            model, each = found.model_of_draws, found.each()
             like_rows = [{name: value.to(data.X) for name, value in s.items()} for s in each]
             log_p = log_joint(model, like_rows, data)
-            best = replace(best, stats={**best.stats, "log_p": log_p[None]})
-        warn_of_undetermined(best)
-        recorded = settings | {"n_restarts": self.n_restarts} | dict(best.settings)
-        return replace(best, settings=recorded)
+            found = replace(found, stats={**found.stats, "log_p": log_p[None]})
+        warn_of_undetermined(found)
+        return replace(found, settings=settings | dict(found.settings))
 
 
 svi = as_function(Svi, "svi")
 
 
 def check_guide(name: str) -> None:
-    """Raise ValueError unless ``name`` is an own guide or an autoguide with ``init_loc_fn``."""
+    """Raise ValueError unless ``name`` is the own guide or an autoguide with ``init_loc_fn``."""
     kind: Any = getattr(autoguide, name, None)
     known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
     abstract = kind in (autoguide.AutoGuide, autoguide.AutoContinuous)
     started = known and "init_loc_fn" in inspect.signature(kind).parameters
-    if name not in OWN_GUIDES and (abstract or not started):
+    if name != OWN_GUIDE and (abstract or not started):
         raise ValueError(
-            "guide must be 'polytope', 'partially-centred' or a class of pyro.infer.autoguide that "
-            f"takes init_loc_fn, such as 'AutoNormal', got {name!r}."
+            "guide must be 'polytope' or a class of pyro.infer.autoguide that takes init_loc_fn, "
+            f"such as 'AutoNormal', got {name!r}."
         )
 
 

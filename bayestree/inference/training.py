@@ -1,11 +1,10 @@
 """Shared parts of the minibatch fits: schedules, relative steps and running leaves."""
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,12 +33,7 @@ HARD = 1e3  # a steepness at which routing is practically deterministic
 JUDGED = 4_000  # rows on which predictions are compared
 CHOICE_STEPS = 50  # minimum number of steps between choices of the routing, which cost a step
 START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
-#: Gains of the weight of the prior, each with the shares of the steps at which it begins and ends.
-Ramps = tuple[tuple[float, float, float], ...]
-RAMPS: dict[str, Ramps] = {
-    "linear": ((1.0, 0.0, 0.3),),
-    "cold": ((0.1, 0.0, 0.1), (0.9, 0.5, 0.75)),
-}
+WARM_UP = 0.3  # share of the steps in which the weight of the prior rises to 1
 
 
 def default_epochs(n_rows: int, batch_size: int) -> int:
@@ -107,7 +101,7 @@ class Schedule:
 
     n_steps: int
     steepness: tuple[float, float] = (1.0, 1.0)  # first and last, with geometric annealing
-    ramps: Ramps = RAMPS["linear"]  # of the weight of the prior, which is 1 without any
+    warm_up: bool = True  # whether the weight of the prior rises to 1 at first
     annealed: float = 0.7  # share of the steps after which the last steepness is reached
 
     def rate(self, step: int) -> float:
@@ -125,13 +119,7 @@ class Schedule:
 
     def prior(self, step: int) -> float:
         """Return the weight of the log prior, or of the divergence from it."""
-        if not self.ramps:
-            return 1.0
-        done, n = step + 1, self.n_steps
-        return sum(
-            gain * min(1.0, max(0.0, done - first * n) / ((last - first) * n))
-            for gain, first, last in self.ramps
-        )
+        return min(1.0, (step + 1) / (WARM_UP * self.n_steps)) if self.warm_up else 1.0
 
 
 class RunningSums:
@@ -243,7 +231,7 @@ class Ascent:
         batch_size: int,
         learning_rate: float,
         steepness: tuple[float, float],
-        ramps: Ramps = RAMPS["linear"],
+        warm_up: bool = True,
         weight: float = 1.0,
     ) -> None:
         self.module, self.data, self.weight = module, data, weight
@@ -251,18 +239,10 @@ class Ascent:
         self.n_rows = n_rows(data)
         self.per_epoch = -(-self.n_rows // batch_size)
         self.choices = -(-CHOICE_STEPS // self.per_epoch)  # epochs between choices of the routing
-        self.schedule = Schedule(epochs * self.per_epoch, steepness, ramps)
+        self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
         self.optimiser = Adam(module.parameters())
         self.running = RunningSums(sums, self.per_epoch)
         self.total = float(data.weights.sum())
-
-    def copied(self) -> Self:
-        """Copy the fit with its module."""
-        other = copy.copy(self)
-        other.module = copy.deepcopy(self.module)
-        other.optimiser = Adam(other.module.parameters())
-        other.running = RunningSums(other.module.leaf_sums, self.per_epoch)
-        return other
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
         """Take the steps of an epoch; return ``value`` plus its objective, and the last batch."""

@@ -49,7 +49,7 @@ class SoftTree:
         Multiplies the log-odds of every split; ``math.inf`` is the deterministic tree.
     monotone : tuple of int
         For each feature 1 if predictions must rise with it, -1 if they must fall, and 0 if they are
-        free; () without constraints. Growth, MAP and the package's own guides give the coefficients
+        free; () without constraints. Growth, MAP and the package's own guide give the coefficients
         the signs that this needs (``MonotonicityConstraints``). The density of such
         coefficients equals the density without constraints, up to a constant; Pyro, which
         samples the latter, ignores them.

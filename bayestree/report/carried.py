@@ -287,14 +287,12 @@ def _right(fitted: Any, rows: FloatArray) -> FloatArray:
     standard, steepness = fitted.scaling.standardise(rows), posterior.model.steepness
     draws = (divmod(place, posterior.n_draws) for place in range(fitted.n_draws))
     each = (scores(posterior.draws, one, standard)[:, reach.nodes] for one in draws)
-    return np.exp([branch_log_probs(one * reach.factor, steepness)[1] for one in each])
+    return np.exp([branch_log_probs(one, steepness)[1] for one in each])
 
 
 def why_not(estimator: FittedModel) -> str:
     """Say in a sentence why a page cannot predict as the estimator does; empty if it can."""
     used = _members(estimator)
-    if not getattr(estimator, "_averaged", True):
-        return "The predictions of this forest are products of its trees, not means of them."
     if any(not isinstance(one.tree, Tree) for one, *_ in used):
         return "The splits of this tree are networks, which the page does not carry."
     sizes, counts = _sizes(used)

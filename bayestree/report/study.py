@@ -278,12 +278,6 @@ class Study:
         return self.bayesian.check_convergence() if judged else None
 
     @cached_property
-    def learned_prior(self) -> dict[str, list[float]]:
-        """Learned hyperparameters by parameter, a value for each mode."""
-        learns = hasattr(self.estimator, "learned_prior")
-        return self.bayesian.learned_prior() if learns else {}
-
-    @cached_property
     def evaluated(self) -> LabelledRows | None:
         """Rows on which the splits are judged."""
         return evaluation_rows(self.train, self.held)

@@ -297,11 +297,7 @@ def _belief(study: Study, found: Carried) -> dict[str, Any] | None:
     own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
     if not own or shown.reach is None:
         return None
-    return {
-        "part": own[0],
-        "nodes": shown.reach.nodes.tolist(),
-        "factor": shown.reach.factor.tolist(),
-    }
+    return {"part": own[0], "nodes": shown.reach.nodes.tolist()}
 
 
 def _labelled(study: Study, choice: Choice) -> list[tuple[str, list[tuple[int, str]]]]:

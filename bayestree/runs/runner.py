@@ -33,7 +33,7 @@ from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.cluster import rows_of
 from bayestree.runs.display import Display, Displays, Log, LogFile
 from bayestree.runs.rows import RunRows
-from bayestree.runs.schema import RunFile, value_lines
+from bayestree.runs.schema import RunFile, value_lines, without_removed
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import Run, RunFolder, open_run, read_model
 
@@ -120,8 +120,8 @@ def _check_fit(file: RunFile, task: str) -> None:
         raise InputError(
             f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
             f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
-            "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
-            'extend and refine, or set storage = "memory".'
+            "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets "
+            'and refine, or set storage = "memory".'
         )
     try:
         if file.cluster is not None:
@@ -296,7 +296,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
 def _check_same(folder: RunFolder, file: RunFile, rows: RunRows) -> None:
     """Refuse to resume a run with other values or other data."""
     manifest = folder.read_manifest()
-    there = read_toml(store.checked(folder / store.RUN, manifest), "run file")
+    there = without_removed(read_toml(store.checked(folder / store.RUN, manifest), "run file"))
     here = tomllib.loads(file.to_toml(folder.path))
     # What the folder lacks are parameters that its version did not have.
     parameters = tree_parameters(file.tree, str(file.task()))

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import tomli_w
@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 from bayestree._utils.parameters import parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.estimators.registry import GUESSED, TREES, tasks_of
+from bayestree.estimators.registry import GUESSED, REMOVED, TREES, tasks_of
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     ClusterTable,
@@ -215,16 +215,40 @@ class RunFile(Head):
 
 
 def read_run(
-    path: str | Path, sets: Iterable[str] = (), *, root: str | Path | None = None
+    path: str | Path,
+    sets: Iterable[str] = (),
+    *,
+    root: str | Path | None = None,
+    removed: Literal["refused", "default", "any"] = "refused",
 ) -> RunFile:
     """Read a run file; an InputError names what is unknown or invalid.
 
     ``sets`` such as ``"table.key=value"`` or ``"key=value"`` replace values of the file. No path,
-    the file's included, may leave the folder ``root``.
+    the file's included, may leave the folder ``root``. ``removed`` says which parameters that the
+    package no longer has are ignored: none, those at their former defaults, or all.
     """
     where = resolve_path(path, Path.cwd(), root=root, what="run file")
     parts = read_toml(where, "run file")
+    if removed != "refused":
+        parts = without_removed(parts, every=removed == "any")
     return RunFile.from_parts(parts, where, sets=map(read_pair, sets), root=root)
+
+
+def without_removed(parts: Mapping[str, Any], *, every: bool = False) -> dict[str, Any]:
+    """Drop parameters that were removed, at their former defaults or ``every``, from a run file."""
+
+    def kept(table: Mapping[str, Any]) -> dict[str, Any]:
+        own = REMOVED if table.get("name", "svi") == "svi" else {}
+        return {
+            key: kept(value) if isinstance(value, dict) else value
+            for key, value in table.items()
+            if key not in own or not (every or value == own[key][0])
+        }
+
+    found = dict(parts)
+    if isinstance(parts.get("inference"), dict):
+        found["inference"] = kept(parts["inference"])
+    return found
 
 
 def value_lines(content: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 from bayestree import estimators
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
-from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.estimators.registry import REMOVED, TREES, tasks_of
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 
@@ -201,6 +201,8 @@ def _wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
     tables = [each for each in _tables_with(key) if table in ("", *TABLES)]
     if key in RUN_KEYS:
         return f"{key!r} is set by the run itself; {RUN_KEYS[key]}."
+    if table in ("", "inference") and key in REMOVED:
+        return f"{key!r} was removed after version 0.2.0; {REMOVED[key][1]}."
     if tables:
         place = f"in [{tables[0]}]" if tables[0] else "above all tables"
         return f"{key!r} belongs {place}; move it there."
@@ -307,7 +309,8 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
         if reason := _wrong_part(known[key], setting.value):
             return reason
         return _must_be(f"{key}{of_tree}", known[key].expected_in_file, setting.value, remedy)
-    if key not in known and (written := _table_for(key, known.values())):
+    named = () if key in REMOVED and "inference" in known else known.values()
+    if key not in known and (written := _table_for(key, named)):
         return f"{key!r} belongs in a table: write {written}."
     others = trees_by_parameter()[table].get(key)
     if others is None:

@@ -396,7 +396,7 @@ def open_run(folder: str | Path) -> Run:
     place.refuse_links()
     manifest = place.read_manifest()
     with without_imports():
-        return Run(place.path, manifest, read_run(checked(place / RUN, manifest)))
+        return Run(place.path, manifest, read_run(checked(place / RUN, manifest), removed="any"))
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:

@@ -88,7 +88,7 @@ CPT: dict[str, Settings] = {
     "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common",
                  "min_gain": 10.0},
     "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
-             "extend": True, "min_gain": 10.0},
+             "min_gain": 10.0},
 }  # fmt: skip
 CPT_K1: dict[str, Settings] = {
     "mnist": {"max_depth": 11, "max_leaves": 501, "scaling": "common", "kl_weight": 0.1,
@@ -138,7 +138,6 @@ CHOICES: dict[str, list[Settings]] = {
     "tao-sparse": _grid(l1=[0.3, 1.0, 3.0], max_depth=[6, 8, 10]),
     "wodt": _grid(min_gain=[0.0, 1.0, 10.0], min_leaf=[1, 5]),
     "e2edt": _grid(max_depth=[6, 8, 11], learning_rate=[0.001, 0.01, 0.03]),
-    "lcn": [{"max_depth": 12, "epochs": 30}, {"max_depth": 8}, {"max_depth": 4}],
     "cart": [
         {"criterion": criterion, **one}
         for criterion in ("entropy", "gini")
@@ -148,7 +147,6 @@ CHOICES: dict[str, list[Settings]] = {
     "boosting": _grid(learning_rate=[0.03, 0.1, 0.3], max_leaf_nodes=[15, 31, 63]),
     "non-greedy": _grid(max_depth=[4, 8, 12], nu=[4.0, 16.0, 64.0]),
     "ndf": _grid(max_depth=[5, 8, 10], learning_rate=[0.01, 0.05]),
-    "elcn": _grid(max_depth=[4, 6, 12], shrinkage=[1.0, 0.3]),
     "adf": _grid(max_features=["sqrt", 0.3], min_leaf=[1, 5]),
     "tao-axis": _grid(max_depth=[4, 6, 8, 10]),
     "tao-bivariate": _grid(l1=[1.0, 3.0, 10.0], max_depth=[6, 8]),
@@ -159,7 +157,6 @@ ENSEMBLES = {
     "adf",
     "e2edf",
     "e2edf-flat",
-    "elcn",
     "ndf",
     "random-forest",
     "boosting",

@@ -120,14 +120,6 @@ def test_a_constant_feature():
     assert (np.abs(found.normal[:, 1]) > 0.99).all()
 
 
-def test_another_level_of_the_score():
-    draws = planted(np.random.default_rng(4))
-    moved = draws | {"log_weight": draws["log_weight"] - np.log(3.0)}
-    one, other = facets_of(moved, factor=3.0), facets_of(draws)
-    np.testing.assert_allclose(one.offset, other.offset)
-    np.testing.assert_allclose(one.probability, other.probability)
-
-
 def test_max_draws():
     draws = planted(np.random.default_rng(5))
     found = facets_of(draws, max_draws=10)

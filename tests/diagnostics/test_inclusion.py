@@ -69,7 +69,7 @@ class TestEffects:
         goes_right = torch.tensor(model.topology.turns[1, 0].astype(float))
         (leaf @ goes_right).sum().backward()
         expected = X.std(axis=0) * np.sqrt((rows.grad.numpy() ** 2).mean(axis=0))
-        found = node_effects(routed(model, sites), 0, 1.0, X, ALONE, 10)
+        found = node_effects(routed(model, sites), 0, X, ALONE, 10)
         np.testing.assert_allclose(found.size, expected)
 
     def test_order_of_experts_does_not_matter(self):

@@ -155,31 +155,22 @@ def test_largest_votes_and_cuts_of_posterior_and_prior():
     rng = np.random.default_rng(0)
     draws, X = draws_of(rng), rng.normal(size=(30, 2))
     prior = {site: values[0, :, 0] for site, values in draws_of(rng, draws=5).items()}
-    rows, level = [np.arange(30), np.arange(7)], np.array([LOG2, 0.1])
-    reach = node_reach(draws, X, rows, np.array([1, 0]), level=level, prior=prior)
+    rows = [np.arange(30), np.arange(7)]
+    reach = node_reach(draws, X, rows, np.array([1, 0]), prior=prior)
     for place, node in enumerate([1, 0]):
-        factor = LOG2 / level[place]
         own = X[rows[place]]
         for draw in range(2):
-            expected = votes(draws, (0, draw, node), own).max(axis=0) * factor
+            expected = votes(draws, (0, draw, node), own).max(axis=0)
             np.testing.assert_allclose(reach.largest[0, draw, place], expected, rtol=1e-5)
-            cut = (votes(draws, (0, draw, node), own) > level[place]).mean(axis=0)
+            cut = (votes(draws, (0, draw, node), own) > LOG2).mean(axis=0)
             np.testing.assert_allclose(reach.cut[0, draw, place], cut, atol=5e-4)
         for draw in range(5):
-            expected = votes(prior, draw, own).max(axis=0) * factor
+            expected = votes(prior, draw, own).max(axis=0)
             np.testing.assert_allclose(reach.prior_largest[draw, place], expected, rtol=1e-5)
-            cut = (votes(prior, draw, own) > level[place]).mean(axis=0)
+            cut = (votes(prior, draw, own) > LOG2).mean(axis=0)
             np.testing.assert_allclose(reach.prior_cut[draw, place], cut, atol=5e-4)
         np.testing.assert_array_equal(reach.low[place], own.min(axis=0))
         np.testing.assert_array_equal(reach.high[place], own.max(axis=0))
-    np.testing.assert_allclose(reach.factor, LOG2 / level)
-
-
-def test_without_levels_every_factor_is_one():
-    rng = np.random.default_rng(0)
-    reach = node_reach(draws_of(rng), rng.normal(size=(9, 2)), [np.arange(9)] * 2, np.arange(2))
-    np.testing.assert_array_equal(reach.factor, [1, 1])
-    assert reach.prior_largest is None
 
 
 def test_leaves_by_hand():

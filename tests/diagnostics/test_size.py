@@ -221,27 +221,6 @@ class TestPolytopeSize:
         some = size_of(draws, reach, ["root", "L"], max_draws=4)
         np.testing.assert_array_equal(some.n_leaves, leaves[:, [0, 2]])
 
-    def test_a_node_at_another_level_of_the_score(self, case):
-        """s > t is s log 2 / t > log 2: as if the weights were so much larger."""
-        draws, X, rows = case
-        level = np.array([LOG2, 0.2])
-        reach = node_reach(draws, X, rows, np.arange(2), level=level)
-        moved = draws | {"log_weight": draws["log_weight"] + np.log(LOG2 / level)[:, None]}
-        one, other = size_of(draws, reach, "ab"), polytope_size(moved, X, rows)
-        np.testing.assert_array_equal(one.facets, other.facets)
-        np.testing.assert_array_equal(one.cutting, other.cutting)
-        np.testing.assert_array_equal(one.weights, other.weights)
-        np.testing.assert_allclose(one.effective, other.effective, rtol=1e-6)
-        assert (one.facets != polytope_size(draws, X, rows).facets).any()
-        prior, prior_moved = (
-            {site: values[:, :, 1].reshape(6, *values.shape[3:]) for site, values in d.items()}
-            for d in (draws, moved)
-        )
-        np.testing.assert_array_equal(
-            size_of(draws, reach, "ab", prior=prior).prior.facets[:, 1],
-            polytope_size(draws, X, rows, prior=prior_moved).prior.facets[:, 1],
-        )
-
     def test_a_tree_without_a_split(self):
         size = polytope_size(draws_of(np.random.default_rng(0), nodes=0), np.zeros((4, 3)), [])
         assert size.facets.shape == (2, 3, 0)

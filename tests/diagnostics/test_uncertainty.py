@@ -191,7 +191,7 @@ class TestTree:
             rows,
             np.zeros((5, 2), bool),
             topology=topology,
-            splits=Splits(smaller, np.array([0, 1]), np.ones(2)),
+            splits=Splits(smaller, np.array([0, 1])),
         )
         np.testing.assert_allclose(part.mean, whole.mean[:, :2])
         np.testing.assert_allclose(part.leaf_probability[:, :2], whole.leaf_probability[:, :2])
@@ -201,24 +201,6 @@ class TestTree:
         np.testing.assert_allclose(part.total_entropy, whole.total_entropy)
         assert part.labels == ("root", "L")
         assert part.leaf_labels == ("LL", "LR", "R")
-
-    def test_a_node_twice_at_two_levels(self):
-        """x > 0 at the root; right of it, by the same node at a level of its score, x > 1."""
-        draws = oblique(-0.25, 0.25)
-        level = np.log1p(np.exp(1.0))  # softplus of 1
-        found = split_uncertainty(
-            draws,
-            np.array([[-1.0], [0.1], [0.9], [1.5]]),
-            np.array([[0, 0], [1, 0], [1, 0], [1, 1]], dtype=bool),
-            topology=Topology.stump(),
-            splits=Splits(
-                Topology(np.array([[~0, 1], [~1, ~2]])),
-                np.array([0, 0]),
-                np.array([1.0, LOG2 / level]),
-            ),
-        )
-        np.testing.assert_allclose(found.outside, [[0, 0], [0.5, 0], [1, 0.5], [1, 1]])
-        np.testing.assert_allclose(found.disagreement, [[0, 0], [0.5, 0], [0, 0.5], [0, 0]])
 
     def test_a_tree_without_a_split(self):
         rng = np.random.default_rng(0)

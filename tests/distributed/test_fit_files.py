@@ -267,11 +267,6 @@ def test_a_partition_whose_rows_have_no_weight(rows, tmp_path):
     assert np.isfinite(tree.predict_proba(rows[FEATURES])).all()
 
 
-def test_resets_of_idle_experts(data):
-    tree = classifier(inference="svi", reset_idle=True).fit_files(data, "kind", **ALONE)
-    assert tree.tree_.n_leaves > 1
-
-
 def test_files_without_rows(rows, tmp_path):
     with pytest.raises(ValueError, match="has no rows"):
         classifier().fit_files(written(tmp_path, rows[:0], 1), "kind", **ALONE)

@@ -100,11 +100,6 @@ REFUSED = {
         {"interaction_constraints": [[0, 1]], "refine": "tao"},
         "interaction_constraints cannot be combined with refine='tao', whose facets would use",
     ),
-    "learn_prior and inference": (
-        CLASSIFIER,
-        {"learn_prior": True, "inference": "map"},
-        "learn_prior needs the variational fit of inference='svi' or 'nuts', got 'map'",
-    ),
     "settings of Adam and natural gradients": (
         CLASSIFIER,
         {"inference": "vi", "epochs": 3, "batch_size": 40},
@@ -227,9 +222,9 @@ NOT_IN_BATCHES = {
     "class_weight in batches": ({"class_weight": "balanced"}, "got class_weight='balanced'"),
     "inference in batches": ({"inference": "nuts"}, "needs inference='map' or 'svi', got 'nuts'"),
     "n_modes in batches": ({"n_modes": 3}, "updates a single tree, got n_modes=3: set n_modes=1"),
-    "another tree in batches": ({"extend": True}, "set refine=None and extend=False"),
-    "guide in batches": ({"kl_weight": 0.5}, "own guides and kl_weight=1"),
-    "search in batches": ({"search_facets": True}, "which need all rows at once"),
+    "another tree in batches": ({"refine": "tao"}, "set refine=None"),
+    "guide in batches": ({"kl_weight": 0.5}, "own guide and kl_weight=1"),
+    "search in batches": ({"search_facets": True}, "which needs all rows at once"),
     "sparsity in batches": ({"max_columns": 2}, "cannot use max_columns=2, because sparse facets"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
     "interaction_constraints in batches": (

@@ -22,10 +22,6 @@ from tests.unusual_state import unusual_state
 #: Those that other tests of fitted trees leave out.
 OTHERS = {
     "survival": lambda: bayestree.ConvexPolytopeTreeSurvival(inference="map", n_experts=2, **QUICK),
-    "network signs, boosted": lambda: bayestree.LocallyConstantEnsembleClassifier(2, **QUICK),
-    "network signs of numbers, boosted": lambda: bayestree.LocallyConstantEnsembleRegressor(
-        2, **QUICK
-    ),
     "bound of the tree of numbers": lambda: bayestree.NonGreedyTreeRegressor(**QUICK),
     "neural": lambda: bayestree.NeuralDecisionForestClassifier(2, **QUICK),
     "neural of numbers": lambda: bayestree.NeuralDecisionForestRegressor(1, **QUICK),

@@ -10,7 +10,6 @@ from sklearn.preprocessing import StandardScaler
 from bayestree import (
     ConvexPolytopeTreeClassifier,
     ConvexPolytopeTreeRegressor,
-    SingleLeafWarning,
     export_text,
     load,
 )
@@ -465,36 +464,3 @@ def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
 def test_classifier_and_regressor_have_the_same_parameters():
     both = classifier().get_params().keys() - {"class_weight", "smoothing"}
     assert both == regressor().get_params().keys()
-
-
-@pytest.mark.parametrize("inference", ["map", "smc", "grow"])
-def test_hyperparameters_cannot_be_learned_without_svi(inference):
-    asked = classifier(learn_prior=True, max_depth=1, n_experts=2).set_params(inference=inference)
-    with pytest.raises(ValueError, match="learn_prior needs the variational fit"):
-        asked.fit(*ring(60))
-
-
-def test_only_fits_that_learn_have_learned_hyperparameters():
-    assert classifier("svi").fit(*ring()).learned_prior() == {}
-    with pytest.warns(SingleLeafWarning):
-        assert classifier("svi", learn_prior=True, min_gain=1e6).fit(*ring()).learned_prior() == {}
-
-
-def test_a_short_fit_learns_hyperparameters():
-    learned = classifier("svi", learn_prior=True, epochs=2).fit(*ring()).learned_prior()
-    assert learned
-    assert all(np.isfinite(values).all() for values in learned.values())
-
-
-def test_learned_hyperparameters_are_saved(tmp_path):
-    X, y = ring()
-    clf = classifier("svi", learn_prior=True).fit(X, y)
-    values = clf.posterior_.model.priors.learned_values
-    assert values["concentration"] != clf.concentration
-    clf.save(tmp_path / "learned.safetensors")
-    again = load(tmp_path / "learned.safetensors")
-    assert again.posterior_.model.priors == clf.posterior_.model.priors
-    assert again.posterior_.settings["hyperparameters"] == values
-    named = {"scale_shape" if name == "shape" else name: [x] for name, x in values.items()}
-    assert again.learned_prior() == named
-    assert again.learn_prior

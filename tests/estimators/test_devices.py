@@ -30,13 +30,9 @@ CASES = {
     "distilled": {"inference": "svi", "n_modes": 2, "mode_tree": "distilled"},
     "expert": {"inference": "svi", "covariance": "expert"},
     "autoguide": {"inference": "svi", "guide": "AutoNormal"},
-    "centred": {"inference": "svi", "guide": "partially-centred"},
-    "learned": {"inference": "svi", "learn_prior": True},
-    "idle": {"inference": "svi", "reset_idle": True, "epochs": 20},
     "search": {"inference": "svi", "search_facets": True, "steepness": 1.0},
     "monotone": {"inference": "svi", "monotonic_cst": [0, 0, 0, 1]},
     "laplace": {"inference": "svi", "prior": "laplace"},
-    "extended": {"inference": "svi", "extend": True},
     "tao": {"inference": "svi", "refine": "tao"},
 }
 

@@ -15,8 +15,6 @@ from bayestree import (
     AlternatingTreeClassifier,
     BivariateTreeClassifier,
     ConvexPolytopeTreeClassifier,
-    LocallyConstantEnsembleClassifier,
-    LocallyConstantTreeClassifier,
     NeuralDecisionForestClassifier,
     NonGreedyTreeClassifier,
     ObliqueTreeClassifier,
@@ -35,8 +33,6 @@ TREES = {
     "coordinates": ObliqueTreeClassifier(splitter="cart-lc", max_depth=2, min_gain=0),
     "bound": ObliqueTreeClassifier(splitter=CO2(nu=1.0, steps=50), max_depth=2, min_gain=0),
     "bound of the tree": NonGreedyTreeClassifier(max_depth=3, epochs=10),
-    "network": LocallyConstantTreeClassifier(max_depth=3, min_gain=0, epochs=20, width=8),
-    "networks": LocallyConstantEnsembleClassifier(2, max_depth=2, epochs=20, width=8),
     "soft trees": NeuralDecisionForestClassifier(2, max_depth=2, epochs=20),
     "forest": AlternatingDecisionForestClassifier(3, max_depth=3),
 }

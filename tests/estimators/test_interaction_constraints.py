@@ -60,10 +60,8 @@ METHODS = {
     "vi": {"inference": QUICK, "n_modes": 2},
     "svi": {"inference": "svi", "epochs": 5, "n_draws": 5, "n_modes": 2},
     "laplace": {"prior": "laplace", "epochs": 5, "n_draws": 5, "n_modes": 1},
-    "learned": {"learn_prior": True, "epochs": 20, "n_draws": 5, "n_modes": 1},
     "oblique": {"inference": QUICK, "n_experts": 1, "n_modes": 1, "sparsity": None},
     "full": {"inference": QUICK, "n_modes": 1, "sparsity": 0.0},
-    "extended": {"inference": QUICK, "n_modes": 1, "extend": True},
 }
 
 
@@ -214,7 +212,6 @@ UNSUPPORTED = [
     {"inference": "smc"},
     {"inference": Em()},
     {"covariance": "expert"},
-    {"guide": "partially-centred"},
     {"guide": "AutoNormal"},
     {"search_facets": True},
 ]

@@ -18,7 +18,7 @@ CASES = {
     "cpt-map": (
         "ConvexPolytopeTreeClassifier",
         {k: v for k, v in CPT.items() if k != "n_draws"}
-        | {"inference": "map", "refine": "tao", "validation_fraction": 0.2, "extend": True},
+        | {"inference": "map", "refine": "tao", "validation_fraction": 0.2},
         None,
     ),
     "cpt-guide": (
@@ -56,18 +56,6 @@ CASES = {
     "tao-sparse": ("AlternatingTreeClassifier", {"max_depth": 3, "l1": 0.5, "sweeps": 4}, ["tao"]),
     "tao-real": ("AlternatingTreeRegressor", {"leaf": "linear", "max_depth": 2}, ["grow", "tao"]),
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
-    "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
-    "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
-    "elcn": (
-        "LocallyConstantEnsembleClassifier",
-        {"n_estimators": 3, "max_depth": 2, "epochs": 2},
-        ["elcn"],
-    ),
-    "elcn-real": (
-        "LocallyConstantEnsembleRegressor",
-        {"n_estimators": 2, "max_depth": 2, "epochs": 2},
-        ["elcn"],
-    ),
     "non-greedy": ("NonGreedyTreeClassifier", {"max_depth": 3, "epochs": 3}, ["non-greedy"]),
     "non-greedy-real": (
         "NonGreedyTreeRegressor",

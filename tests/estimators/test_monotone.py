@@ -39,8 +39,6 @@ METHODS = {
     "map": {"inference": "map", "n_experts": 1},
     "svi": {"inference": "svi"},
     "modes": {"inference": "map", "n_modes": 2, "max_depth": 1},
-    "partially-centred": {"guide": "partially-centred", "max_depth": 1, "epochs": 5},
-    "oblique": {"inference": "map", "n_experts": 1, "extend": True},
 }
 
 

@@ -121,8 +121,10 @@ REFUSED = [
     ({"scale_groups": [[]]}, "scale_groups has a group without columns"),
     ({"scale_groups": ["a", "b"]}, "scale_groups must be 'columns', or a list of lists of strings"),
     ({"scale_groups": "rows"}, "scale_groups must be 'columns', or a list of lists of strings"),
-    ({"scale_groups": "columns", "guide": "partially-centred"}, "another guide than"),
-    ({"scale_groups": "columns", "search_facets": True}, "no search_facets, got"),
+    (
+        {"scale_groups": "columns", "search_facets": True},
+        "search_facets=True cannot be used with GroupedScale",
+    ),
 ]
 
 

@@ -14,8 +14,6 @@ from bayestree import (
     ConvexPolytopeTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
-    LocallyConstantEnsembleClassifier,
-    LocallyConstantTreeClassifier,
     NeuralDecisionForestClassifier,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
@@ -106,8 +104,6 @@ def test_refinement_that_moves_a_split_out_of_the_rows():
 def test_rows_that_are_all_alike():
     for tree in (
         BivariateTreeClassifier(),
-        LocallyConstantEnsembleClassifier(epochs=1, n_estimators=1),
-        LocallyConstantTreeClassifier(epochs=1),
         NeuralDecisionForestClassifier(epochs=1, n_estimators=1, max_depth=1),
     ):
         with pytest.warns(SingleLeafWarning, match="all rows have the same features"):

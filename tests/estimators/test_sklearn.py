@@ -18,10 +18,6 @@ from bayestree import (
     EndToEndForestRegressor,
     EndToEndTreeClassifier,
     EndToEndTreeRegressor,
-    LocallyConstantEnsembleClassifier,
-    LocallyConstantEnsembleRegressor,
-    LocallyConstantTreeClassifier,
-    LocallyConstantTreeRegressor,
     NeuralDecisionForestClassifier,
     NeuralDecisionForestRegressor,
     NonGreedyTreeClassifier,
@@ -72,10 +68,6 @@ def estimators():
     yield BivariateTreeRegressor(n_orientations=6, max_depth=4)
     yield WeightedObliqueTreeClassifier()
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
-    yield LocallyConstantTreeClassifier(max_depth=2, epochs=10, learning_rate=0.05, random_state=0)
-    yield LocallyConstantEnsembleClassifier(
-        1, max_depth=2, epochs=8, learning_rate=0.1, random_state=0
-    )
     yield NonGreedyTreeClassifier(max_depth=2, epochs=5, random_state=0)
     yield AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0)
     yield NeuralDecisionForestClassifier(
@@ -139,7 +131,6 @@ SLOW = [
     EndToEndTreeClassifier(),
     EndToEndTreeRegressor(),
     NonGreedyTreeRegressor(max_depth=2, min_leaf=1, epochs=10, random_state=0),
-    LocallyConstantEnsembleRegressor(2, max_depth=2, epochs=20, learning_rate=0.05, random_state=0),
     NeuralDecisionForestRegressor(2, max_depth=2, epochs=20, learning_rate=0.1, random_state=0),
     EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0),
     WeightedObliqueTreeRegressor(leaf="linear", max_depth=2),
@@ -148,7 +139,6 @@ SLOW = [
     *(kind(inference="map", **CHEAP, **REFINED) for kind in CPT),
     ConvexPolytopeTreeClassifier(inference="map", n_modes=2, **CHEAP, **REFINED),
     ConvexPolytopeTreeRegressor(inference="svi", n_modes=1, **CHEAP, **REFINED),
-    LocallyConstantTreeRegressor(epochs=20, learning_rate=0.05, random_state=0),
     *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
     *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),
 ]

@@ -77,9 +77,6 @@ def containers():
     fits = {
         "svi": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30).fit(X, labels),
         "numbers": bt.ConvexPolytopeTreeRegressor(**short, n_draws=30).fit(X, y),
-        "restarts": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30, n_restarts=2).fit(
-            X, labels
-        ),
         "nuts": bt.ConvexPolytopeTreeClassifier(**short, inference="nuts", **draws).fit(X, labels),
         "mcmc": bt.ConvexPolytopeTreeClassifier(**of_chains, inference="mcmc", **draws).fit(
             X, labels

@@ -52,7 +52,7 @@ TABLES = [
     EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=4), l1=0.1, **STEPS),
     EndToEndForestClassifier(2, **STEPS),
     ConvexPolytopeTreeClassifier(inference="grow", **CHEAP),
-    ConvexPolytopeTreeClassifier(inference="map", refine="tao", extend=True, **CHEAP),
+    ConvexPolytopeTreeClassifier(inference="map", refine="tao", **CHEAP),
     ConvexPolytopeTreeClassifier(inference="svi", **CHEAP),
     ConvexPolytopeTreeClassifier(inference="svi", prior="flat", guide="AutoNormal", **CHEAP),
     ConvexPolytopeTreeClassifier(

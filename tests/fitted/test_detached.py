@@ -79,7 +79,6 @@ def test_rows_of_a_file(tmp_path):
 
 
 EM = {"max_depth": 3, "epochs": 20, "learning_rate": 0.05}
-NETWORK = {"max_depth": 3, "epochs": 30, "learning_rate": 0.05}
 QUICK = {
     "ConvexPolytopeTree": {
         "n_modes": 1, "max_depth": 2, "n_experts": 3, "epochs": 20, "n_draws": 5
@@ -89,8 +88,6 @@ QUICK = {
     "WeightedObliqueTree": {"max_depth": 3, "min_leaf": 10},
     "BivariateTree": {"max_depth": 3, "n_orientations": 8},
     "AlternatingTree": {"max_depth": 3},
-    "LocallyConstantTree": NETWORK,
-    "LocallyConstantEnsemble": NETWORK | {"n_estimators": 2},
     "NonGreedyTree": {"max_depth": 3, "epochs": 10},
     "NeuralDecisionForest": EM | {"n_estimators": 2, "learning_rate": 0.1},
     "ObliqueTree": {"max_depth": 4},

@@ -16,7 +16,7 @@ from bayestree import (
     export_text,
     load,
 )
-from bayestree.diagnostics.polytopes import leaves_in_use, needed
+from bayestree.diagnostics.polytopes import leaves_in_use
 from bayestree.fitted.diagnostics import PRIOR_DRAWS, measure_nodes, prior_of_node
 from bayestree.fitted.tree import Mixture
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
@@ -136,7 +136,7 @@ class TestSingleLeafOfDrawsThatSplit:
         tree, kept = fitted.tree.pruned(X, len(X))
         assert tree.n_nodes == len(kept) == 0
         standard = fitted.scaling.standardise(X)
-        reach = measure_nodes(fitted.posterior, tree, X, standard, np.zeros(0, dtype=int), None)
+        reach = measure_nodes(fitted.posterior, tree, X, standard, np.zeros(0, dtype=int))
         found = copy(sampled)
         found.fitted_ = Mixture.of(replace(fitted, tree=tree, reach=reach, sparsity=None))
         return found, ring()[0]
@@ -365,39 +365,6 @@ class TestSplitUncertainty:
     def test_other_columns_are_refused(self, sampled):
         with pytest.raises(ValueError, match="feature names"):
             sampled.split_uncertainty(ring()[0].rename(columns={"dose": "other"}))
-
-
-@pytest.mark.parametrize("n_experts", [4, 1])
-@pytest.mark.parametrize("inference", ["svi", "map"])
-def test_leaves_split_further_are_measured_at_their_own_levels(n_experts, inference):
-    generator = np.random.default_rng(0)
-    X = generator.normal(size=(400, 2))
-    y = 3 * X[:, 0] + 0.2 * generator.normal(size=400)
-    options = {"n_experts": n_experts, "max_depth": 1, "extend": True, "max_leaves": 5}
-    model = ConvexPolytopeTreeRegressor(**FAST | FITS[inference] | options).fit(X, y)
-    assert model.tree_.n_nodes == 4
-    np.testing.assert_array_equal(model.fitted_.shown.reach.nodes, 0)
-    assert model.fitted_.shown.reach.level[0] == pytest.approx(LOG2)
-    assert len(np.unique(model.fitted_.shown.reach.level.round(6))) == 4
-    # every border lies about where the tree has its own; a point is the tree, but for experts
-    # that decide nothing
-    found = model.split_uncertainty(X)
-    others = ((found.outside > 0.5) != found.right).mean(axis=0)
-    assert (others < (0.01 if inference == "map" else 0.1)).all()
-    sizes = model.polytope_size().facets
-    draws, reach = model.posterior_.draws, model.fitted_.shown.reach
-    log_weight = draws.get("log_weight", np.zeros_like(draws["intercept"]))
-    for node in range(4):
-        expected = len(
-            needed(
-                np.exp(log_weight[0, 0, 0]) * LOG2 / reach.level[node],
-                draws["hyperplane"][0, 0, 0],
-                draws["intercept"][0, 0, 0],
-                reach.low[node],
-                reach.high[node],
-            )
-        )
-        assert sizes[0, 0, node] == expected
 
 
 @pytest.mark.parametrize("name", ["facets", "shrinkage", "polytope_size"])

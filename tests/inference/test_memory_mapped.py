@@ -159,7 +159,6 @@ def test_deterministic_form_is_that_of_rows_in_memory(leaf):
     assert 0 < expected.posterior.model.topology.n_nodes < grown.model.topology.n_nodes
     assert found.posterior.model.topology == expected.posterior.model.topology
     np.testing.assert_array_equal(found.sources, expected.sources)
-    np.testing.assert_array_equal(found.levels, expected.levels)
     for site, value in expected.posterior.point.items():
         np.testing.assert_allclose(found.posterior.point[site], value, rtol=1e-10)
 
@@ -182,10 +181,3 @@ def test_growth_on_a_part_of_mapped_rows():
 
     grow(model, rows_of(), splitter=Splitter(), random_state=0)
     assert seen == [300]
-
-
-def test_extend_needs_rows_in_memory():
-    data = rows_of()
-    grown = grow(named.convex_polytope(Categorical(2), n_experts=2), data, steps=5, random_state=0)
-    with pytest.raises(ValueError, match="extend needs all rows in memory"):
-        harden(grown, data, limits=GrowthLimits(), extend=True)

@@ -14,8 +14,6 @@ from bayestree import (
     BivariateTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
-    LocallyConstantTreeClassifier,
-    LocallyConstantTreeRegressor,
     NonGreedyTreeClassifier,
     NonGreedyTreeRegressor,
     ObliqueTreeClassifier,
@@ -33,7 +31,6 @@ from tests.export.test_onnx import run
 
 NOISE = 0.1
 SEED = {"random_state": 0}
-LCN = {"max_depth": 3, "epochs": 30, "width": 16, "learning_rate": 0.03} | SEED
 NON_GREEDY = {"max_depth": 4, "epochs": 10} | SEED
 SEARCHES = ("cart-lc", "co2", "guide", "hhcart", OC1(n_restarts=1, n_jumps=1))
 TREES: dict[str, Any] = {
@@ -45,7 +42,6 @@ TREES: dict[str, Any] = {
     "bivariate": partial(BivariateTreeRegressor, n_orientations=4, max_depth=4),
     "weighted": partial(WeightedObliqueTreeRegressor, max_depth=4, n_starts=2, **SEED),
     "non-greedy": partial(NonGreedyTreeRegressor, **NON_GREEDY),
-    "lcn": partial(LocallyConstantTreeRegressor, **LCN),
 }
 CLASSIFIERS: dict[str, Any] = {
     "guide": partial(ObliqueTreeClassifier, splitter="guide", max_depth=2, **SEED),
@@ -53,7 +49,6 @@ CLASSIFIERS: dict[str, Any] = {
     "bivariate": partial(BivariateTreeClassifier, n_orientations=4, max_depth=2),
     "weighted": partial(WeightedObliqueTreeClassifier, max_depth=2, **SEED),
     "non-greedy": partial(NonGreedyTreeClassifier, **NON_GREEDY),
-    "lcn": partial(LocallyConstantTreeClassifier, **LCN),
     "tao": partial(AlternatingTreeClassifier, max_depth=2, **SEED),
     "end to end": partial(EndToEndTreeClassifier, max_depth=1, epochs=20, **SEED),
     "forest": partial(EndToEndForestClassifier, 1, max_features=2, max_depth=1, epochs=9, **SEED),
@@ -219,7 +214,7 @@ def test_missing_values_and_constant_columns():
     assert reg.score(wide, y) > BivariateTreeRegressor(max_depth=1).fit(holes, y).score(holes, y)
 
 
-@pytest.mark.parametrize("name", ["guide", "hhcart", "weighted", "non-greedy", "lcn"])
+@pytest.mark.parametrize("name", ["guide", "hhcart", "weighted", "non-greedy"])
 def test_fewer_rows_than_columns(name):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(24, 12))
@@ -311,7 +306,7 @@ def test_the_gini_index_is_for_constant_leaves(tree):
         tree(criterion="gini", leaf="logistic").fit(*labels(30))
 
 
-@pytest.mark.parametrize("tree", [ObliqueTreeRegressor, LocallyConstantTreeRegressor])
+@pytest.mark.parametrize("tree", [ObliqueTreeRegressor, BivariateTreeRegressor])
 def test_many_features_are_refused(tree):
     X = np.random.default_rng(0).normal(size=(60, 51))
     with pytest.raises(ParameterError, match="at most 50 features that vary, got 51"):

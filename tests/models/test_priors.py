@@ -1,4 +1,4 @@
-"""Densities and draws of priors, and hyperparameters learned from posteriors."""
+"""Densities and draws of priors."""
 
 import math
 
@@ -7,11 +7,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy import integrate, stats
-from scipy.optimize import minimize
-from scipy.special import gammaln, logsumexp, polygamma
-from torch.distributions import kl_divergence
 
-from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.models import (
     Flat,
     GammaProcess,
@@ -21,7 +17,6 @@ from bayestree.models import (
     LiteralGammaProcess,
     Priors,
 )
-from bayestree.models.priors import Moments, PartiallyCentred, ShrinkageFactors
 from tests.models.cases import HYPERPLANES, WEIGHTS, make, rows, traced
 
 
@@ -203,164 +198,3 @@ def test_overridden_laws_discard_inherited_closed_forms():
     for method in ("log_density", "set_gradient", "expected_log_prob"):
         assert Ridge().implements(method)
         assert not Heavy().implements(method)
-
-
-GRID = np.linspace(-60.0, 12.0, 600)  # of the logarithm of a shrinkage
-
-
-def penalty(log_h, start):
-    """Minus the weak log hyper-priors."""
-    return float((np.exp(log_h) / start - log_h).sum())
-
-
-def known(weight):
-    """A posterior concentrated at these weights."""
-    sharp = torch.full_like(weight, 1e9)
-    return LogGamma(sharp, sharp / weight)
-
-
-def planted(prior, n, width, seed):
-    """Coefficients from the prior, shape (n, 1, width)."""
-    rng = np.random.default_rng(seed)
-    b = rng.gamma(prior.shrinkage_shape, 1 / prior.shrinkage_rate, (n, 1, 1))
-    scale = np.sqrt(b / rng.gamma(prior.shape, 1, (n, 1, width)))
-    scale[..., :-1] *= prior.coefficient_scale
-    return torch.from_numpy(scale * rng.normal(size=scale.shape))
-
-
-def learned(start, coefficient, rounds):
-    """The hyperparameters after so many updates from known coefficients."""
-    moments = Moments(coefficient, 1e-12 * coefficient.square())
-    hyper = Priors(hyperplane=start).hyper_priors(weak=True)
-    prior, rate = start, torch.ones_like(coefficient[..., 0])
-    for _ in range(rounds):
-        for _ in range(5):
-            rate = prior.updated_rate(rate, moments.square)
-        shrinkage = prior.shrinkage_factor(rate, coefficient.shape[-1]).mean
-        prior = prior.learned(moments, shrinkage, hyper)
-    return prior
-
-
-def marginal(log_h, coefficient):
-    """Minus the log-density of coefficients (n, 1, width), by a sum over a grid."""
-    a, e, f = np.exp(log_h)
-    half_square = coefficient[:, 0].numpy() ** 2 / 2
-    width = half_square.shape[1]
-    own = e * (GRID + np.log(f)) - f * np.exp(GRID) - gammaln(e)
-    each = own + width * (a * GRID + gammaln(a + 0.5) - gammaln(a) - 0.5 * np.log(2 * np.pi))
-    tails = sum(np.logaddexp(GRID, np.log(c[:, None])) for c in half_square.T)
-    density = logsumexp(each - (a + 0.5) * tails, axis=1)
-    return -float(density.sum()) - len(half_square) * np.log(GRID[1] - GRID[0])
-
-
-@pytest.mark.parametrize("free", [("concentration", "rate"), ("concentration",), ("rate",)])
-def test_the_gamma_process_is_learned_as_by_numerical_maximisation(free):
-    rng = np.random.default_rng(0)
-    law = LogGamma(*torch.from_numpy(rng.gamma(2.0, size=(2, 5, 4))))
-    start = GammaProcess(2.0, 0.5)
-    hyper = {name: (1.0, 1 / value) for name, value in start.learned_values.items() if name in free}
-    log_mean, mean = float(law.mean.sum()), float((law.concentration / law.rate).sum())
-
-    def loss(log_h):
-        values = start.learned_values | dict(zip(free, np.exp(log_h), strict=True))
-        a, c = values["concentration"] / 4, values["rate"]
-        total = 20 * (a * np.log(c) - gammaln(a)) + a * log_mean - c * mean
-        return penalty(log_h, [start.learned_values[name] for name in free]) - total
-
-    best = np.exp(minimize(loss, np.zeros(len(free))).x)
-    found = start.learned(law, hyper).learned_values
-    assert [found[name] for name in free] == pytest.approx(best, rel=1e-4)
-    assert all(found[n] == v for n, v in start.learned_values.items() if n not in free)
-
-
-def test_the_gamma_of_a_weibull_has_the_smallest_divergence():
-    law = LogWeibull(torch.tensor([0.1, 0.6, 1.0, 7.0]), torch.tensor([-9.0, 0.0, 1.0, 2.0]))
-    free = [value.double().requires_grad_() for value in (law.concentration, law.loc)]
-    of = LogWeibull(*free)
-    projected = of.projected
-    fixed = LogGamma(projected.concentration.detach(), projected.rate.detach())
-    slopes = torch.autograd.grad(kl_divergence(of, fixed).sum(), free)
-    torch.testing.assert_close(torch.stack(slopes), torch.zeros(2, 4).double())
-
-
-def test_unused_experts_leave_all_hyperparameters_as_they_are():
-    """Whatever their number: they have the factors of smallest divergence from the prior."""
-    law = LogWeibull(torch.full((3, 4), 0.3).double(), torch.tensor(-2.0).double())
-    gamma = law.projected
-    process = GammaProcess(4 * float(gamma.concentration[0, 0]), float(gamma.rate[0, 0]))
-    scales = InverseGammaScale(0.7, 0.2, 0.4, coefficient_scale=0.3)
-    priors = Priors(process, scales)
-    hyper = priors.hyper_priors(weak=True)
-    found = process.learned(gamma, hyper).learned_values
-    assert found == pytest.approx(process.learned_values, rel=1e-9)
-    b = torch.full((3, 4), 0.2 / 0.4).double()
-    zero = torch.zeros(3, 4, 5).double()
-    variance = b.unsqueeze(-1) / 0.7 * scales.squares(zero)
-    found = scales.learned(Moments(zero, variance), b, hyper).learned_values
-    assert found == pytest.approx(scales.learned_values, rel=1e-6)
-
-
-def test_unused_scales_that_coefficients_follow_leave_them_as_they_are():
-    shrinkage = LogWeibull(torch.full((3, 4), 0.4).double(), torch.tensor(-2.0).double())
-    precision = LogWeibull(torch.full((3, 4, 5), 0.8).double())
-    shape = float(precision.projected.concentration[0, 0, 0])
-    loc = np.log(shape / float(precision.mean_exp()[0, 0, 0]))  # Gamma(a, 1) has the mean a
-    law = shrinkage.projected
-    e, f = float(law.concentration[0, 0]), float(law.rate[0, 0])
-    prior = InverseGammaScale(shape, e, f)
-    zero = torch.zeros(3, 4, 5).double()
-    moments = Moments(zero, zero + 1)
-    factors = PartiallyCentred(ShrinkageFactors(prior, zero[..., 0], 5), moments)
-    with torch.no_grad():
-        factors.loc.copy_(shrinkage.loc)
-        factors.log_concentration.fill_(np.log(0.4))
-        factors.precision_loc.fill_(loc)
-        factors.log_precision_concentration.fill_(np.log(0.8))
-        found = factors.learned(moments, Priors(hyperplane=prior).hyper_priors(weak=True))
-    assert found.learned_values == pytest.approx(prior.learned_values, rel=1e-6)
-
-
-def test_scales_are_learned_as_by_maximising_the_marginal_density():
-    """Updates from known coefficients end where their density is highest, scales summed out."""
-    start = InverseGammaScale(1.0, 0.5, 0.7)
-    coefficient = planted(InverseGammaScale(0.6, 1.5, 3.0), 80, 6, seed=0)
-    found = learned(start, coefficient, rounds=600)
-    values = np.array(list(start.learned_values.values()))
-
-    def loss(log_h):
-        return marginal(log_h, coefficient) + penalty(log_h, values)
-
-    at = np.log(list(found.learned_values.values()))
-    # one standard error from the maximum is worth half a nat
-    assert loss(at) - minimize(loss, at).fun < 1e-3
-    assert loss(np.log(values)) - loss(at) > 1
-
-
-@pytest.mark.portable
-def test_planted_weights_give_their_hyperparameters_back():
-    """Within four standard errors: the information on log a and log c is n times the matrix."""
-    n_experts, truth = 5, GammaProcess(2.0, 3.0)
-    a, n = truth.concentration / n_experts, 400 * n_experts
-    weight = torch.from_numpy(np.random.default_rng(0).gamma(a, 1 / truth.rate, (400, n_experts)))
-    hyper = Priors(GammaProcess()).hyper_priors(weak=True)
-    found = GammaProcess().learned(known(weight.clamp_min(1e-300)), hyper)
-    information = n * np.array([[a**2 * polygamma(1, a), -a], [-a, a]])
-    error = np.sqrt(np.diag(np.linalg.inv(information)))
-    ratio = [found.concentration / truth.concentration, found.rate / truth.rate]
-    assert (np.abs(np.log(ratio)) < 4 * error).all()
-
-
-@pytest.mark.portable
-def test_planted_coefficients_give_their_hyperparameters_back():
-    """The log-density at the truth and at what was learned differ as a chi-square of 3 does.
-
-    Twice the difference exceeds 21.1 in one of 10,000 data sets; the weak hyper-priors, at the
-    truth here, move the maximum by less than one of 300 experts does.
-    """
-    truth = InverseGammaScale(1.0, 0.8, 2.0)
-    coefficient = planted(truth, 300, 6, seed=1)
-    found = learned(truth, coefficient, rounds=200)
-    at, true = (np.log(list(p.learned_values.values())) for p in (found, truth))
-    gain = marginal(true, coefficient) - marginal(at, coefficient)
-    assert 0 < 2 * gain < 21.1
-    assert (np.abs(at - true) < np.log(2)).all()

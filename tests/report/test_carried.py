@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import bayestree as bt
 from bayestree.report import carried
 from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
@@ -24,12 +23,6 @@ def test_networks_are_not_carried():
     mixture = SimpleNamespace(predicting=lambda _: [(tree, 1.0, False)])
     reason = carried.why_not(SimpleNamespace(fitted_=mixture, prediction="tree"))
     assert "networks" in reason
-
-
-def test_products_of_trees_are_not_carried():
-    X, label, _ = fitted_cases.rows(80)
-    forest = bt.LocallyConstantEnsembleClassifier(2, max_depth=2, epochs=2, random_state=0)
-    assert "products" in carried.why_not(forest.fit(X, label))
 
 
 def test_a_forest_that_is_too_large_is_left_out(monkeypatch):

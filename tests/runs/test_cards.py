@@ -208,7 +208,7 @@ class TestPairs:
         [
             ("max_depth=3", "max_depth", 3),
             ("rate=1e-3", "rate", 0.001),
-            ("extend = true", "extend", True),
+            ("search_facets = true", "search_facets", True),
             ('guide="Auto=Normal"', "guide", "Auto=Normal"),
             ("scaling=common", "scaling", "common"),
             ("order=best-first", "order", "best-first"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.estimators.registry import REMOVED, TREES, tasks_of
 from bayestree.inference import Smc
 from bayestree.inference.splitters.searches import OC1
 from bayestree.runs.cards import read_toml
@@ -271,6 +271,10 @@ REFUSED = [
         {"model": {"tree": "oc1"}, "inference": {"n_restarts": 3}},
         r"'n_restarts' belongs in a table: write splitter = \{name = \"oc1\", n_restarts = ...\}",
     ),
+    *(
+        ({"inference": {name: False}}, rf"'{name}' was removed after version 0\.2\.0; .*remove it")
+        for name in REMOVED
+    ),
     (
         {"model": {"card": "wodt"}, "inference": {"card": "svi"}},
         "card 'svi': tree 'wodt' has no parameter .* Inference cards of 'wodt': lbfgs",
@@ -396,3 +400,16 @@ def test_examples_are_run_files(path):
     run = read_run(path, root=ROOT)
     assert run.title
     assert run.question
+
+
+@pytest.mark.parametrize("value", ["false", "true"])
+def test_removed_parameters_of_a_run_that_has_been_fitted(value, tmp_path):
+    text = f'[data]\npath = "x.csv"\ntarget = "y"\n[inference]\nlearn_prior = {value}\n'
+    path = written(tmp_path, text, "run.toml")
+    assert not any(one.key == "learn_prior" for one in read_run(path, removed="any").settings)
+    if value == "false":
+        assert read_run(path, removed="default").settings == ()
+        return
+    for removed in ("default", "refused"):
+        with pytest.raises(InputError, match="'learn_prior' was removed after"):
+            read_run(path, removed=removed)

@@ -196,7 +196,7 @@ def test_priors(tmp_path):
     run = tomllib.loads((EXAMPLES / "priors.toml").read_text())
     run["data"]["path"] = str(EXAMPLES / "data" / "diabetes.csv")
     run["model"] |= {"card": str(EXAMPLES / run["model"]["card"]), "max_depth": 1, "n_experts": 2}
-    run["inference"] |= {"epochs": 2, "n_restarts": 1, "n_draws": 5}
+    run["inference"] |= {"epochs": 2, "n_draws": 5}
     (tmp_path / "priors.toml").write_text(tomli_w.dumps(run))
     text = (EXAMPLES / "priors-sweep.toml").read_text()
     for large, small in (

@@ -8,7 +8,6 @@ import torch
 
 from bayestree.baselines import random_oblique
 from bayestree.inference import Em, Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
-from bayestree.literature.locally_constant import LocallyConstant
 from bayestree.literature.neural_forest import NeuralTree
 from bayestree.literature.non_greedy import NonGreedy
 from bayestree.literature.tao.alternating import Tao
@@ -98,10 +97,6 @@ class Rival(StageContract):
 
     def unchanged(self, start):
         return start == self.start
-
-
-class TestLocallyConstant(Rival):
-    stage = LocallyConstant(epochs=3)
 
 
 class TestNeuralTree(Rival):

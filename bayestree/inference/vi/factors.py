@@ -248,7 +248,7 @@ class Factors(nn.Module):
         sites = {"hyperplane": draw.coefficient[..., :-1], "intercept": draw.coefficient[..., -1]}
         if self.model.split.weighted:
             sites["log_weight"] = draw.log_weight
-        sites |= self.scales.sample(self.moments)
+        sites |= self.scales.sample()
         leaves = leaf.sample()
         density = draw.log_density.sum() + self.scales.log_prob(sites) + leaf.log_prob(leaves)
         return sites | leaves, float(density)

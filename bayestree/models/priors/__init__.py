@@ -1,6 +1,5 @@
 """Priors on the weights and hyperplanes of the experts, one family per module."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 
 from bayestree.models.priors.base import (
@@ -17,7 +16,6 @@ from bayestree.models.priors.base import (
 from bayestree.models.priors.gamma import FlatWeights, GammaProcess, LiteralGammaProcess
 from bayestree.models.priors.grouped import GroupedScale
 from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors, width_scale
-from bayestree.models.priors.partially_centred import PartiallyCentred
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "Laplace",
     "LiteralGammaProcess",
     "Moments",
-    "PartiallyCentred",
     "Plates",
     "Prior",
     "Priors",
@@ -43,7 +40,6 @@ __all__ = [
     "Spatial",
     "WeightPrior",
     "check_positive",
-    "weak_hyper_priors",
     "width_scale",
 ]
 
@@ -55,33 +51,12 @@ FAMILIES: tuple[type[Prior], ...] = tuple(
 )
 
 
-def weak_hyper_priors(prior: Prior) -> HyperPriors:
-    """Return weak hyper-priors of all hyperparameters that can be learned."""
-    return {name: (1.0, 1.0 / value) for name, value in prior.learned_values.items()}
-
-
 @dataclass(frozen=True)
 class Priors:
     """The priors of a soft tree, on weights and on hyperplanes."""
 
     weight: WeightPrior = field(default_factory=GammaProcess)
     hyperplane: HyperplanePrior = field(default_factory=InverseGammaScale)
-
-    @property
-    def learned_values(self) -> dict[str, float]:
-        """The values of the hyperparameters that can be learned, of both priors."""
-        return self.weight.learned_values | self.hyperplane.learned_values
-
-    def hyper_priors(self, *, weak: bool) -> HyperPriors:
-        """Return the stated hyper-priors and, if ``weak``, weak ones for the rest."""
-        found: dict[str, tuple[float, float]] = {}
-        for prior in (self.weight, self.hyperplane):
-            found |= {**(weak_hyper_priors(prior) if weak else {}), **prior.hyper_priors}
-        return found
-
-    def at(self, values: Mapping[str, float]) -> "Priors":
-        """Return the same priors with other values of their :attr:`learned_values`."""
-        return Priors(self.weight.at(values), self.hyperplane.at(values))
 
     def fixed(self) -> "Priors":
         """Return the same priors without hyper-priors, at the values of their hyperparameters."""

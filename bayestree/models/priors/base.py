@@ -14,7 +14,6 @@ Their densities include the Jacobian and omit constants; see docs/concepts/prior
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -32,7 +31,7 @@ N_HERMITE = 32  # nodes of an expected log-density without a closed form
 Sites = Mapping[str, Tensor]
 FreeSites = dict[str, FloatArray]
 
-#: Shape and rate of the gamma hyper-prior of each hyperparameter that is learned or sampled.
+#: Shape and rate of the gamma hyper-prior of each hyperparameter that is sampled.
 HyperPriors = Mapping[str, tuple[float, float]]
 
 
@@ -88,13 +87,6 @@ class Plates(NamedTuple):
         )
 
 
-class DrawnScales(NamedTuple):
-    """Logarithms of drawn scales, given which coefficients have their moments."""
-
-    log_shrinkage: Tensor  # (V, K)
-    log_scale: Tensor  # (V, K, d + 1)
-
-
 class Moments(NamedTuple):
     """Means and covariances of normal coefficients, the intercept of each expert last."""
 
@@ -103,8 +95,6 @@ class Moments(NamedTuple):
     #: (V, K, d + 1, r): the covariance of an expert's coefficients is root @ root.T; None where
     #: they are independent.
     root: Tensor | None = None
-    #: The scales that these moments follow; None where they do not depend on scales.
-    scales: DrawnScales | None = None
 
     @property
     def square(self) -> Tensor:
@@ -115,23 +105,10 @@ class Moments(NamedTuple):
 class Prior(ABC):
     """Base of the priors on weights and on hyperplanes."""
 
-    #: The hyperparameters that empirical Bayes can learn, fields of the class.
-    learnable: ClassVar[tuple[str, ...]] = ()
-
     @property
     def hyper_priors(self) -> HyperPriors:
         """Shape and rate of the gamma hyper-priors in use, by hyperparameter."""
         return {}
-
-    @property
-    def learned_values(self) -> dict[str, float]:
-        """The values of the hyperparameters that can be learned."""
-        return {name: getattr(self, name) for name in self.learnable}
-
-    def at(self, values: Mapping[str, float]) -> Self:
-        """Return the same prior with its hyperparameters at these values."""
-        own = {name: values[name] for name in self.learnable}
-        return replace(self, **own) if own else self  # type: ignore[type-var]
 
     def fixed(self) -> Self:
         """Return the same prior without hyper-priors, at the values of its hyperparameters."""
@@ -197,14 +174,6 @@ class WeightPrior(Prior):
         """Return the distribution of one log-weight, given the hyper-parameters among ``sites``."""
         raise NotImplementedError
 
-    def learned(self, log_weight: LogGamma, hyper_priors: HyperPriors) -> Self:
-        """Return the prior with its hyperparameters at their most probable values.
-
-        ``log_weight`` is the posterior of each log-weight, shape (V, K). Only hyperparameters
-        with an entry in ``hyper_priors`` change.
-        """
-        return self
-
 
 class HyperplanePrior(Prior):
     """Base of the priors on the hyperplanes and intercepts of the experts."""
@@ -219,7 +188,7 @@ class HyperplanePrior(Prior):
 
     @property
     def expects(self) -> bool:
-        """Whether the mean of the log-density is known, which the package's own guides need."""
+        """Whether the mean of the log-density is known, which the package's own guide needs."""
         own = type(self).factors is not HyperplanePrior.factors
         return own or self.implements("expected_log_prob")
 
@@ -350,20 +319,10 @@ class PenaltyPrior(HyperplanePrior):
 class ScaleFactors(nn.Module):
     """Variational factors of a prior's additional sites; here, of a prior that has none."""
 
-    followed: ClassVar[bool] = False  # whether the moments of the coefficients follow draws of them
-
     def __init__(self, prior: HyperplanePrior, intercept: Tensor) -> None:
         super().__init__()
         self.prior = prior
         self.zero = intercept.new_zeros(())
-
-    def drawn(self, moments: Moments) -> Moments:
-        """Return the moments given a fresh draw of the sites that they follow, if any."""
-        return moments
-
-    def given(self, moments: Moments, sites: Sites) -> Moments:
-        """Return the moments given values of the sites that they follow."""
-        return moments
 
     def expected_log_prior(self, moments: Moments) -> Tensor:
         """Return E log p of all sites plus the entropies of the others, scalar or per expert."""
@@ -372,32 +331,15 @@ class ScaleFactors(nn.Module):
     def refresh(self, moments: Moments) -> None:
         """Move the factors towards their optimum given the coefficients."""
 
-    def reset(self, experts: Tensor) -> Tensor:
-        """Move the factors of ``experts``, a mask (V, K), to the prior.
+    def state(self, moments: Moments) -> None:
+        """Sample the additional sites in Pyro, inside the plates."""
 
-        Returns the logarithms of the standard deviations, at most (..., d + 1), at which their
-        coefficients, with means of 0, are nearest to the prior.
-        """
-        raise NotImplementedError
-
-    def learned(self, moments: Moments, hyper_priors: HyperPriors) -> HyperplanePrior:
-        """Return the prior with the most probable values of what has hyper-priors."""
-        return self.prior
-
-    def state(self, moments: Moments) -> Moments:
-        """Sample the additional sites in Pyro, inside the plates; return the moments given them."""
-        return moments
-
-    def sample(self, moments: Moments) -> dict[str, Tensor]:
-        """Draw the sites that belong to :meth:`drawn` moments, without scales integrated out."""
+    def sample(self) -> dict[str, Tensor]:
+        """Draw the additional sites, without scales, which are integrated out."""
         return {}
 
     def log_prob(self, sites: Sites) -> Tensor:
-        """Return the log-density of such a draw with the scales integrated out, a scalar.
-
-        Where scales are drawn, they are replaced by their exact conditional: the ratio of
-        densities of model and guide is the same with and without them.
-        """
+        """Return the log-density of such a draw, a scalar."""
         return self.zero
 
     def point(self) -> dict[str, Tensor]:

@@ -1,24 +1,13 @@
-"""Priors on the weights of the experts, stated on the log scale, and how they are learned.
-
-Empirical Bayes: the most probable hyperparameters given the posterior of the parameters. Each
-hyperparameter h has a gamma hyper-prior with shape s and rate r, which has the density
-s log h - r h in log h, up to a constant. The *weak* one, s = 1 and r = 1 / h_0, has its mode at the
-value h_0 from which learning starts, and vanishes at both ends: without it, rows that do not
-determine a rate or a shape would leave it undefined, or move it to 0 or infinity. It weighs as much
-as one variable: s adds to n a in n a log c - c sum r, the log-likelihood of the rate c of n gamma
-variables, and to n in n log a + a sum log(c r), about the log-likelihood of a small shape a. 95 %
-of its mass lie within [0.03 h_0, 3.7 h_0].
-"""
+"""Priors on the weights of the experts, stated on the log scale."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
-from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
@@ -36,10 +25,6 @@ from bayestree.models.priors.base import (
     check_positive,
 )
 
-Pair = tuple[float, float] | None  # shape and rate of a hyper-prior, if there is one
-
-REACH = 30.0  # natural logarithms that one update may change a hyperparameter by
-
 
 @dataclass(frozen=True)
 class GammaProcess(WeightPrior):
@@ -55,11 +40,9 @@ class GammaProcess(WeightPrior):
         c_0.
     concentration_prior, rate_prior : (float, float), optional
         Shape and rate of a gamma hyper-prior. The site ``concentration`` (``rate``), shared by
-        all nodes, is then sampled by NUTS and Pyro's guides, and learned by the package's own
-        guide. The fixed value serves MAP, and is only an initial value otherwise.
+        all nodes, is then sampled by NUTS and Pyro's guides. The fixed value serves MAP, VI and
+        the package's own guide, and is only an initial value otherwise.
     """
-
-    learnable: ClassVar[tuple[str, ...]] = ("concentration", "rate")
 
     concentration: float = 1.0
     rate: float = 1.0
@@ -84,13 +67,6 @@ class GammaProcess(WeightPrior):
 
     def fixed(self) -> Self:
         return replace(self, concentration_prior=None, rate_prior=None)
-
-    def learned(self, log_weight: LogGamma, hyper_priors: HyperPriors) -> Self:
-        start = self.concentration, self.rate
-        hyper = hyper_priors.get("concentration"), hyper_priors.get("rate")
-        parts = log_weight.batch_shape[-1]
-        found = most_probable_gamma(GammaSums.of(log_weight), start, hyper, parts)
-        return replace(self, concentration=found[0], rate=found[1])
 
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
         sites = sites or {}
@@ -192,56 +168,3 @@ class FlatWeights(_ImproperWeights):
 
     def log_prob(self, sites: Sites) -> Tensor:
         return sites["log_weight"].new_zeros(())
-
-
-class GammaSums(NamedTuple):
-    """Number of gamma variables r, and sums of their posterior means of log r and r."""
-
-    n: int
-    log: float
-    total: float
-
-    @classmethod
-    def of(cls, log_r: LogGamma) -> "GammaSums":
-        """Sum the means of variables with such posteriors."""
-        mean = log_r.concentration / log_r.rate
-        return cls(mean.numel(), float(log_r.mean.sum()), float(mean.sum()))
-
-
-def most_probable_gamma(
-    sums: GammaSums, start: tuple[float, float], hyper: tuple[Pair, Pair], parts: int = 1
-) -> tuple[float, float]:
-    """Find hyperparameters g and c of many variables r ~ Gamma(g / ``parts``, c).
-
-    ``hyper`` has the hyper-priors of g and c; where one is None, its hyperparameter stays as in
-    ``start``. With a = g / parts, the objective is
-
-        n (a log c - log Gamma(a)) + a sum E log r - c sum E r + the log hyper-priors.
-
-    It is concave in log c, and with the best c for each a, its slope in a decreases.
-    """
-    (g, c), (of_g, of_c), (n, log_sum, total) = start, hyper, sums
-
-    def rate(g: float) -> float:
-        return c if of_c is None else (of_c[0] + n * g / parts) / (of_c[1] + total)
-
-    def slope(g: float) -> float:
-        return (n * (math.log(rate(g)) - digamma(g / parts)) + log_sum) / parts
-
-    if of_g is not None:
-        g = most_probable(slope, g, of_g)
-    return g, rate(g)
-
-
-def most_probable(
-    slope: Callable[[float], float], start: float, hyper: tuple[float, float]
-) -> float:
-    """Find the h > 0 where log likelihood, of decreasing ``slope``, and log hyper-prior peak."""
-    shape, rate = hyper
-
-    def along_log(log_h: float) -> float:
-        h = math.exp(log_h)
-        return h * (slope(h) - rate) + shape
-
-    middle = math.log(start)
-    return math.exp(brentq(along_log, middle - REACH, middle + REACH))

@@ -26,7 +26,7 @@ from torch.distributions import constraints, kl_divergence
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.distributions import draw_log_gamma
-from bayestree.models.priors.base import LOG_2PI, FreeSites, HyperPriors, Moments, Sites
+from bayestree.models.priors.base import LOG_2PI, FreeSites, Sites
 from bayestree.models.priors.inverse_gamma import InverseGammaScale
 
 Groups = tuple[tuple[int, ...], ...]
@@ -47,8 +47,6 @@ def scale_places(groups: Groups, n_features: int) -> IntArray:
 class GroupedScale(InverseGammaScale):
     """``InverseGammaScale`` with scales that the coefficients of a group of features share.
 
-    Its hyperparameters are not learned.
-
     Parameters
     ----------
     groups : tuple of tuples of int
@@ -62,7 +60,6 @@ class GroupedScale(InverseGammaScale):
 
     groups: Groups = ()
 
-    learnable: ClassVar[tuple[str, ...]] = ()
     own_scales: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -230,9 +227,6 @@ class GroupedScale(InverseGammaScale):
         planes = planes - count[..., :-1].sum(-1) * math.log(self.coefficient_scale)
         own = kl_divergence(shrinkage, self.shrinkage_law(log_b))
         return planes - own, self._shared_rate(count, rates.detach())
-
-    def learned(self, moments: Moments, shrinkage: Tensor, hyper_priors: HyperPriors) -> Self:
-        return self
 
 
 class _SharedScale(TorchDistribution):

@@ -16,14 +16,13 @@ with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/concepts/pri
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
-from scipy.special import digamma
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributions import kl_divergence
@@ -36,7 +35,6 @@ from bayestree.models.priors.base import (
     SITES,
     FreeSites,
     HyperplanePrior,
-    HyperPriors,
     Lengths,
     Moments,
     Plates,
@@ -45,9 +43,6 @@ from bayestree.models.priors.base import (
     Sites,
     check_positive,
 )
-from bayestree.models.priors.gamma import GammaSums, most_probable, most_probable_gamma
-
-STEPS = np.linspace(-4.5, 4.5, 25)  # of the quadrature over log b, in the argument of sinh
 
 
 @cached
@@ -100,7 +95,6 @@ class InverseGammaScale(HyperplanePrior):
     form: Literal["collapsed", "explicit"] = "collapsed"
     coefficient_scale: float = 1.0
 
-    learnable: ClassVar[tuple[str, ...]] = ("shape", "shrinkage_shape", "shrinkage_rate")
     #: Whether each coefficient has a scale of its own.
     own_scales: ClassVar[bool] = True
 
@@ -321,29 +315,6 @@ class InverseGammaScale(HyperplanePrior):
         own = kl_divergence(shrinkage, self.shrinkage_law(log_b))
         return planes - (self.shape + 0.5) * scales - own, self._rate(precision)
 
-    def learned(self, moments: Moments, shrinkage: Tensor, hyper_priors: HyperPriors) -> Self:
-        """Return the prior with its most probable hyperparameters; ``shrinkage`` (V, K) is E b."""
-        law = self.shape, self.shrinkage_shape, self.shrinkage_rate
-        factors = self.squares(moments.mean)
-        units = (
-            shrinkage.unsqueeze(-1),
-            moments.square / (2 * factors),
-            moments.variance / factors,
-        )
-        b, half_square, variance = (u.flatten(0, -2).double().numpy(force=True) for u in units)
-        present = variance > 0
-        known = known_share(law[0], b, half_square, np.where(present, variance, 1.0)) * present
-        n = float(known.sum())
-        sums, log_ratio = shrinkage_moments(law, b, half_square, known)
-
-        def slope(a: float) -> float:
-            return log_ratio + n * float(digamma(a + 0.5) - digamma(a))
-
-        of_a, *others = (hyper_priors.get(name) for name in self.learnable)
-        a = law[0] if of_a is None else most_probable(slope, law[0], of_a)
-        e, f = most_probable_gamma(sums, law[1:], (others[0], others[1]))
-        return replace(self, shape=a, shrinkage_shape=e, shrinkage_rate=f)
-
     def factors(
         self, intercept: Tensor, width: int, support: Tensor | None = None
     ) -> "ShrinkageFactors":
@@ -386,25 +357,14 @@ class ShrinkageFactors(ScaleFactors):
             self.rate.copy_(rate)
         return value
 
-    def reset(self, experts: Tensor) -> Tensor:
-        # the normal nearest to a Student-t has the variance E b / a; then E b = e_0 / f_0 is best
-        b = self.prior.shrinkage_shape / self.prior.shrinkage_rate
-        self.rate.copy_(torch.where(experts, self.law.concentration / b, self.rate))
-        squares = self.prior.squares(self.rate.new_empty(self.width))
-        return 0.5 * (squares * b / self.prior.shape).log()
-
-    def learned(self, moments: Moments, hyper_priors: HyperPriors) -> InverseGammaScale:
-        return self.prior.learned(moments, self.law.mean, hyper_priors)
-
-    def state(self, moments: Moments) -> Moments:
+    def state(self, moments: Moments) -> None:
         pyro.sample("shrinkage", self.law)
         shape, rate = self.prior.shape + 0.5, self.scale_rate(moments)
         wide = inverse_gamma_scale(shape, rate[..., :-1]).to_event(1)
         pyro.sample("hyperplane_scale", wide)
         pyro.sample("intercept_scale", inverse_gamma_scale(shape, rate[..., -1]))
-        return moments
 
-    def sample(self, moments: Moments) -> dict[str, Tensor]:
+    def sample(self) -> dict[str, Tensor]:
         return {"shrinkage": self.law.sample()}
 
     def log_prob(self, sites: Sites) -> Tensor:
@@ -437,60 +397,3 @@ class _LogScaleRate(torch.autograd.Function):
         inverse, precision = ctx.saved_tensors
         of_b = grad * precision if ctx.needs_input_grad[1] else None
         return inverse * (0.5 * grad).unsqueeze(-1), of_b, None
-
-
-def known_share(
-    a: float, b: FloatArray, half_square: FloatArray, variance: FloatArray
-) -> FloatArray:
-    """Return the share of information on each coefficient (M, W) that is not missing, from 0 to 1.
-
-    A coefficient that the rows do not determine has the normal factor of smallest divergence, with
-    mean 0 and variance b / a, though its prior is a Student-t: counted in full, such factors would
-    move a to infinity. With excess, the divergence beyond the smallest, the share is
-    1 - exp(-2 excess): for a small variance, exp(-2 excess) is proportional to it.
-    """
-    spread = np.log(b / (a * variance)) / 2
-    excess = spread + (a + 0.5) * np.log((b + half_square) / (b * (1 + 0.5 / a)))
-    return -np.expm1(-2 * np.maximum(excess, 0.0))  # rounding can leave less than 0
-
-
-def shrinkage_moments(
-    law: tuple[float, float, float], mode: FloatArray, half_square: FloatArray, known: FloatArray
-) -> tuple[GammaSums, float]:
-    """Sum what coefficients (M, W) say about their shrinkages b (M, 1) and about a.
-
-    The posterior of log b given the coefficients beta of an expert, each counted ``known`` times,
-
-        e_0 log b - f_0 b + sum known (a log b - (a + 1/2) log(b + beta^2 / 2)),
-
-    is integrated by the trapezoidal rule along x, log b = log ``mode`` + sinh(x) / sqrt(shape). The
-    shape e_0 + known a / (2 a + 3) is nearly the curvature at the mode: a / (2 a + 3) is the Fisher
-    information of a coefficient on log b. (The variational factor has e_0 + a (d + 1), as if the
-    scales were known; this would move e_0 to infinity.) Each mean is the sum of the
-    mean of a log-gamma law of the same shape and mode, and the difference between the two
-    integrals: without known coefficients, both are the same, and the means as in the prior.
-
-    ``law`` is a, e_0 and f_0. Returns the sums over the shrinkages, and the sum of
-    known (E log b - E log(b + beta^2 / 2)). With known (digamma(a + 1/2) - digamma(a)) added, it is
-    the slope of the log-density in a.
-    """
-    a, e, f = law
-    mode, count = mode[:, 0], known.sum(-1)
-    shape = e + count * a / (2 * a + 3)
-    log_b = np.log(mode)[:, None] + np.sinh(STEPS) / np.sqrt(shape)[:, None]
-    log_b = log_b.clip(-700.0, 300.0)  # of small shapes; b and f_0 b are finite within
-    b = np.exp(log_b)
-    rates = [(known * np.log(column[:, None] + half_square)).sum(-1) for column in b.T]
-    rate = np.stack(rates, -1)
-    target = _shares((e + a * count)[:, None] * log_b - f * b - (a + 0.5) * rate)
-    change = target - _shares(shape[:, None] * log_b - (shape / mode)[:, None] * b)
-    mean_log = digamma(shape) - np.log(shape / mode) + (change * log_b).sum(-1)
-    mean = mode + (change * b).sum(-1)
-    sums = GammaSums(len(mode), float(mean_log.sum()), float(mean.sum()))
-    return sums, float(count @ mean_log - (target * rate).sum())
-
-
-def _shares(log_density: FloatArray) -> FloatArray:
-    """Return weights of the nodes of the quadrature, summing to 1 for each expert."""
-    weight = np.cosh(STEPS) * np.exp(log_density - log_density.max(-1, keepdims=True))
-    return weight / weight.sum(-1, keepdims=True)

@@ -260,14 +260,14 @@ const whatIfModel = (() => {
 
     // P(right) of the nodes of the tree that is shown, over the draws of its posterior.
     beliefs(activation) {
-      const { part, nodes, factor } = this.belief;
+      const { part, nodes } = this.belief;
       const own = this.parts[part];
       const first = this.parts.slice(0, part).reduce((sum, one) => sum + one.draws, 0);
       const weights = this.weights.slice(first, first + own.draws);
       const total = weights.reduce((a, b) => a + b, 0);
-      return nodes.map((v, place) => {
+      return nodes.map((v) => {
         let sum = 0;
-        for (let s = 0; s < own.draws; s += 1) sum += weights[s] * own.right(own.score(activation, s, v) * factor[place]);
+        for (let s = 0; s < own.draws; s += 1) sum += weights[s] * own.right(own.score(activation, s, v));
         return sum / total;
       });
     }
