@@ -1,5 +1,6 @@
 """X, y and weights as numbers: scikit-learn's checks, and the encoding of other columns."""
 
+import sys
 from contextlib import suppress
 from numbers import Number, Real
 from typing import Any
@@ -14,7 +15,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.fitted_rows import check_fitted_rows
-from bayestree.fitted.partitions import refuse_dask
 from bayestree.fitted.rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
@@ -38,6 +38,18 @@ from bayestree.tables.files import as_pandas
 from bayestree.tables.learning import encode_with_y
 
 ROUNDING = 1e-5  # by which the sum of shares in single precision may differ from 1
+
+
+def refuse_dask(*given: Any) -> None:
+    """Refuse the rows of Dask, which NumPy would load into memory without being asked."""
+    dask = sys.modules.get("dask.dataframe")  # not imported for that
+    if dask is not None and any(isinstance(X, dask.DataFrame | dask.Series) for X in given):
+        raise TypeError(
+            "X and y may not be a Dask DataFrame or Series. To predict, call the method by "
+            "X.map_partitions; to fit, write the rows by X.to_parquet('rows') and fit that data "
+            "set by fit_files (docs/data/large-data.md); if they fit into memory, pass "
+            "X.compute()."
+        )
 
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
