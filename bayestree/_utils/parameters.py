@@ -351,7 +351,8 @@ def _in_file(member: Any) -> bool:
     return (
         bool(_by_name_of(member) or _own_base(member))
         or base in (int, float, bool, str, NoneType)
-        or get_origin(base) in (Literal, tuple, dict)
+        or get_origin(base) in (Literal, dict)
+        or (get_origin(base) is tuple and _in_file(get_args(base)[0]))
     )
 
 
@@ -382,6 +383,8 @@ def _words(member: Any, *, in_file: bool) -> str:
 
 def _tuple_words(base: Any, *, in_file: bool) -> str:
     element = get_args(base)[0]
+    if not _in_file(element):
+        return f"a list of {_base(element)[0].__name__}s"
     nested = get_origin(element) is tuple
     each = _words(get_args(element)[0] if nested else element, in_file=in_file)
     if Ellipsis in get_args(base) and not nested:

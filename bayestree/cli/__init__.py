@@ -12,7 +12,7 @@ from bayestree.cli.cards import cards
 from bayestree.cli.output import Verbs, clear_errors
 from bayestree.cli.predict import explain, export, predict
 from bayestree.cli.results import compare, diagnose, report, summary
-from bayestree.cli.run import fit, run, sweep
+from bayestree.cli.run import fit, plan, run, sweep
 
 INTERNAL_ERROR = 70  # exit code (EX_SOFTWARE)
 EXAMPLES = """
@@ -90,6 +90,6 @@ def _options(
     pass
 
 
-for verb in (run, fit, predict, explain, summary, diagnose, report, compare, export, sweep):
+for verb in (run, fit, plan, predict, explain, summary, diagnose, report, compare, export, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")

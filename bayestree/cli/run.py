@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -54,8 +54,8 @@ def fit(
         str | None,
         sets(
             "inference.inference",
-            help="For cpt: svi (the default), vi, nuts, mcmc or smc for a posterior, auto for vi "
-            "or svi by the size of the table, map for the best tree, grow for a greedy tree.",
+            help="For cpt: auto (the default) for vi or svi by the size of the table, vi, svi, "
+            "nuts, mcmc or smc for a posterior, map for the best tree, grow for a greedy tree.",
         ),
     ] = None,
     depth: Annotated[
@@ -66,7 +66,8 @@ def fit(
         sets(
             "model.n_experts",
             min=1,
-            help="Maximum number of facets of a split; by default 20; 4 suits vi and mcmc.",
+            help="Maximum number of facets of a split; by default 4 for vi and mcmc, otherwise 20 "
+            "for classes and 8 for numbers.",
         ),
     ] = None,
     epochs: Annotated[
@@ -74,7 +75,8 @@ def fit(
         sets(
             "inference.epochs",
             min=1,
-            help="Number of passes over the rows; by default chosen by the fit.",
+            help="Number of passes over the rows, by default chosen by the fit; for cpt with "
+            "--inference svi, map or nuts.",
         ),
     ] = None,
     draws: Annotated[
@@ -184,6 +186,34 @@ def run(
             found, scheduler = found.model_copy(update={"cluster": cluster}), None
         with spread(scheduler):
             output.run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, or folder of a run.")],
+    *,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace a value of the file: model.max_depth=3; may be repeated.",
+        ),
+    ] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what the fit of a run file will do and why, without fitting.
+
+    The rows are read, as the method, the size of the trees and the precision may depend on them.
+    """
+    with output.clear_errors():
+        from bayestree.runs.runner import plan as planned
+        from bayestree.runs.schema import read_run
+
+        where = file / "run.toml" if file.is_dir() else file
+        removed: Literal["default", "refused"] = "default" if file.is_dir() else "refused"
+        found = planned(read_run(where, settings or [], root=root, removed=removed))
+        print(json.dumps(found.to_json(), ensure_ascii=False) if as_json else found)
 
 
 INCOMPLETE = 1  # exit code where points failed

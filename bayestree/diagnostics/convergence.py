@@ -435,8 +435,8 @@ def _more_epochs(stats: Mapping[str, Any]) -> str:
         return "Double the epochs, with the default learning_rate and batch_size."
     epochs, more = int(stats["epochs"]), int(stats["more_epochs"])
     return (
-        f"Set epochs to {more} (the fit had {epochs}), with the default learning_rate and "
-        "batch_size."
+        f"Set epochs to {more} (the fit had {epochs}): inference=bayestree.inference."
+        f"Svi(epochs={more}), with the default learning_rate and batch_size."
     )
 
 

@@ -15,12 +15,13 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.progress import fitting
 from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._combinations import BASE, Rules, check_combinations, check_sizes
+from bayestree.estimators._combinations import BASE, Rules, check_combinations
 from bayestree.estimators._estimator import REMEDY, Estimator, member_of
 from bayestree.fitted import single_rows
 from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule, units, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows, validated
+from bayestree.fitting.plan import precision_of
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.data import UNUSED
 from bayestree.inference.partitions import elsewhere
@@ -31,7 +32,6 @@ from bayestree.routed_tree import Frame, RoutedTree, weight_unit
 from bayestree.topology import Topology
 
 ALL = slice(None)
-SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 KEPT_LEAF = f"warm_start=True keeps the single leaf of the fit before; {REMEDY}"
 
@@ -101,10 +101,7 @@ class BaseTree(Estimator):
 
     def _depth(self) -> int:
         """Return the maximum number of splits on a path: as given, or the default of the method."""
-        return self._default_depth() if self.max_depth is None else int(self.max_depth)
-
-    def _default_depth(self) -> int:
-        return GrowthLimits.max_depth
+        return GrowthLimits.max_depth if self.max_depth is None else int(self.max_depth)
 
     def _work(self, n_rows: int, n_features: int) -> int:
         """Number of values that a step of the fit processes, which determines the threads."""
@@ -139,7 +136,6 @@ class BaseTree(Estimator):
         model = self._model(leaf)
         check_combinations(self, model)
         rows = rows.counted()
-        check_sizes(self, model, len(rows.y))
         center, scale = units(rows.X, rows.weights, self._unit_rule())
         if not (self._continues() or self._has_units):
             scale = np.where(self._used, scale, UNUSED)
@@ -202,9 +198,7 @@ class BaseTree(Estimator):
 
     def _precision(self, n_rows: int) -> str:
         """Return the name of the precision of a fit to so many rows."""
-        if self.dtype != "auto":
-            return self.dtype
-        return "float32" if n_rows >= SINGLE_ROWS and not self._needs_double() else "float64"
+        return precision_of(self.dtype, n_rows, self._needs_double())
 
     def _data(self, rows: TrainingRows, unit: float, columns: slice | BoolArray = ALL) -> Data:
         """Return the rows in the units of the fit."""

@@ -49,6 +49,10 @@ class Classifier(ClassifierMixin, Estimator):
         ValueError
             For infinite values, missing ones in y, other shapes, or a single class.
         """
+        return self._fit_encoded(*self._encoded(X, y, None, sample_weight))
+
+    def _encoded(self, X: Any, y: Any, _: None, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
+        """Check the rows of a fit, and return them with the family of the leaves."""
         check_parameters(self)
         check_labels(y)
         rows, labels = self._checked_fit(X, y, sample_weight)
@@ -65,7 +69,7 @@ class Classifier(ClassifierMixin, Estimator):
         self.classes_ = classes
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
-        return self._fit(TrainingRows(drawn_in(rows, weights), encoded, weights, names), leaf)
+        return TrainingRows(drawn_in(rows, weights), encoded, weights, names), leaf
 
     def _check_several(self, classes: list[Any]) -> None:
         """Raise ValueError if the rows that count have a single class."""

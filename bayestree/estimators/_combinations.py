@@ -17,9 +17,8 @@ from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.fitted.rows import Scaling
-from bayestree.inference import Growth, Map, Svi, Units, Vi
-from bayestree.inference.memory_mapped import check_memory
-from bayestree.inference.svi import Variational
+from bayestree.fitting.plan import other_facets
+from bayestree.inference import Map, Svi, Units, Vi
 from bayestree.models.contracts.quick import broken_contract
 from bayestree.tables import Encoding, Numbers
 
@@ -74,27 +73,6 @@ def check_without_rows(estimator: Any) -> None:
     check_combinations(tree, tree._model(tree._some_family()), but=(CONTRACT,))
 
 
-def check_sizes(tree: Any, model: Any, n_rows: int) -> None:
-    """Refuse numbers whose lower bounds of the memory of a fit with a split exceed what is free."""
-    stages: list[Any] = tree._stages() if hasattr(tree, "_stages") else [None]
-    if not isinstance(growth := stages[0], Growth):
-        return
-    last, n_experts = stages[-1], getattr(model.split, "n_experts", 1)
-    n_used, each = int(tree._used.sum()), 4 if tree._precision(n_rows) == "float32" else 8
-    if tree.device == "cpu" and not tree._continues():
-        rows = min(int(n_rows * (1 - tree.validation_fraction)), growth.rows_per_node)
-        needed = each * growth.n_restarts * n_experts * (n_used + rows)
-        check_memory(f"n_experts={n_experts}", needed)
-    n_experts = min(n_experts, getattr(last, "max_experts", None) or n_experts)
-    (chains, draws), particles = last.draws or (1, 0), getattr(last, "n_particles", None)
-    counts = {"n_modes": getattr(tree, "_mode_count", lambda: 1)(), "n_chains": chains}
-    counts["n_particles" if particles else "n_draws"] = particles or draws
-    most = max(counts, key=lambda name: counts[name])
-    # for each expert of a draw, d coefficients, an intercept and a weight; 1,000 for an estimator
-    needed = math.prod(counts.values()) * each * n_experts * (n_used + 2)
-    check_memory(f"{most}={counts[most]}", needed + counts["n_modes"] * 1000)
-
-
 def rules_of(kind: type) -> Rules:
     """Return the rules of a class of estimators, after the rules of its bases."""
     own = (vars(base).get("_rules", ()) for base in reversed(kind.__mro__))
@@ -125,7 +103,7 @@ def differs(tree: Any, name: str) -> bool:
 
 def scores_unseen_rows(tree: Any) -> bool:
     """Return whether the modes of a fit can be scored on rows that they have not seen."""
-    return bool(tree.validation_fraction or tree._stages()[-1].draws not in (None, (1, 1)))
+    return bool(tree.validation_fraction or tree._plan.last.draws not in (None, (1, 1)))
 
 
 def _why_no_device(tree: Any, _: Any) -> str:
@@ -202,7 +180,7 @@ BASE: Rules = (
 
 
 def _refused_by_a_stage(tree: Any, model: Any) -> str:
-    return next(filter(None, (complaint(stage.check, model) for stage in tree._stages())), "")
+    return next(filter(None, (complaint(stage.check, model) for stage in tree._plan.stages)), "")
 
 
 STAGED: Rules = (Rule("model and method", _refused_by_a_stage, "{found}"),)
@@ -225,7 +203,7 @@ MODES: Rules = (
     ),
     Rule(
         "mode_tree and n_modes",
-        lambda tree, _: tree.mode_tree == "distilled" and tree._mode_count() == 1,
+        lambda tree, _: tree.mode_tree == "distilled" and tree._plan.n_trees == 1,
         "mode_tree='distilled' fits a tree to the predictions of several modes, got "
         "n_modes={tree.n_modes}: set n_modes to 2 or more, or mode_tree='medoid'.",
     ),
@@ -233,8 +211,8 @@ MODES: Rules = (
         "mode_weights and inference",
         lambda tree, _: (
             tree.mode_weights == "elbo"
-            and tree._mode_count() > 1
-            and not isinstance(tree._stages()[-1], Svi | Vi)
+            and tree._plan.n_trees > 1
+            and not isinstance(tree._plan.last, Svi | Vi)
         ),
         "mode_weights='elbo' needs inference='vi' or 'svi', got {tree.inference!r}; use "
         "mode_weights='equal' or 'stacking'.",
@@ -243,7 +221,7 @@ MODES: Rules = (
         "mode_weights and draws",
         lambda tree, _: (
             tree.mode_weights == "stacking"
-            and tree._mode_count() > 1
+            and tree._plan.n_trees > 1
             and not scores_unseen_rows(tree)
         ),
         "mode_weights='stacking' needs several draws or held-out rows, and "
@@ -295,20 +273,15 @@ def asks_for_sparsity(tree: Any) -> str:
     return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
 
 
-def other_facets(tree: Any) -> str:
-    """Return the parameter for which the deterministic tree has full facets; empty if none."""
-    names = ("refine", "mode_tree", "image_shape")
-    return next((f"{name}={getattr(tree, name)!r}" for name in names if differs(tree, name)), "")
-
-
 def _searches_another_prior(tree: Any, _: Any) -> bool:
-    searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._stages())
-    fits = tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree._n_experts > 1
+    searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._plan.stages)
+    fits = (
+        tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree._plan.n_experts > 1
+    )
     return searches and not fits
 
 
 ONLY_DEPTH = "only max_depth limits the trees that it samples"
-NO_VARIATIONAL_FIT = "it samples the posterior, without a variational fit"
 # What has no meaning, or no effect, where the draws have topologies of their own: several modes
 # would be copies of one posterior, and limits would bind the grown tree alone.
 WITHOUT_EFFECT = {
@@ -319,8 +292,6 @@ WITHOUT_EFFECT = {
     "min_rows": ONLY_DEPTH,
     "min_leaf": ONLY_DEPTH,
     "min_gain": ONLY_DEPTH,
-    "kl_weight": NO_VARIATIONAL_FIT,
-    "search_facets": NO_VARIATIONAL_FIT,
 }
 
 
@@ -328,21 +299,9 @@ def _without_effect(name: str, reason: str) -> Rule:
     """Return the rule for a parameter that a sampler of topologies does not use."""
     return Rule(
         f"{name} and sampled topologies",
-        lambda tree, _: tree._stages()[-1].samples_topology and differs(tree, name),
+        lambda tree, _: tree._plan.samples_topology and differs(tree, name),
         f"inference={{tree.inference!r}} cannot use {name}={{tree.{name}!r}}: {reason}.",
     )
-
-
-#: Parameters of the methods by Adam, which VI does not have.
-OF_ADAM = tuple(name for name in parameters_of(Variational) if name != "kl_weight")
-
-
-def _unused_by_vi(tree: Any, _: Any) -> str:
-    """Return the parameters that a fit by natural gradients would ignore; empty if it has none."""
-    if not any(isinstance(stage, Vi) for stage in tree._stages()):
-        return ""
-    known = parameters_of(type(tree))
-    return ", ".join(name for name in OF_ADAM if name in known and differs(tree, name))
 
 
 POLYTOPE: Rules = (
@@ -353,23 +312,17 @@ POLYTOPE: Rules = (
         "sparsity and another tree",
         lambda tree, _: (
             (asked := asks_for_sparsity(tree))
-            and (other := other_facets(tree))
+            and (other := other_facets(tree.get_params(deep=False)))
             and f"{asked} cannot be combined with {other}"
         ),
         "{found}, which gives the deterministic tree facets of its own; leave one of them at its "
         "default.",
     ),
     Rule(
-        "settings of Adam and natural gradients",
-        _unused_by_vi,
-        "inference={tree.inference!r} would ignore {found}: leave them at their defaults, give "
-        "bayestree.inference.Vi its own settings, such as n_steps, or set inference='svi'.",
-    ),
-    Rule(
         "search_facets and the model",
         _searches_another_prior,
         "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
-        "more, got {tree.prior!r}, {tree.steepness} and {tree._n_experts}.",
+        "more, got {tree.prior!r}, {tree.steepness} and {tree._plan.n_experts}.",
     ),
     Rule(
         "scale_groups and prior",
@@ -379,7 +332,7 @@ POLYTOPE: Rules = (
     ),
     Rule(
         "n_modes and sampled topologies",
-        lambda tree, _: tree._stages()[-1].samples_topology and tree._mode_count() > 1,
+        lambda tree, _: tree._plan.samples_topology and tree._plan.n_trees > 1,
         "inference={tree.inference!r} cannot use n_modes above 1: n_chains sets the number of its "
         "runs.",
     ),
@@ -391,7 +344,7 @@ def _for_one_output(tree: Any, model: Any) -> str:
     """Return the parameter that excludes several outputs; empty if there is none."""
     if model.leaf.n_outputs == 1:
         return ""
-    samples = tree._stages()[-1].samples_topology
+    samples = tree._plan.samples_topology
     return _other_tree(tree) or (f"inference={tree.inference!r}" if samples else "")
 
 
@@ -407,10 +360,7 @@ OUTPUTS: Rules = (
 
 def _last_is(kind: Any, tree: Any) -> Any:
     """Return the last stage of a fit to batches if it is of this kind, otherwise None."""
-    if tree.inference == "auto":  # which is SVI for batches
-        tree = copy(tree)
-        tree.inference = "svi"
-    last = tree._stages()[-1]
+    last = tree._before_rows(in_parts=True).last
     return last if isinstance(last, kind) else None
 
 
@@ -428,7 +378,7 @@ STREAMING: Rules = (
     ),
     Rule(
         "n_modes in batches",
-        lambda tree, _: tree._mode_count() > 1,
+        lambda tree, _: tree._plan.n_trees > 1,
         "updates a single tree, got n_modes={tree.n_modes}: set n_modes=1",
     ),
     Rule(
@@ -473,10 +423,8 @@ def _takes_partitions(tree: Any) -> bool:
     """Return whether the rows of a fit may be spread over several processes."""
     if not tree._in_parts():
         return False
-    if tree.inference == "auto":  # which is SVI for partitions
-        tree = copy(tree)
-        tree.inference = "svi"
-    return all(stage.in_partitions for stage in tree._stages())
+    stages = tree._before_rows(in_parts=True).stages
+    return all(stage.in_partitions for stage in stages)
 
 
 #: What rows in several processes (``fit_files``) cannot be combined with.

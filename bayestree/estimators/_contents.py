@@ -15,9 +15,10 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.own import UndefinedClassError, defined, name_of
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.estimators.registry import REMOVED
+from bayestree.estimators.registry import OLD_GUIDE, REMOVED
 from bayestree.fitted.rows import Scaling
 from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitting.settings import without_settings
 from bayestree.inference import GrowthLimits, Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.inference.stage import Settings
@@ -103,7 +104,8 @@ def _part_from_list(named: list[Any]) -> Any:
 
 def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Drop the parameters of a class that were removed from it."""
-    return {k: v for k, v in values.items() if k not in REMOVED or hasattr(kind, k)}
+    kept = {k: v for k, v in values.items() if k not in REMOVED or hasattr(kind, k)}
+    return kept | ({"guide": "polytope"} if kept.get("guide") == OLD_GUIDE else {})
 
 
 #: Types that JSON lacks: their tag, a function that writes them, and one that reads them.
@@ -307,7 +309,11 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
     """Build the fitted estimator of a class from its description and arrays."""
-    estimator = kind(**_known(kind, from_plain(described["params"], network)))
+    given = _known(kind, from_plain(described["params"], network))
+    if kind.file_settings:
+        one = next(iter(described.get("modes", [described])))
+        given = without_settings(given, one["inference"])
+    estimator = kind(**given)
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
     if names is not None:

@@ -1,13 +1,13 @@
 """Base class of all estimators: the columns of X, and what the fit has found."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,18 +15,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree._utils.parameters import Seed
+from bayestree._utils.parameters import Parameter, ParameterError, Seed
 from bayestree._utils.progress import Verbose
 from bayestree._utils.state import InUsualState, in_usual_state
 from bayestree._utils.wording import counted, nearest_match, warn
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
-from bayestree.fitted.partitions import BY_ROWS, in_partitions, refuse_dask
 from bayestree.fitted.predictions import by_parts
 from bayestree.fitted.rows import FileRows, Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
-from bayestree.fitted.validation import checked
+from bayestree.fitted.validation import checked, refuse_dask
 from bayestree.inference import Units
 from bayestree.inference.stage import Settings
 from bayestree.models.leaves import Leaf
@@ -79,17 +78,13 @@ class Estimator(InUsualState, BaseEstimator):
     random_state: Seed
     missing_values: Any = None
     leaf: Any = "constant"
+    file_settings: ClassVar[Mapping[str, Parameter]] = {}  # of methods, beside the parameters
 
     classes_: AnyArray  # of classifiers
     encoding_: Encoding
     fitted_: Mixture
     _scaling: Scaling
     _to_come: ArrayLike | None = None  # classes of later batches, during the fit of the first
-
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        for name in cls.__dict__.keys() & {*BY_ROWS}:
-            setattr(cls, name, in_partitions(cls.__dict__[name]))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, if ``deep``, the settings in them, as "inference__epochs"."""
@@ -106,6 +101,11 @@ class Estimator(InUsualState, BaseEstimator):
             part: Any = given.get(name, getattr(self, name, None))
             if isinstance(part, BaseEstimator):
                 continue
+            if isinstance(part, str | list | tuple):
+                raise ParameterError(
+                    f"{name}={part!r} is not one object with settings: set one first, such as "
+                    f"{name}=bayestree.inference.Svi(), or set {name} as a whole."
+                )
             known = [one.name for one in fields(part)] if is_dataclass(part) else []
             if setting not in known:
                 end = nearest_match(setting, known, ".")
@@ -124,6 +124,10 @@ class Estimator(InUsualState, BaseEstimator):
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Fit to rows and keep the result as ``fitted_``."""
         raise NotImplementedError
+
+    def _fit_encoded(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        """Fit to rows, which have been checked."""
+        return self._fit(rows, leaf)
 
     def _continues(self) -> bool:
         """Return whether the next fit continues from the fitted tree."""
@@ -308,7 +312,7 @@ class Estimator(InUsualState, BaseEstimator):
 def member_of(whole: Estimator, tree: Any) -> Any:
     """Give a tree before its fit the classes, features and units that ``whole`` has found."""
     names = ("classes_", "n_features_in_", "feature_names_in_", "encoding_")
-    for name in (*names, "_scaling", "_selected"):
+    for name in (*names, "_scaling", "_kept_plan", "_seen"):
         if hasattr(whole, name):
             setattr(tree, name, getattr(whole, name))
     return tree

@@ -23,7 +23,6 @@ from bayestree._utils.parameters import Count, Inference, declare
 from bayestree._utils.progress import fitting, watched
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
-from bayestree.estimators._base import SINGLE_ROWS
 from bayestree.estimators._combinations import scores_unseen_rows
 from bayestree.estimators._estimator import member_of
 from bayestree.estimators._members import fit_members, fit_together
@@ -31,6 +30,7 @@ from bayestree.estimators._stages import StagedTree, fitted_start
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitting.plan import SINGLE_ROWS
 from bayestree.inference import Data, Map, Posterior, Stage, Svi, Vi, pointwise
 from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
@@ -87,7 +87,7 @@ def fit_modes(estimator: Any, rows: TrainingRows, leaf: Leaf) -> Mixture:
     members = _new_members(estimator)
     with one_thread():
         prepared = members[0]._prepare(rows, leaf)
-    if members[0]._stages()[-1].several:
+    if members[0]._plan.last.several:
         trees = fit_together(members, prepared, verbose=estimator.verbose)
     else:
         n_jobs = _processes(estimator, members, prepared.data)
@@ -123,9 +123,8 @@ def _new_members(estimator: Any) -> list[Any]:
     """Return the modes before their fit; with a warm start, they have the trees of the last fit."""
     given = estimator.random_state
     first = int(given) if isinstance(given, Integral) else draw_seed(given)
-    seeds = check_random_state(draw_seed(first)).randint(2**31 - 1, size=estimator._mode_count())[
-        1:
-    ]
+    n_trees = estimator._plan.n_trees
+    seeds = check_random_state(draw_seed(first)).randint(2**31 - 1, size=n_trees)[1:]
     members = [
         _single(estimator, random_state=seed, n_jobs=None, verbose=False)
         for seed in (first, *seeds.tolist())
@@ -134,6 +133,7 @@ def _new_members(estimator: Any) -> list[Any]:
         one._split_seed = first if number else None
         if estimator._continues():
             one.fitted_ = Mixture.of(estimator.fitted_.trees[number])
+        one._kept_plan = one._planned(estimator._plan.table)
     return members
 
 
@@ -155,7 +155,7 @@ def _distilled(
         _single(
             estimator,
             inference="map",
-            n_experts=estimator._n_experts,
+            n_experts=estimator._plan.n_experts,
             steepness=estimator.steepness or Map.default_steepness,  # to imitate, not to predict
             max_leaves=estimator.max_leaves or nearest.tree.n_leaves,
             validation_fraction=0.0,
@@ -165,6 +165,8 @@ def _distilled(
         for starts in (False, True)
     ]
     students[1].fitted_ = Mixture.of(nearest)
+    for one in students:
+        one._kept_plan = one._planned(estimator._plan.table)
     if nearest.posterior.model.split != members[found.medoid]._model(leaf).split:
         students.pop()  # of another form, which the fit cannot continue
     with warnings.catch_warnings():
@@ -347,14 +349,14 @@ def _posterior(
     seeds: np.random.RandomState,
 ) -> Posterior:
     """Fit the posterior of the tree's splits to the training rows, by the model of the modes."""
-    last = teacher._stages()[-1]
+    last = teacher._plan.last
     if last.draws not in (None, (1, 1)):
         start = replace(start, model=start.model.with_(steepness=steepness))
         if isinstance(last, Vi):
             stage: Stage = last
         else:
-            svi = last if isinstance(last, Svi) else Svi.from_keywords(teacher._keywords(Svi))
-            stage = replace(svi, search_facets=False)  # which may change the topology
+            before = (one for one in teacher._plan.stages if isinstance(one, Svi))
+            stage = replace(next(before), search_facets=False)  # which may change the topology
         with fitting(student.verbose):
             progress = bool(student.verbose)
             start = stage.run(start, data, random_state=seeds, progress=progress)

@@ -98,6 +98,10 @@ class Regressor(Estimator):
     @at_once
     def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
         """Fit y (n,), with the ``extra`` number of each row that the family takes."""
+        return self._fit_encoded(*self._encoded(X, y, extra, sample_weight))
+
+    def _encoded(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
+        """Check the rows of a fit, and return them with the family of the leaves."""
         check_parameters(self)
         check_numbers(y, "y", "; use a classifier")
         checks = self._y_checks(y)
@@ -114,7 +118,7 @@ class Regressor(Estimator):
         if self.leaf != "linear" and not self._leaf_family().regresses:
             rows = drawn_in(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights, extra=extra)
-        return self._fit(training, self._family_of(target))
+        return training, self._family_of(target)
 
     def _units_of(self, y: FloatArray, weights: FloatArray) -> Units:
         """Choose the units of y."""

@@ -14,11 +14,12 @@ from bayestree._utils.parameters import Count, Inference, NonNegative, Parameter
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves, same_splits
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.estimators._combinations import asks_for_sparsity, other_facets
+from bayestree.estimators._combinations import asks_for_sparsity
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import FittedTree, Mixture, one_output
 from bayestree.fitted.validation import counted_rows
+from bayestree.fitting.plan import MOST_SPARSE_LEAVES, FitPlan
 from bayestree.inference import Data
 from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Projected, Sparsity, project
@@ -32,7 +33,6 @@ NO_SPARSE_TREE = (
     "no sparse split has min_leaf rows on either side, so that the tree keeps its full facets; set "
     "a smaller sparsity, or a larger max_columns."
 )
-MOST_FEATURES, MOST_LEAVES = 500, 32  # of a tree that is made sparse by default
 LEAST_SHARE = 0.01  # of the draws, that a sampled topology must have
 ROUNDING = 1e-9  # of predictions, in the units of the fit
 
@@ -108,10 +108,8 @@ def with_sparse_tree(estimator: Any, found: Mixture, rows: TrainingRows) -> Mixt
 
 
 def _is_sparse_by_default(estimator: Any, shown: FittedTree) -> bool:
-    small = shown.tree.n_features <= MOST_FEATURES and shown.tree.n_leaves <= MOST_LEAVES
-    return bool(
-        estimator.sparsity == "auto" and shown.n_draws > 1 and small and not other_facets(estimator)
-    )
+    plan: FitPlan = estimator._plan
+    return plan.sparse and shown.n_draws > 1 and shown.tree.n_leaves <= MOST_SPARSE_LEAVES
 
 
 class _SparseTree(NamedTuple):

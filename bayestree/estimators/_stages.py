@@ -1,22 +1,23 @@
 """Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
 from bayestree import inference
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.seed import draw_seed
-from bayestree._utils.wording import written
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
-from bayestree.estimators._combinations import STAGED
+from bayestree.estimators._combinations import STAGED, check_combinations
 from bayestree.fitted import (
     arviz,
     checks,
@@ -26,10 +27,13 @@ from bayestree.fitted import (
     predictions,
     validation,
 )
-from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
-from bayestree.inference import Data, Posterior, Stage
+from bayestree.fitting.plan import FitPlan, Table
+from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.harden import Hardened
+from bayestree.inference.memory_mapped import check_memory
+from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
 from bayestree.inference.training import HARD, leaf_sums
@@ -40,14 +44,6 @@ from bayestree.tree import Tree
 
 class StagedTree(BaseTree):
     """A soft tree, fitted by growth and the inference methods that continue from its tree."""
-
-    # The stages that each value of ``inference`` selects, growth first.
-    _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]]
-    # For each stage, its settings and the parameters of the estimator that set them. The last stage
-    # also takes ``n_draws``, if it has draws.
-    _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]]
-    # Other parameters of the estimator that determine settings of each stage.
-    _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {}
 
     _refits_leaves = False  # which the stages do
 
@@ -74,68 +70,98 @@ class StagedTree(BaseTree):
     loo = left_out.loo
     log_score = checks.log_score
 
-    def _method(self) -> str | Stage:
-        """Return the method of the fit, by name or with its settings."""
-        method: str | Stage = self.inference
-        return method
+    _kept_plan: FitPlan | None = None  # of the last fit
+    _seen: Table | None = None  # its rows
 
-    def _stages(self) -> list[Stage]:
-        """Return the stages of the fit with their settings.
+    def _planned(self, table: Table) -> FitPlan:
+        """Plan the fit, from the parameters and what is known of the rows."""
+        raise NotImplementedError
 
-        A settings object is used as it is, in the place of the stage of its class, or of the last
-        stage of ``inference="svi"``.
+    @property
+    def _plan(self) -> FitPlan:
+        """The plan of the fit; before it, and of one that was read, from what is known."""
+        if self._kept_plan is not None:
+            return self._kept_plan
+        if self._seen is not None:
+            return self._planned(self._seen)
+        trees = self.fitted_.trees if hasattr(self, "fitted_") else []
+        by_svi = any(one.posterior.inference == "svi" for one in trees)
+        return self._before_rows(in_parts=by_svi)
+
+    def _before_rows(self, *, in_parts: bool) -> FitPlan:
+        """Plan the fit to rows that are not known, of two classes for a classifier."""
+        classes = getattr(self, "classes_", "ab" if is_classifier(self) else "")
+        return self._planned(Table(n_classes=len(classes), in_parts=in_parts))
+
+    def _fit_encoded(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        self._keep_plan(rows, leaf)
+        return super()._fit_encoded(rows, leaf)
+
+    def plan(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> FitPlan:
+        """Return what ``fit`` would do with these rows, and why, without fitting.
+
+        Parameters
+        ----------
+        X, y, sample_weight : arrays
+            As in ``fit``.
+
+        Returns
+        -------
+        FitPlan
+            The stages with all their settings, and the size of the trees. Can be printed.
+
+        Raises
+        ------
+        ValueError
+            For rows and combinations of parameters that ``fit`` would refuse.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bayestree import ConvexPolytopeTreeClassifier
+        >>> print(ConvexPolytopeTreeClassifier(sparsity=None).plan(*load_iris(return_X_y=True)))
+        Plan of a fit to 150 rows, 4 features, 3 classes
+          method    vi (up to 10,000 rows in memory and 100 features)
+          stages    Growth()
+                    Vi(steepness=1.0)
+          trees     4 (by default with Vi)
+          depth     at most 4 (by default with Vi)
+          facets    at most 4 of a split (by default with Vi)
+          precision float64
         """
-        method = self._method()
-        given = None if isinstance(method, str) else method
-        kinds = self._pipelines[method] if isinstance(method, str) else self._pipeline_of(method)
-        stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
-        if given is not None:
-            self._check_ignored(kinds, given)
-            return [*stages, given]
-        keywords = self._keywords(kinds[-1])
-        if "n_draws" in parameters_of(kinds[-1]):
-            keywords["n_draws"] = self.n_draws
-        return [*stages, kinds[-1].from_keywords(keywords)]
+        new = copy(self)
+        rows, leaf = new._encoded(X, *new._y_and_extra(y), sample_weight)
+        found = new._keep_plan(rows, leaf)
+        check_combinations(new, new._model(leaf))
+        return found
 
-    def _default_depth(self) -> int:
-        n_classes = len(getattr(self, "classes_", ()))  # 0 for numbers
-        return self._stages()[-1].default_depth(n_classes)
+    def _keep_plan(self, rows: TrainingRows, leaf: Leaf) -> FitPlan:
+        """Plan the fit to these rows; refuse it if memory is short."""
+        self._seen = _table(rows, leaf)
+        found = self._kept_plan = self._planned(self._seen)
+        if self.device == "cpu" and not self._continues():
+            for what, needed in found.memory(int(self._used.sum())).items():
+                check_memory(what, needed)
+        return found
 
-    def _pipeline_of(self, given: Stage) -> tuple[type[Stage], ...]:
-        for kinds in self._pipelines.values():
-            if isinstance(given, kinds[-1]):
-                return kinds
-        if not given.refines:
-            raise ParameterError(
-                f"inference must be one of {[*self._pipelines]} or a method that continues from a "
-                f"grown soft tree, got {given!r}."
-            )
-        return self._pipelines["svi"]
+    def set_params(self, **given: Any) -> Self:
+        found = super().set_params(**given)
+        self._kept_plan = None  # which was of other parameters
+        return found
 
-    def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
-        """Return the settings of a stage that the parameters of the estimator set."""
-        return {name: getattr(self, source) for name, source in self._passed_on[kind].items()}
+    def _precision(self, n_rows: int) -> str:
+        return super()._precision(n_rows) if self._kept_plan is None else self._kept_plan.dtype
 
-    def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
-        """Refuse parameters that were set and that only the replaced stage would use."""
-        *others, replaced = (
-            {*self._passed_on[kind].values(), *self._derived.get(kind, ())} for kind in kinds
-        )
-        known = parameters_of(type(self))
-        for name in sorted({"n_draws", *replaced}.difference(*others)):
-            value = getattr(self, name)
-            if value != known[name].default:
-                raise ParameterError(
-                    f"{name}={written(value)} would be ignored: inference={given!r} has its own "
-                    f"settings; set {name} there."
-                )
+    def _limits(self) -> GrowthLimits:
+        return self._plan.limits
 
     def _in_parts(self) -> bool:
         regresses = self._some_family().regresses
-        return not regresses and all(stage.in_chunks for stage in self._stages())
+        stages = self._before_rows(in_parts=True).stages
+        return not regresses and all(stage.in_chunks for stage in stages)
 
     def _needs_double(self) -> bool:
-        return super()._needs_double() or any(stage.needs_double for stage in self._stages())
+        return super()._needs_double() or any(stage.needs_double for stage in self._plan.stages)
 
     def _weights_are_counts(self) -> bool:
         return True
@@ -163,10 +189,6 @@ class StagedTree(BaseTree):
             found = replace(found, stats={**found.stats, **stats})
         return super()._complete(found, prepared)
 
-    def _first_steepness(self, new: float) -> float:
-        """Return ``new``, or the steepness of the tree that is continued."""
-        return self.posterior_.model.steepness if self._continues() else new
-
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         return self._infer_several([self], model, data)[0]
 
@@ -178,7 +200,7 @@ class StagedTree(BaseTree):
         common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         training, validation = self._hold_out(data, seeds)
         common["validation"] = validation
-        growth, *stages = self._stages()
+        growth, *stages = self._plan.stages
         samples_topology = any(stage.samples_topology for stage in stages)
         if self._continues():
             grown = [fitted_start(one.posterior_, model, training, self._used) for one in members]
@@ -245,7 +267,7 @@ class StagedTree(BaseTree):
         self, posterior: Posterior, rows: TrainingRows, data: Data
     ) -> tuple[Any, Reach | None]:
         limits = self._limits()
-        sampled = self._stages()[-1].samples_topology  # which no other limits bind
+        sampled = self._plan.samples_topology  # which no other limits bind
         if sampled:
             limits = replace(limits, min_gain=0.0, min_rows=0.0, min_leaf=1)
         with warnings.catch_warnings():
@@ -275,6 +297,13 @@ class StagedTree(BaseTree):
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         kept = found.stats["source"]
         return Hardened(found, hard.sources[kept])
+
+
+def _table(rows: TrainingRows, leaf: Leaf) -> Table:
+    """Return what a plan depends on of the rows."""
+    n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
+    in_parts = isinstance(rows.X, FileRows) or elsewhere() is not None
+    return Table(n_rows, n_features, leaf.n_classes, in_parts)
 
 
 def _single(

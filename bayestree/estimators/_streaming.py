@@ -162,6 +162,7 @@ def _add_rows(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLi
             "partial_fit cannot continue a tree of fit, which keeps nothing of its rows: use "
             "partial_fit from the first batch on, with a clone of the estimator."
         )
+    estimator._kept_plan = estimator._before_rows(in_parts=True)
     data = estimator.training_data(X, y, sample_weight)
     before: FittedTree = estimator.fitted_.shown
     model = before.posterior.model
@@ -205,7 +206,7 @@ def _seed(estimator: Any, stream: Stream) -> int:
 
 def _last_stage(estimator: Any, reached: float) -> Any:
     """Return the stage that is repeated, at the steepness that the first batch reached."""
-    stage: Any = estimator._stages()[-1]
+    stage: Any = estimator._plan.last
     return replace(stage, steepness=(reached, reached) if isinstance(stage, Map) else None)
 
 

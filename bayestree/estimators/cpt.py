@@ -1,7 +1,6 @@
 """Convex polytope trees as scikit-learn estimators."""
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -25,7 +24,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import POLYTOPE, check_combinations, check_sizes
+from bayestree.estimators._combinations import POLYTOPE, check_combinations
 from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,
@@ -44,35 +43,25 @@ from bayestree.estimators._parameters import (
     facet_groups,
 )
 from bayestree.estimators._partitioned import fit_files
-from bayestree.estimators._polytope_methods import PolytopeMethods
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
+from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import checks, diagnostics
 from bayestree.fitted.rows import TrainingRows, UnitRule
+from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
+from bayestree.fitting.settings import SETTINGS, refuse_settings
 from bayestree.inference import (
     Data,
-    Growth,
     Map,
-    Mcmc,
-    Nuts,
     Posterior,
-    Smc,
     Stage,
-    Svi,
-    Vi,
     fits_worse_than_tree,
 )
-from bayestree.inference.nuts.method import Chains
-from bayestree.inference.svi import Variational
 from bayestree.inference.training import leaf_sums
 from bayestree.models.leaves import Leaf
 from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
 from bayestree.tree import Tree
-
-METHODS: Mapping[str, type[Stage]] = {
-    "vi": Vi, "svi": Svi, "nuts": Nuts, "mcmc": Mcmc, "smc": Smc, "map": Map, "grow": Growth,
-}  # fmt: skip
 
 
 @declare
@@ -81,8 +70,6 @@ METHODS: Mapping[str, type[Stage]] = {
     RandomRun,
     Hardware,
     Prediction,
-    Chains,
-    Variational,
     HyperplanePriors,
     FacetColumns,
     Limits,
@@ -90,7 +77,7 @@ METHODS: Mapping[str, type[Stage]] = {
     Modes,
     Sparse,
 )
-class BasePolytopeTree(PolytopeMethods):
+class BasePolytopeTree(StagedTree):
     """Grow and refine a convex polytope tree; classifier and regressor add y.
 
     Attributes
@@ -115,10 +102,11 @@ class BasePolytopeTree(PolytopeMethods):
     ] = None
     inference: Annotated[
         Literal["auto", "vi", "svi", "nuts", "mcmc", "smc", "map", "grow"]
-        | Annotated[InstanceOf[Stage], ByName(METHODS)],
+        | Annotated[InstanceOf[Stage], ByName(METHODS)]
+        | tuple[InstanceOf[Stage], ...],
         Inference(
             "'auto': 'vi' for up to 10,000 rows in memory and 100 features, unless a parameter is "
-            "set that only 'svi' has or can follow (such as epochs, guide, monotonic_cst, device "
+            "set that only 'svi' can follow (monotonic_cst, image_shape, device, dtype='float32' "
             "or another prior); otherwise 'svi', with guide='AutoNormal' for a prior of your own "
             "without expected_log_prob. 'grow' stops at the greedy tree; 'map' "
             "refines all nodes jointly; 'vi' gives a variational posterior by natural gradients, "
@@ -129,8 +117,10 @@ class BasePolytopeTree(PolytopeMethods):
             "moves of all chains at once; "
             "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
             "2,000 rows, with at most four experts in each node. "
-            "Or a method with its own settings and defaults, used as it is, such as "
-            "bayestree.inference.Svi(epochs=20)."
+            "Or a method with its own settings, such as bayestree.inference.Svi(epochs=20), or a "
+            "list of several for the stages of a fit, of which the last names the method: "
+            "[Growth(learning_rate=0.05), Svi(epochs=20), Nuts(n_chains=2)]. ``plan`` tells what a "
+            "fit will do."
         ),
     ] = "auto"
     refine: Annotated[
@@ -150,14 +140,6 @@ class BasePolytopeTree(PolytopeMethods):
             "all, for features that share a unit, such as pixels, indicators or fingerprints."
         ),
     ] = "standard"
-    growth_rate: Annotated[
-        Positive | None,
-        Inference(
-            "Learning rate of the stumps, in units of an initial hyperplane; by default 0.15, but "
-            "0.015 for classes unless inference is 'vi' or 'mcmc'. Slow growth leaves more to the "
-            "refinement by Adam, which then generalises better in classification."
-        ),
-    ] = None
     steepness: Annotated[
         Positive | None,
         Inference(
@@ -193,6 +175,15 @@ class BasePolytopeTree(PolytopeMethods):
     ] = 0.0
 
     _rules = POLYTOPE
+    file_settings = SETTINGS
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        refuse_settings(given)
+        return super().__new__(cls)
+
+    def set_params(self, **given: Any) -> Self:
+        refuse_settings({"inference": self.inference} | given)
+        return super().set_params(**given)
 
     @property
     def modes_(self) -> Sequence[Self]:
@@ -218,19 +209,11 @@ class BasePolytopeTree(PolytopeMethods):
         own = [] if mixture.distilled is None else [self._view(mixture.distilled)]
         return {"modes": [*self.modes_]} | ({"distilled": own} if own else {})
 
-    def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
-        plain = copy(self)
-        if self._mode_count() > 1:
-            plain.n_jobs = None  # which is for the modes
-        super(BasePolytopeTree, plain)._check_ignored(kinds, given)
-
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        self._select(rows)
-        if self._mode_count() == 1:
+        if self._plan.n_trees == 1:
             super()._fit(rows, leaf)
         else:
             check_combinations(self, self._model(leaf))
-            check_sizes(self, self._model(leaf), len(rows.y))
             self.fitted_ = fit_modes(self, rows, leaf)
             self._scaling = self.fitted_.shown.scaling
             checks.warn_if_unconverged(self)
@@ -268,7 +251,9 @@ class BasePolytopeTree(PolytopeMethods):
         return _with_ordered_leaves(filled, posterior.model.monotone)
 
     def _model(self, leaf: Leaf) -> models.SoftTree:
-        found = models.named.convex_polytope(leaf, n_experts=self._n_experts, priors=self._priors())
+        found = models.named.convex_polytope(
+            leaf, n_experts=self._plan.n_experts, priors=self._priors()
+        )
         return found.with_(
             monotone=directions(self.monotonic_cst, self.encoding_),
             groups=facet_groups(self.interaction_constraints, self.encoding_),
@@ -281,22 +266,21 @@ class BasePolytopeTree(PolytopeMethods):
         return models.Priors(weight, prior)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
-        stage = self._stages()[-1]
-        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
+        if not (self._plan.steeper and fits_worse_than_tree(found, data)):
             return found
-        given = self.steepness is not None or found.model.leaf.n_classes > 0
-        if given or not fits_worse_than_tree(found, data):
-            return found
-        stage = replace(stage, steepness=found.model.steepness)
+        last: Any = self._plan.last
+        stage = replace(last, steepness=found.model.steepness)
         start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
-        return stage.run(start, data, **common)
+        repeated: Posterior = stage.run(start, data, **common)
+        return repeated
+
+    def _planned(self, table: Table) -> FitPlan:
+        start = self.fitted_ if self._continues() else None
+        return polytope_plan(self.get_params(deep=False), self._some_family(), table, start)
 
     def _in_parts(self) -> bool:
         in_memory = self.refine == "tao" or self.mode_tree == "distilled"
-        plain = copy(self)
-        if self._method() == "vi" and self.inference == "auto":
-            plain._selected = "svi"  # as for all rows that stay in a file
-        return super(BasePolytopeTree, plain)._in_parts() and not in_memory
+        return super()._in_parts() and not in_memory
 
     def _in_place(self) -> bool:
         return self.image_shape is not None
@@ -305,9 +289,10 @@ class BasePolytopeTree(PolytopeMethods):
         return self.scaling
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        depth = min(self._depth(), 60)  # larger powers could have millions of digits
+        plan = self._plan
+        depth = min(plan.limits.max_depth, 60)  # larger powers could have millions of digits
         n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
-        return min(n_rows, self.batch_size) * self._n_experts * n_leaves
+        return min(n_rows, plan.batch_size) * plan.n_experts * n_leaves
 
 
 @declare
@@ -328,7 +313,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     >>> from sklearn.datasets import load_iris
     >>> from bayestree import ConvexPolytopeTreeClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = ConvexPolytopeTreeClassifier(n_modes=1, epochs=30, random_state=0).fit(X, y)
+    >>> clf = ConvexPolytopeTreeClassifier(random_state=0).fit(X, y)
     >>> bool(clf.score(X, y) > 0.9)
     True
     """
@@ -336,9 +321,6 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     scale_shape = 0.5
     shrinkage_shape = 0.1
     shrinkage_rate = 0.1
-
-    _many_experts = 20
-    _slow_rate = 0.015
 
     leaf: Annotated[
         ClassName | Annotated[InstanceOf[Leaf], Own],
@@ -383,7 +365,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     >>> from sklearn.datasets import load_diabetes
     >>> from bayestree import ConvexPolytopeTreeRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = ConvexPolytopeTreeRegressor(max_depth=1, n_modes=1, random_state=0).fit(X, y)
+    >>> reg = ConvexPolytopeTreeRegressor(random_state=0).fit(X, y)
     >>> low, high = reg.predict_interval(X, 0.9)
     """
 

@@ -39,8 +39,8 @@ TAO = ("literature.tao.estimators", "AlternatingTreeClassifier", "AlternatingTre
 
 #: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
 TREES: dict[str, Named] = {
-    "cpt": Named(*CPT, start={"n_experts": 20, "inference": "svi"}),
-    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}, start={"inference": "svi"}),
+    "cpt": Named(*CPT),
+    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
     "e2edt": Named("literature.end_to_end", "EndToEndTreeClassifier", "EndToEndTreeRegressor"),
     "e2edf": Named("literature.end_to_end", "EndToEndForestClassifier", "EndToEndForestRegressor"),
     "wodt": Named(
@@ -78,6 +78,8 @@ REMOVED: dict[str, tuple[Any, str]] = {
     "n_restarts": (1, "remove it; n_modes fits and keeps several trees"),
     "reset_idle": (False, "remove it; search_facets counts the facets of a node"),
 }
+
+OLD_GUIDE = "partially-centred"  # of SVI in version 0.2.0, likewise
 
 #: The module that defines each estimator, or the class if it was registered.
 ESTIMATORS: dict[str, str | type] = {

@@ -55,7 +55,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     >>> X = rng.normal(size=(300, 2))
     >>> time = rng.exponential(np.where(X[:, 0] > 0, 1.0, 5.0))
     >>> event = time < 6  # the study ends at 6
-    >>> tree = ConvexPolytopeTreeSurvival(max_depth=1, n_modes=1, epochs=30, random_state=0)
+    >>> tree = ConvexPolytopeTreeSurvival(max_depth=1, random_state=0)
     >>> tree = tree.fit(X, np.minimum(time, 6), event=event)
     >>> tree.predict_survival_function(X, [1.0, 5.0]).shape
     (300, 2)

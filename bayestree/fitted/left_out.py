@@ -168,8 +168,10 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
     unless it is a point estimate or ``prediction="tree"``.
     """
     found = {}
-    if getattr(getattr(estimator, "prior", None), "expects", True):  # else "auto" has to find a way
-        found["inference"] = estimator._method()
+    # "auto" finds a way for a prior without expectations
+    expects = getattr(getattr(estimator, "prior", None), "expects", True)
+    if expects and estimator.get_params(deep=False).get("inference") == "auto":
+        found["inference"] = estimator._plan.method
     if estimator._averages() and estimator.fitted_.shown.n_draws > 1:
         known = estimator.get_params(deep=False)
         found |= {name: value for name, value in OF_TREE.items() if name in known}

@@ -1,10 +1,10 @@
 """Stochastic variational inference."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyro
@@ -64,7 +64,7 @@ class Variational(Minibatches):
         Literal["diagonal", "expert"],
         Inference(
             "Covariance of the package's own guide; 'expert' is full within each expert, weight "
-            "included, and stores (d + 1)^2 numbers for each."
+            "included, and stores (d + 1)^2 numbers for each. The search for facets always has it."
         ),
     ] = "diagonal"
     search_facets: Annotated[
@@ -118,6 +118,11 @@ class Svi(Variational, Stage):
         return self.guide == OWN_GUIDE
 
     @property
+    def full_covariance(self) -> bool:
+        """Whether the package's guide has a full covariance within each expert."""
+        return self.covariance == "expert" or self.search_facets
+
+    @property
     def in_chunks(self) -> bool:
         return self.own_guide and not self.search_facets
 
@@ -127,11 +132,11 @@ class Svi(Variational, Stage):
 
     @property
     def keeps_signs(self) -> bool:  # type: ignore[override]
-        return self.own_guide and self.covariance == "diagonal"
+        return self.own_guide and not self.full_covariance
 
     @property
     def keeps_groups(self) -> bool:  # type: ignore[override]
-        return self.own_guide and self.covariance == "diagonal"
+        return self.own_guide and not self.full_covariance
 
     @property
     def needs_double(self) -> bool:
@@ -140,11 +145,6 @@ class Svi(Variational, Stage):
     @property
     def draws(self) -> tuple[int, int]:
         return 1, self.n_draws
-
-    @classmethod
-    def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
-        full = {"covariance": "expert"} if keywords.get("search_facets") else {}
-        return super().from_keywords({**keywords, **full})
 
     def check(self, model: SoftTree) -> None:
         super().check(model)
@@ -166,11 +166,10 @@ class Svi(Variational, Stage):
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
             )
-        search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
-        if self.search_facets and not search:
+        if self.search_facets and not (self.own_guide and self.kl_weight == 1):
             raise ValueError(
-                "search_facets needs guide='polytope', covariance='expert' and kl_weight=1, got "
-                f"{self.guide!r}, {self.covariance!r} and {self.kl_weight}."
+                "search_facets needs guide='polytope' and kl_weight=1, got "
+                f"{self.guide!r} and {self.kl_weight}."
             )
 
     def fit(
@@ -231,7 +230,8 @@ class Svi(Variational, Stage):
         self.check(model)
         check_linear(model, data, "svi")
         data = data.for_leaf(model.leaf)
-        settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
+        settings = self.chosen("guide", "search_facets", "epochs", "batch_size")
+        settings["covariance"] = "expert" if self.full_covariance else "diagonal"
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         usual = default_epochs(n_rows(data), self.batch_size)
         epochs = settings["epochs"] = self.epochs or usual

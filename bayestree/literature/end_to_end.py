@@ -1,6 +1,5 @@
 """End-to-end trees and forests (E2EDT, E2EDF; Hehn, Kooij and Hamprecht, 2020)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,7 +21,7 @@ from bayestree._utils.parameters import (
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import Rule, Rules, complaint
+from bayestree.estimators._combinations import Rule, Rules, complaint, differs
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
@@ -45,7 +44,8 @@ from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import TrainingRows, UnitRule
-from bayestree.inference import Data, Em, Growth, Posterior, Stage, Svi
+from bayestree.fitting.plan import FitPlan, Table, agreed, check_refines, precision_of
+from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
     EndToEndSplitter,
     RandomFeatures,
@@ -130,7 +130,7 @@ def _needs_coefficients(tree: Any, _: Any) -> dict[str, Any] | None:
     """Return the parameters for hyperplanes if the splits are networks, otherwise None."""
     linear = {"l1": 0.0, "spatial": 0.0, "max_features": None, "patch_size": None}
     given = {name: getattr(tree, name) for name in linear}
-    needed = given != linear or any(stage.linear_only for stage in tree._stages())
+    needed = given != linear or any(stage.linear_only for stage in tree._plan.stages)
     return given | {"inference": tree.inference} if needed and tree.split != "oblique" else None
 
 
@@ -177,27 +177,12 @@ class BaseEndToEndTree(StagedTree):
         Inference(
             "'svi' gives a variational posterior of splits and leaves at the final steepness, "
             "starting from the tree of EM: a Bayesian oblique tree. Or a method with its own "
-            "settings and defaults, used as it is, such as bayestree.inference.Svi(epochs=20)."
+            "settings, such as bayestree.inference.Svi(epochs=20)."
         ),
     ] = "em"
     n_draws: Annotated[Count, Inference("Posterior draws of 'svi'.")] = Svi.n_draws
 
     validation_fraction = 0.0
-    _pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
-        "em": (Growth, Em),
-        "svi": (Growth, Em, Svi),
-    }
-    _passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
-        Growth: {"order": "order"},
-        Em: {name: name for name in ("steepness_step", "batch_size", "learning_rate")},
-        Svi: {},
-    }
-
-    _derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
-        Growth: ("steepness_step", "batch_size", "learning_rate"),  # of the stumps
-        Em: ("refine_epochs",),
-    }
-
     _rules: ClassVar[Rules] = (
         Rule(
             "split and what needs coefficients",
@@ -210,10 +195,16 @@ class BaseEndToEndTree(StagedTree):
             "features of a split and inference",
             lambda tree, _: (
                 tree._subsets() is not None
-                and not all(stage.keeps_zeros for stage in tree._stages()[1:])
+                and not all(stage.keeps_zeros for stage in tree._plan.stages[1:])
             ),
             "max_features and patch_size fix coefficients at 0, but posterior draws are never "
             "exactly 0; use inference='em', or all features.",
+        ),
+        Rule(
+            "refine_epochs and Em",
+            lambda tree, _: isinstance(tree.inference, Em) and tree.refine_epochs is not None,
+            "refine_epochs={tree.refine_epochs} would be ignored: inference={tree.inference!r} has "
+            "its own epochs; set them there.",
         ),
         Rule(
             "l1 and spatial",
@@ -230,26 +221,40 @@ class BaseEndToEndTree(StagedTree):
         ),
     )
 
-    def _stages(self) -> list[Stage]:
-        """Return the stages; EM continues from the steepness that was reached."""
+    def _planned(self, table: Table) -> FitPlan:
+        """Plan growth and EM, and then the method that is given, if it is another one."""
+        given = self.inference
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
-        subsets = (self.max_features, self.patch_size) != (None, None)
-        first = self._first_steepness(self._steepness_of_stumps())
-        reached = {"epochs": epochs, "steepness": first}
-        settings: dict[str, Any] = {} if isinstance(self.inference, Em) else reached
-        return [
-            replace(stage, keep_zeros=stage.keep_zeros or subsets, **settings)
-            if isinstance(stage, Em)
-            else stage
-            for stage in super()._stages()
-            if not isinstance(stage, Em) or settings.get("epochs", stage.epochs)
-        ]
+        first = self._steepness_of_stumps()  # from which EM continues
+        if self._continues():
+            first = self.posterior_.model.steepness
+        settings = {n: getattr(self, n) for n in ("steepness_step", "batch_size", "learning_rate")}
+        refined: Any = given if isinstance(given, Em) else None
+        if refined is None and epochs:
+            refined = Em(epochs=epochs, steepness=first, **settings)
+        stages: list[Any] = [Growth(order=self.order)]
+        if refined is not None:
+            subsets = (self.max_features, self.patch_size) != (None, None)
+            stages.append(replace(refined, keep_zeros=refined.keep_zeros or subsets))
+        if given == "svi":
+            stages.append(Svi(n_draws=self.n_draws))
+        elif isinstance(given, Stage) and refined is not given:
+            check_refines(given, ("em", "svi"))
+            asked = self.n_draws if differs(self, "n_draws") else None
+            stages.append(agreed(given, "n_draws", asked))
+        needs_double = self._some_family().needs_double or any(one.needs_double for one in stages)
+        dtype = precision_of(self.dtype, table.n_rows, needs_double)
+        depth = int(self.max_depth)
+        limits = GrowthLimits(depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain)
+        method = given if isinstance(given, str) else type(given).__name__.lower()
+        reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
+        return FitPlan(method, tuple(stages), limits, dtype=dtype, table=table, reasons=reasons)
 
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step
 
     def _weights_are_counts(self) -> bool:
-        return self._stages()[-1].draws is not None
+        return self._plan.last.draws is not None
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
         """Return the rule for the features that each split may use; None for all of them."""

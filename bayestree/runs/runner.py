@@ -26,7 +26,9 @@ from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
 from bayestree.estimators._combinations import check_without_rows
 from bayestree.estimators._partitioned import check_partitions, fit_sample
+from bayestree.fitting.plan import FitPlan
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
+from bayestree.inference.partitions import partitioned
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
@@ -103,6 +105,38 @@ def _run_in(
         return explicit
 
 
+def plan(file: RunFile) -> FitPlan:
+    """Return the plan of the fit of a run file, which reads its rows and writes nothing.
+
+    An InputError reports data or settings that cannot be used, and a tree of a single method.
+    """
+    check_fit(file)
+    with rows_of(file) as rows:
+        estimator = file.estimator(rows.task, rows.y)
+        if not hasattr(estimator, "plan"):
+            raise InputError(
+                f"tree {file.tree!r} has a single method, whose settings are in the run file: "
+                "there is nothing to plan."
+            )
+        y, given = _response(file, rows)
+        away = nullcontext() if rows.elsewhere is None else partitioned(rows.elsewhere)
+        try:
+            with away:
+                found: FitPlan = estimator.plan(rows.X, y, rows.weights, **given)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        return found
+
+
+def _response(file: RunFile, rows: RunRows) -> tuple[AnyArray | pd.Series, dict[str, Any]]:
+    """Return y and the exposures of the training rows, as estimators take them."""
+    if file.data.exposure is not None:
+        return rows.y[:, 0], {"exposure": rows.y[:, 1]}
+    if rows.order is not None:
+        return pd.Series(pd.Categorical(rows.y, categories=[*rows.order], ordered=True)), {}
+    return rows.y, {}
+
+
 def check_fit(file: RunFile) -> None:
     """Raise InputError if the settings of a run exclude every fit, before any rows are read."""
     file.check_tasks(partial(_check_fit, file))
@@ -175,12 +209,8 @@ class _RunInProgress:
             write(outputs.FittedRun(self.folder, self.file, self.rows, fitted, self.manifest))
 
     def _fit(self, estimator: Any) -> None:
-        rows, given = self.rows, {}
-        y: AnyArray | pd.Series = rows.y
-        if self.file.data.exposure is not None:
-            y, given = rows.y[:, 0], {"exposure": rows.y[:, 1]}
-        if rows.order is not None:
-            y = pd.Series(pd.Categorical(y, categories=[*rows.order], ordered=True))
+        rows = self.rows
+        y, given = _response(self.file, rows)
         with watching(self.checkpoints):
             try:
                 if rows.elsewhere is not None:

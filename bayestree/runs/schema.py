@@ -11,10 +11,11 @@ import tomli_w
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
-from bayestree._utils.parameters import parameters_of
+from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.estimators.registry import GUESSED, REMOVED, TREES, tasks_of
+from bayestree.estimators.registry import GUESSED, OLD_GUIDE, REMOVED, TREES, tasks_of
+from bayestree.fitting.settings import with_settings
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     ClusterTable,
@@ -142,6 +143,11 @@ class RunFile(Head):
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
         kind = estimator_of(self.tree, str(task or self.task()))
+        if of_method := {name: found.pop(name) for name in kind.file_settings}:
+            try:
+                found["inference"] = with_settings(found["inference"], of_method)
+            except ParameterError as error:
+                raise InputError(f"[inference] {error}") from error
         made = kind(**found, missing_values=self.data.missing_values)
         several = len(self.data.targets) > 1
         if several and is_classifier(made):
@@ -243,6 +249,7 @@ def without_removed(parts: Mapping[str, Any], *, every: bool = False) -> dict[st
             key: kept(value) if isinstance(value, dict) else value
             for key, value in table.items()
             if key not in own or not (every or value == own[key][0])
+            if not (every and value == OLD_GUIDE)
         }
 
     found = dict(parts)

@@ -69,10 +69,10 @@ def estimator_of(tree: str, task: str) -> Any:
 @cache
 def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
     """Return the parameters of a tree that a run file can set, with the defaults of the tree."""
-    named = TREES[tree]
+    named, kind = TREES[tree], estimator_of(tree, task)
     found = {
         name: replace(one, default=named.start.get(name, one.default))
-        for name, one in parameters_of(estimator_of(tree, task)).items()
+        for name, one in (parameters_of(kind) | kind.file_settings).items()
         if one.group != RUN
     }
     return found | {

@@ -1,0 +1,1 @@
+"""How a fit is decided: its plan, from the parameters and what is known of the rows."""

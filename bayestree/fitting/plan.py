@@ -1,0 +1,460 @@
+"""The plan of a fit: its stages with all their settings, its size, and the reasons.
+
+Every default of a convex polytope tree that depends on the rows or on the method is decided by
+:func:`polytope_plan`, a pure function; the fit then carries the plan out.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from bayestree._utils.parameters import ParameterError, parameters_of
+from bayestree._utils.wording import counted
+from bayestree.fitted.tree import Mixture
+from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
+from bayestree.inference.stage import Minibatches
+from bayestree.models.leaves import Leaf
+
+#: The stages that each name of a method selects, growth first.
+PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
+    "vi": (Growth, Vi),
+    "svi": (Growth, Map, Svi),
+    "nuts": (Growth, Map, Svi, Nuts),
+    "mcmc": (Growth, Vi, Mcmc),
+    "smc": (Growth, Smc),
+    "map": (Growth, Map),
+    "grow": (Growth,),
+}
+METHODS: Mapping[str, type[Stage]] = {name: kinds[-1] for name, kinds in PIPELINES.items()}
+
+MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which "auto" selects "vi"
+SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision
+#: Experts of a node, if the fit is, or starts with, one by VI; otherwise for classes, for numbers.
+FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
+# Slow growth leaves more to the refinement by Adam, which then generalises better.
+SLOW_GROWTH = 0.015
+MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
+
+
+class Table(NamedTuple):
+    """What a plan depends on of the rows; None is not known yet."""
+
+    n_rows: int | None = None
+    n_features: int | None = None
+    n_classes: int = 0  # 0 of numbers
+    in_parts: bool = False  # whether the rows stay in a file, in batches or in other processes
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """What a fit does.
+
+    Attributes
+    ----------
+    method : str
+        Its name, such as ``"vi"``, or that of the class of a method of the user.
+    stages : tuple of Stage
+        The methods that run one after the other, growth first, with all their settings.
+    limits : GrowthLimits
+        The limits of the tree.
+    n_trees : int
+        Number of trees, the modes of the posterior.
+    n_experts : int
+        Maximum number of facets of a split.
+    dtype : str
+        The precision of the fit.
+    table : Table
+        What was known of the rows.
+    steeper : bool
+        Whether the last stage is repeated with steeper splits, if its mean fits the rows worse than
+        the deterministic tree.
+    sparse : bool
+        Whether the deterministic tree gets sparse facets.
+    reasons : mapping
+        Why, by the name of what was decided.
+    """
+
+    method: str
+    stages: tuple[Stage, ...]
+    limits: GrowthLimits
+    n_trees: int = 1
+    n_experts: int = 1
+    dtype: str = "float64"
+    table: Table = field(default_factory=Table)
+    steeper: bool = False
+    sparse: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def last(self) -> Stage:
+        """The stage whose result is the fit."""
+        return self.stages[-1]
+
+    @property
+    def samples_topology(self) -> bool:
+        """Whether the draws have topologies of their own."""
+        return self.last.samples_topology
+
+    @property
+    def _n_facets(self) -> int:
+        return min(self.n_experts, getattr(self.last, "max_experts", None) or self.n_experts)
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a step, by which threads are chosen."""
+        sizes = (stage.batch_size for stage in self.stages if isinstance(stage, Minibatches))
+        return max(sizes, default=Minibatches.batch_size)
+
+    def memory(self, n_features: int) -> dict[str, int]:
+        """Return lower bounds of the bytes that a new fit needs, by the setting that they follow.
+
+        They are of the starts of the first stump, with its scores of the rows that are drawn for
+        it, and of the draws of trees with a single split: ``n_features`` coefficients, an intercept
+        and a weight for each expert, and 1,000 bytes for a tree itself.
+        """
+        found, each = {}, 4 if self.dtype == "float32" else 8
+        growth, last = self.stages[0], self.last
+        if isinstance(growth, Growth):
+            rows = min(self.table.n_rows or 0, growth.rows_per_node) // 2  # some may be held out
+            starts = growth.n_restarts * self.n_experts
+            found[f"n_experts={self.n_experts}"] = each * starts * (n_features + rows)
+        n_experts = self._n_facets
+        (chains, draws), particles = last.draws or (1, 0), getattr(last, "n_particles", None)
+        counts = {"n_modes": self.n_trees, "n_chains": chains}
+        counts["n_particles" if particles else "n_draws"] = particles or draws
+        most = max(counts, key=lambda name: counts[name])
+        of_draws = math.prod(counts.values()) * each * n_experts * (n_features + 2)
+        return found | {f"{most}={counts[most]}": of_draws + 1000 * self.n_trees}
+
+    def __str__(self) -> str:
+        lines = [self._of_rows()]
+        for name, value in self._decisions().items():
+            reason = f" ({self.reasons[name]})" if name in self.reasons else ""
+            lines.append(f"  {name:<10}{value}{reason}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as values of JSON, with the stages as Python writes them."""
+        return {
+            "rows": self.table._asdict(),
+            "method": self.method,
+            "stages": [*map(repr, self.stages)],
+            "trees": self.n_trees,
+            "limits": asdict(self.limits),
+            "experts": self.n_experts,
+            "dtype": self.dtype,
+            "sparse": self.sparse,
+            "reasons": dict(self.reasons),
+        }
+
+    def _of_rows(self) -> str:
+        known = self.table
+        parts = [
+            counted(number, noun)
+            for number, noun in ((known.n_rows, "row"), (known.n_features, "feature"))
+            if number is not None
+        ]
+        parts += [f"{known.n_classes} classes"] * bool(known.n_classes)
+        return f"Plan of a fit to {', '.join(parts)}" if parts else "Plan of a fit"
+
+    def _decisions(self) -> dict[str, str]:
+        limits = self.limits
+        found = {
+            "method": self.method,
+            "stages": f"\n{'':<12}".join(map(repr, self.stages)),
+            "trees": str(self.n_trees),
+            "depth": f"at most {limits.max_depth}",
+            "leaves": "" if limits.max_leaves is None else f"at most {limits.max_leaves}",
+            "facets": f"at most {self._n_facets} of a split",
+            "precision": self.dtype,
+            "again": "with steeper splits, if these suit the rows better" if self.steeper else "",
+            "tree_": "with facets of few columns" if self.sparse else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def precision_of(dtype: str, n_rows: int | None, needs_double: bool) -> str:
+    """Return the name of the precision of a fit to so many rows."""
+    if dtype != "auto":
+        return dtype
+    many = n_rows is not None and n_rows >= SINGLE_ROWS
+    return "float32" if many and not needs_double else "float64"
+
+
+def polytope_plan(
+    given: Mapping[str, Any], leaf: Leaf, table: Table, start: Mixture | None = None
+) -> FitPlan:
+    """Plan the fit of a convex polytope tree.
+
+    Parameters
+    ----------
+    given : mapping
+        The parameters of the estimator by name.
+    leaf : Leaf
+        The family of its leaves, for any number of classes.
+    table : Table
+        What is known of the rows.
+    start : Mixture, optional
+        The trees from which the fit continues.
+
+    Raises
+    ------
+    ParameterError
+        If ``inference`` is no method for these trees, or states other values than a parameter.
+    """
+    reasons: dict[str, str] = {}
+    inference = given["inference"]
+    if isinstance(inference, str) and inference == "auto":
+        inference, reasons["method"] = selected(given, table, start)
+    method, kinds, objects = _pipeline(inference)
+    if start is not None:
+        reasons["stages"] = "from the tree of the fit before, in the place of growth"
+    natural = Vi in kinds
+    stages = _stages(given, kinds, objects, table)
+    n_trees = _n_trees(given, stages[-1], start, reasons)
+    if n_trees == 1:
+        stages[-1] = agreed(stages[-1], "n_jobs", given["n_jobs"])
+    final = _final_steepness(given, stages, table)
+    stages = _annealed(given, stages, objects, final, start)
+    needs_double = leaf.needs_double or any(stage.needs_double for stage in stages)
+    last = stages[-1]
+    return FitPlan(
+        method,
+        tuple(stages),
+        _limits(given, last, table, reasons),
+        n_trees,
+        _n_experts(given, natural, table, start, reasons),
+        precision_of(given["dtype"], table.n_rows, needs_double),
+        table,
+        steeper=_may_be_steeper(given, last, table),
+        sparse=_is_sparse(given, last, table, reasons),
+        reasons=reasons,
+    )
+
+
+def selected(given: Mapping[str, Any], table: Table, start: Mixture | None) -> tuple[str, str]:
+    """Return the method that ``inference="auto"`` selects, and why."""
+    if asked := asks_for_svi(given):
+        return "svi", f"{asked} needs it"
+    if start is not None:
+        by_svi = any(one.posterior.inference == "svi" for one in start.trees)
+        return "svi" if by_svi else "vi", "it continues the fit before"
+    if table.in_parts:
+        return "svi", "the rows do not stay in memory"
+    if (table.n_rows or 0) > MOST_ROWS:
+        return "svi", f"more than {MOST_ROWS:,} rows"
+    if (table.n_features or 0) > MOST_FEATURES:
+        return "svi", f"more than {MOST_FEATURES} features"
+    return "vi", f"up to {MOST_ROWS:,} rows in memory and {MOST_FEATURES} features"
+
+
+def asks_for_svi(given: Mapping[str, Any]) -> str:
+    """Return the parameter that only SVI can follow; empty if there is none."""
+    usual = {"prior": "inverse-gamma", "monotonic_cst": None, "image_shape": None, "device": "cpu"}
+    for name, value in usual.items():
+        found = given.get(name, value)
+        if not (isinstance(found, type(value)) and found == value):
+            return name
+    return "dtype='float32'" if given["dtype"] == "float32" else ""
+
+
+def _pipeline(inference: Any) -> tuple[str, tuple[type[Stage], ...], tuple[Stage, ...]]:
+    """Return the name of a method, the classes of its stages, and the stages that are given."""
+    if isinstance(inference, str):
+        return inference, PIPELINES[inference], ()
+    objects = tuple(inference) if isinstance(inference, Sequence) else (inference,)
+    if not objects or len(set(map(type, objects))) < len(objects):
+        raise ParameterError(
+            f"inference must have each stage once, the method of the fit last, got {inference!r}."
+        )
+    last = objects[-1]
+    name = next((name for name, kind in METHODS.items() if isinstance(last, kind)), "")
+    kinds = PIPELINES[name] if name else (*PIPELINES["svi"][:-1], type(last))
+    if not name:
+        check_refines(last, PIPELINES)
+    places = [place for one in objects for place, kind in enumerate(kinds) if isinstance(one, kind)]
+    if places != sorted(places):
+        order = ", ".join(kind.__name__ for kind in kinds)
+        raise ParameterError(f"inference must have its stages in the order {order}.")
+    for one in objects:
+        if sum(isinstance(one, kind) for kind in kinds) != 1:
+            raise ParameterError(
+                f"inference has {one!r}, but a fit that ends with {type(last).__name__} has the "
+                f"stages {', '.join(kind.__name__ for kind in kinds)}: leave it out."
+            )
+    return name or type(last).__name__, kinds, objects
+
+
+def check_refines(stage: Stage, names: Iterable[str]) -> None:
+    """Raise ParameterError for a method that does not continue from a grown tree."""
+    if not stage.refines:
+        raise ParameterError(
+            f"inference must be one of {[*names]} or a method that continues from a grown soft "
+            f"tree, got {stage!r}."
+        )
+
+
+def _stages(
+    given: Mapping[str, Any],
+    kinds: tuple[type[Stage], ...],
+    objects: tuple[Stage, ...],
+    table: Table,
+) -> list[Stage]:
+    """Return the stages before their steepness is known: as given, or with the defaults here."""
+    found: list[Stage] = []
+    for kind in reversed(kinds):
+        stage = next((one for one in objects if isinstance(one, kind)), None)
+        after = found[0] if found else None
+        if stage is None:
+            stage = kind.from_keywords(_defaults(kind, given, kinds, after, table))
+        found.insert(0, stage)
+    last = found[-1]
+    for name in ("n_draws", "max_depth"):
+        last = agreed(last, name, given[name])
+    return [*found[:-1], last]
+
+
+def _defaults(
+    kind: type[Stage],
+    given: Mapping[str, Any],
+    kinds: tuple[type[Stage], ...],
+    after: Stage | None,
+    table: Table,
+) -> dict[str, Any]:
+    """Return the settings of a stage that is not given, where they are not its own defaults."""
+    if kind is Growth and Vi not in kinds and table.n_classes:
+        return {"learning_rate": SLOW_GROWTH}
+    if kind is Map and isinstance(after, Svi):
+        return after.chosen(*parameters_of(Minibatches))
+    automatic = isinstance(given["inference"], str) and given["inference"] == "auto"
+    if kind is Svi and automatic and not getattr(given["prior"], "expects", True):
+        return {"guide": "AutoNormal"}  # which needs the density alone
+    return {}
+
+
+def agreed(stage: Any, name: str, value: Any, *, shown: Any = None) -> Stage:
+    """Return a stage with a parameter of the estimator as its setting, if it has such a one."""
+    known = parameters_of(type(stage))
+    if value is None or name not in known:
+        return stage
+    own = getattr(stage, name)
+    usual = [None, value, known[name].default, stage.in_estimators.get(name)]
+    if own not in usual:
+        raise ParameterError(
+            f"{name}={shown or value!r} contradicts {stage!r} in inference: set {name} in one of "
+            "them."
+        )
+    found: Stage = replace(stage, **{name: value})
+    return found
+
+
+def _final_steepness(given: Mapping[str, Any], stages: Sequence[Stage], table: Table) -> float:
+    """Return the steepness at the end, unless the last stage chooses or states it."""
+    deciding = stages[-1:] if stages[-1].samples_topology else stages  # whatever it starts from
+    usual = min(stage.steepness_for(table.n_classes) for stage in deciding)
+    return float(given["steepness"] or usual)
+
+
+def _annealed(
+    given: Mapping[str, Any],
+    stages: Sequence[Stage],
+    objects: tuple[Stage, ...],
+    final: float,
+    start: Mixture | None,
+) -> list[Stage]:
+    """Return the stages with the steepness of the splits at their start and their end."""
+    asked = given["steepness"]
+    posterior = None if start is None else start.shown.posterior
+    first = 1.0 if posterior is None else posterior.model.steepness
+    path: tuple[float, float] | None = (first, final)
+    if asked is None and isinstance(stages[-1], Map):
+        # chosen once: a refined tree that is continued has seen the rows to be left out
+        refined = posterior is not None and posterior.inference != "grow"
+        path = (first, first) if refined else None
+    reached: dict[type[Stage], Any] = {Map: path, Vi: final, Smc: final}
+
+    def with_steepness(stage: Any) -> Any:
+        kind = next((kind for kind in reached if isinstance(stage, kind)), None)
+        if kind is None:
+            return stage
+        own = stage.steepness
+        if stage is not stages[-1] and own == parameters_of(kind)["steepness"].default:
+            own = None  # the method that follows decides
+        if stage not in objects or own is None:
+            return replace(stage, steepness=reached[kind])
+        return stage if asked is None else agreed(stage, "steepness", reached[kind], shown=asked)
+
+    return [with_steepness(stage) for stage in stages]
+
+
+def _n_trees(
+    given: Mapping[str, Any], last: Stage, start: Mixture | None, reasons: dict[str, str]
+) -> int:
+    if given["n_modes"] is not None:
+        return int(given["n_modes"])
+    if start is not None:
+        reasons["trees"] = "as in the fit before"
+        return len(start.trees)
+    reasons["trees"] = f"by default with {type(last).__name__}"
+    return last.default_modes
+
+
+def _n_experts(
+    given: Mapping[str, Any],
+    natural: bool,
+    table: Table,
+    start: Mixture | None,
+    reasons: dict[str, str],
+) -> int:
+    if given["n_experts"] is not None:
+        return int(given["n_experts"])
+    if start is not None:
+        reasons["facets"] = "as in the fit before"
+        split: Any = start.shown.posterior.model.split
+        return int(split.n_experts)
+    if natural:
+        reasons["facets"] = "by default with Vi"
+        return FEW_EXPERTS
+    reasons["facets"] = f"by default for {_kind(table)} without Vi"
+    return OF_CLASSES if table.n_classes else OF_NUMBERS
+
+
+def _limits(
+    given: Mapping[str, Any], last: Stage, table: Table, reasons: dict[str, str]
+) -> GrowthLimits:
+    if given["max_depth"] is None:
+        many = table.n_classes > 2**GrowthLimits.max_depth
+        number = f" for {table.n_classes} classes" if many else ""
+        reasons["depth"] = f"by default with {type(last).__name__}{number}"
+    depth = given["max_depth"]
+    return GrowthLimits(
+        last.default_depth(table.n_classes) if depth is None else int(depth),
+        *(given[name] for name in ("max_leaves", "min_rows", "min_leaf", "min_gain")),
+    )
+
+
+def _may_be_steeper(given: Mapping[str, Any], last: Stage, table: Table) -> bool:
+    by_svi = isinstance(last, Svi) and last.own_guide and not last.search_facets
+    return by_svi and given["steepness"] is None and not table.n_classes
+
+
+def _is_sparse(
+    given: Mapping[str, Any], last: Stage, table: Table, reasons: dict[str, str]
+) -> bool:
+    if any(given[name] not in ("auto", None) for name in ("sparsity", "max_columns", "points")):
+        return True
+    reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
+    several = last.draws not in (None, (1, 1))
+    narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES
+    return several and narrow and given["sparsity"] == "auto" and not other_facets(given)
+
+
+def other_facets(given: Mapping[str, Any]) -> str:
+    """Return the parameter for which the deterministic tree has full facets; empty if none."""
+    usual = {"refine": None, "mode_tree": "medoid", "image_shape": None}
+    return next((f"{n}={given[n]!r}" for n, one in usual.items() if given.get(n, one) != one), "")
+
+
+def _kind(table: Table) -> str:
+    return "classes" if table.n_classes else "numbers"

@@ -1,0 +1,290 @@
+"""The plan of a fit: what is decided from the parameters, the rows and the fit before."""
+
+import numpy as np
+import pytest
+
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    ConvexPolytopeTreeSurvival,
+    EndToEndTreeClassifier,
+)
+from bayestree._utils.parameters import ParameterError
+from bayestree.fitting.plan import Table, polytope_plan
+from bayestree.inference import Em, Growth, Map, Mcmc, Nuts, Smc, Svi, Vi
+from bayestree.models import Categorical, Flat, Gaussian, Laplace, LinearGaussian
+
+CLASSES, NUMBERS = Table(500, 5, 3), Table(500, 5, 0)
+
+
+def plan(table=CLASSES, leaf=None, start=None, **given):
+    kind = ConvexPolytopeTreeClassifier if table.n_classes else ConvexPolytopeTreeRegressor
+    family = leaf or (Categorical(table.n_classes) if table.n_classes else Gaussian())
+    return polytope_plan(kind(**given).get_params(deep=False), family, table, start)
+
+
+@pytest.mark.parametrize(
+    ("table", "method"),
+    [
+        (Table(10_000, 100, 2), "vi"),
+        (Table(10_001, 100, 2), "svi"),
+        (Table(10_000, 101, 2), "svi"),
+        (Table(50, 2, 2, in_parts=True), "svi"),
+        (Table(), "vi"),
+    ],
+)
+def test_auto_goes_by_the_rows(table, method):
+    assert plan(table).method == method
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"prior": "laplace"},
+        {"prior": Laplace(1.0)},
+        {"monotonic_cst": [1, 0, 0, 0, 0]},
+        {"image_shape": (1, 5)},
+        {"device": "cuda"},
+        {"dtype": "float32"},
+    ],
+    ids=str,
+)
+def test_auto_goes_by_what_svi_alone_can_follow(given):
+    found = plan(**given)
+    assert found.method == "svi"
+    assert next(iter(given)) in found.reasons["method"]
+    assert next(iter(given)) in str(found)
+
+
+@pytest.mark.parametrize(
+    "given", [{"steepness": 2.0}, {"n_modes": 2}, {"n_draws": 7}, {"n_experts": 20}], ids=str
+)
+def test_other_parameters_do_not_change_the_method(given):
+    assert plan(**given).method == "vi"
+
+
+@pytest.mark.parametrize(
+    ("table", "inference", "experts", "growth", "steepness", "trees"),
+    [
+        (CLASSES, "vi", 4, 0.15, 1, 4),
+        (CLASSES, "mcmc", 4, 0.15, None, 1),
+        (CLASSES, Vi(), 4, 0.15, 1, 4),
+        (CLASSES, "svi", 20, 0.015, None, 3),
+        (CLASSES, "map", 20, 0.015, None, 1),
+        (CLASSES, "grow", 20, 0.015, None, 1),
+        (CLASSES, "smc", 20, 0.015, 1, 1),
+        (NUMBERS, "vi", 4, 0.15, 6, 4),
+        (NUMBERS, "svi", 8, 0.15, None, 3),
+        (NUMBERS, "smc", 8, 0.15, 6, 1),
+    ],
+    ids=str,
+)
+def test_defaults_of_the_methods(table, inference, experts, growth, steepness, trees):
+    found = plan(table, inference=inference)
+    assert (found.n_experts, found.n_trees) == (experts, trees)
+    assert found.stages[0] == Growth(learning_rate=growth)
+    assert getattr(found.last, "steepness", None) == steepness
+    stated = plan(table, inference=inference, n_experts=3, n_modes=1, steepness=2.0)
+    assert (stated.n_experts, stated.n_trees) == (3, 1)
+
+
+def test_map_anneals_before_another_method_and_chooses_alone():
+    assert plan(inference="svi").stages[1].steepness == (1.0, 6.0)
+    assert plan(inference="svi", steepness=3).stages[1].steepness == (1.0, 3.0)
+    assert plan(inference="map").last.steepness is None
+    assert plan(inference="map", steepness=3).last.steepness == (1.0, 3.0)
+    assert plan(inference=Map()).last.steepness == (1.0, 6.0)  # as it states
+
+
+def test_map_before_svi_has_its_minibatches():
+    before, last = plan(inference=Svi(epochs=7, batch_size=30, guide="AutoNormal")).stages[1:]
+    assert (before.epochs, before.batch_size) == (last.epochs, last.batch_size) == (7, 30)
+
+
+def test_stages_in_a_list_replace_their_kind():
+    given = [Growth(steps=9), Svi(epochs=4), Nuts(n_chains=2)]
+    found = plan(inference=given, n_draws=7)
+    assert found.method == "nuts"
+    assert found.stages[0] == given[0]
+    assert found.stages[2:] == (given[1], Nuts(n_chains=2, n_draws=7))
+    assert plan(inference=tuple(given), n_draws=7) == found
+
+
+@pytest.mark.parametrize(
+    ("inference", "message"),
+    [
+        ([Map(), Vi()], r"Map\(\), but a fit that ends with Vi has the stages Growth, Vi"),
+        ([Svi(), Svi(epochs=2), Nuts()], "each stage once"),
+        ([], "each stage once"),
+        ([Svi(), Growth(), Nuts()], "in the order Growth, Map, Svi, Nuts"),
+        (Em(epochs=2), None),
+    ],
+)
+def test_stages_that_do_not_go_together(inference, message):
+    if message is None:  # continues from a grown tree, as a method of a user may
+        assert [type(one) for one in plan(inference=inference).stages] == [Growth, Map, Em]
+        return
+    with pytest.raises(ParameterError, match=message):
+        plan(inference=inference)
+
+
+def test_parameters_fill_in_settings_and_must_not_contradict_them():
+    assert plan(inference=Vi(), n_draws=9, steepness=2.0).last == Vi(n_draws=9, steepness=2.0)
+    assert plan(inference=Smc(n_chains=2), max_depth=1, n_jobs=2).last.max_depth == 1
+    assert plan(inference=Nuts(), n_jobs=2).last.n_jobs == 2
+    assert plan(inference=Nuts(), n_jobs=2, n_modes=2).last.n_jobs is None  # for the trees
+    assert plan(inference=Vi(n_draws=9), n_draws=9).last.n_draws == 9
+    for stage, given in (
+        (Vi(n_draws=9), {"n_draws": 8}),
+        (Vi(steepness=3.0), {"steepness": 2.0}),
+        (Smc(max_depth=3), {"max_depth": 1}),
+    ):
+        with pytest.raises(ParameterError, match=r"contradicts .* in inference: set"):
+            plan(inference=stage, **given)
+
+
+def test_a_prior_without_expectations_gets_a_guide_that_needs_none():
+    class Own(Flat):
+        expects = False
+
+    assert plan(prior=Own()).last.guide == "AutoNormal"
+    assert plan(prior=Own(), inference="svi").last.guide == "polytope"
+
+
+@pytest.mark.parametrize(
+    ("table", "leaf", "given", "dtype"),
+    [
+        (Table(9_999, 5, 2), None, {"inference": "svi"}, "float64"),
+        (Table(10_000, 5, 2), None, {"inference": "svi"}, "float32"),
+        (Table(10_000, 5, 2), None, {"inference": "svi", "dtype": "float64"}, "float64"),
+        (Table(10_000, 5, 2), None, {"inference": "vi"}, "float64"),
+        (Table(10_000, 5, 2), None, {"inference": Svi(guide="AutoNormal")}, "float64"),
+        (Table(10_000, 5), LinearGaussian(), {"inference": "svi"}, "float64"),
+    ],
+)
+def test_precision(table, leaf, given, dtype):
+    assert plan(table, leaf, **given).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "sparse"),
+    [
+        (CLASSES, {}, True),
+        (CLASSES, {"inference": "map"}, False),
+        (CLASSES, {"sparsity": None}, False),
+        (CLASSES, {"image_shape": (1, 5)}, False),
+        (Table(500, 501, 2), {}, False),
+    ],
+)
+def test_which_trees_get_sparse_facets(table, given, sparse):
+    assert plan(table, **given).sparse is sparse
+
+
+def test_numbers_by_svi_may_be_fitted_again_with_steeper_splits():
+    assert plan(NUMBERS, inference="svi").steeper
+    for table, given in (
+        (CLASSES, {"inference": "svi"}),
+        (NUMBERS, {}),
+        (NUMBERS, {"inference": "svi", "steepness": 6.0}),
+        (NUMBERS, {"inference": Svi(guide="AutoNormal")}),
+    ):
+        assert not plan(table, **given).steeper
+
+
+def test_a_map_before_another_method_does_not_decide_its_steepness():
+    found = plan(inference=[Map(epochs=2), Svi(search_facets=True)])
+    assert found.stages[1] == Map(epochs=2, steepness=(1.0, 1.0))
+
+    class OwnMap(Map):
+        pass
+
+    assert plan(inference=OwnMap(), steepness=12.0).last.steepness == (1.0, 12.0)
+
+
+def test_text_says_what_is_certain():
+    assert "if it has at most 32 leaves" in str(plan())
+    asked = str(plan(sparsity=0.05))
+    assert "with facets of few columns" in asked
+    assert "32 leaves" not in asked
+    assert "at most 4 of a split" in str(plan(inference="smc"))
+    assert "steeper splits" in str(plan(NUMBERS, inference="svi"))
+
+
+def test_depth_of_many_classes():
+    assert plan(Table(500, 5, 16)).limits.max_depth == 4
+    assert plan(Table(500, 5, 26)).limits.max_depth == 7
+    assert plan(Table(500, 5, 26), inference="nuts").limits.max_depth == 4
+    assert plan(Table(500, 5, 26), max_depth=3).limits.max_depth == 3
+
+
+def table(n=60, d=2):
+    X = np.random.default_rng(0).normal(size=(n, d))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+def test_estimators_plan_without_a_fit():
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(random_state=0)
+    found = clf.plan(X, y)
+    assert found.table == Table(60, 2, 2)
+    assert not hasattr(clf, "fitted_")
+    assert str(found).splitlines()[0] == "Plan of a fit to 60 rows, 2 features, 2 classes"
+    for text in ("vi", "Growth()", "Vi(steepness=1.0)", "up to 10,000 rows in memory"):
+        assert text in str(found)
+    assert ConvexPolytopeTreeRegressor().plan(X, y).table.n_classes == 0
+    assert ConvexPolytopeTreeSurvival().plan(X, np.c_[1.0 + y, y]).method == "vi"
+    assert EndToEndTreeClassifier().plan(X, y).last.steepness == 2.8
+
+
+def test_a_plan_is_refused_as_the_fit_would_be():
+    X, y = table()
+    with pytest.raises(ValueError, match="cannot keep predictions monotone"):
+        ConvexPolytopeTreeClassifier(inference=Vi(), monotonic_cst=[1, 0]).plan(X, y)
+    with pytest.raises(ValueError, match="at most one class"):
+        ConvexPolytopeTreeClassifier().plan(X, np.ones(60))
+
+
+def test_the_fit_carries_out_its_plan():
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Mcmc(n_chains=1, n_warmup=2), n_draws=3, max_depth=1, random_state=0
+    )
+    expected = clf.plan(X, y)
+    clf.fit(X, y)
+    assert clf._plan == expected
+    assert clf.posterior_.inference == "mcmc"
+    assert clf.posterior_.draws["leaf_probs"].shape[:2] == (1, 3)
+    assert clf.posterior_.model.split.n_experts == 4
+
+
+def test_changed_parameters_make_another_plan():
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Map(epochs=1, steepness=(1.0, 1.0)), max_depth=1, random_state=0
+    ).fit(X, y)
+    assert clf.set_params(inference__epochs=2)._plan.last.epochs == 2
+    assert clf.set_params(inference="auto")._plan.method == "vi"
+    for inference in ("svi", [Growth(), Svi()]):
+        with pytest.raises(ParameterError, match="not one object with settings: set one first"):
+            clf.set_params(inference=inference).set_params(inference__epochs=3)
+
+
+def test_rows_of_no_weight_do_not_count():
+    X, y = table()
+    weights = np.r_[np.zeros(10), np.ones(50)]
+    assert ConvexPolytopeTreeClassifier().plan(X, y, weights).table.n_rows == 50
+
+
+def test_batches_follow_the_parameters():
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(inference=Svi(epochs=1), n_modes=1, random_state=0)
+    clf.partial_fit(X, y).set_params(inference=Svi(epochs=2)).partial_fit(X, y)
+    if clf.get_n_leaves() > 1:
+        assert clf.posterior_.stats["epochs"] == 2
+
+
+def test_rows_may_stay_in_a_file_if_the_plan_reads_them_in_chunks():
+    assert ConvexPolytopeTreeClassifier()._in_parts()
+    assert ConvexPolytopeTreeRegressor(inference="map")._in_parts()
+    assert not ConvexPolytopeTreeClassifier(inference="vi")._in_parts()
+    assert not ConvexPolytopeTreeRegressor(leaf="linear")._in_parts()

@@ -1,0 +1,102 @@
+"""Settings of methods in files and in parameters of earlier versions."""
+
+import pytest
+
+from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
+from bayestree._utils.parameters import ParameterError
+from bayestree.fitting.settings import SETTINGS, with_settings, without_settings
+from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Svi, Vi
+
+USUAL = {name: one.default for name, one in SETTINGS.items()}
+
+
+@pytest.mark.parametrize("inference", ["auto", "vi", "nuts", Vi(n_steps=3)])
+def test_defaults_change_nothing(inference):
+    assert with_settings(inference, USUAL) == inference
+
+
+@pytest.mark.parametrize(
+    ("inference", "given", "expected"),
+    [
+        ("svi", {"epochs": 3}, Svi(epochs=3)),
+        ("svi", {"growth_rate": 0.1}, (Growth(learning_rate=0.1), Svi())),
+        ("svi", {"search_facets": True}, Svi(search_facets=True)),
+        ("map", {"epochs": 3}, Map(epochs=3, steepness=None)),
+        ("vi", {"kl_weight": 0.5}, Vi(kl_weight=0.5)),
+        ("grow", {"growth_rate": 0.1}, Growth(learning_rate=0.1)),
+        (
+            "nuts",
+            {"epochs": 3, "n_chains": 2},
+            (Svi(epochs=3), Nuts(n_chains=2, n_draws=250, thinning=4, drop_idle=True)),
+        ),
+        ("mcmc", {"n_warmup": 9}, Mcmc(n_warmup=9, n_draws=250, thinning=6, drop_idle=True)),
+        ("smc", {"n_chains": 2}, Smc(n_chains=2, max_experts=4)),
+    ],
+    ids=str,
+)
+def test_settings_go_to_their_stages(inference, given, expected):
+    assert with_settings(inference, USUAL | given) == expected
+
+
+@pytest.mark.parametrize(
+    ("inference", "given", "message"),
+    [
+        ("auto", {"epochs": 3}, r"epochs=3 is for inference 'svi' or 'nuts' or 'map', and 'auto'"),
+        ("auto", {"epochs": 3, "n_chains": 2}, r"n_chains=2 are for inference 'nuts', and"),
+        ("vi", {"epochs": 3}, "epochs would be ignored: inference='vi' has no such setting"),
+        (Svi(), {"epochs": 3}, r"epochs=3 would be ignored: inference=Svi\(\) has its own"),
+    ],
+)
+def test_settings_that_the_method_does_not_have(inference, given, message):
+    with pytest.raises(ParameterError, match=message):
+        with_settings(inference, USUAL | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"epochs": 3}, r"write inference=Svi\(epochs=3\)"),
+        ({"epochs": 3, "inference": "map"}, r"write inference=Map\(epochs=3, steepness=None\)"),
+        ({"kl_weight": 0.5, "inference": "vi"}, r"write inference=Vi\(kl_weight=0.5\)"),
+        ({"n_chains": 3, "inference": "svi"}, "give inference an object"),
+        ({"kl_weight": 0.5}, r"write inference=Vi\(kl_weight=0.5\)"),
+        ({"kl_weight": 1.0}, "leave the default out"),
+        ({"n_chains": 3}, r"write inference=Nuts\(n_chains=3"),
+        ({"epochs": 3, "inference": "unknown"}, "give inference an object"),
+    ],
+)
+def test_python_names_the_new_place(given, remedy):
+    with pytest.raises(TypeError, match=remedy):
+        ConvexPolytopeTreeClassifier(**given)
+    estimator = ConvexPolytopeTreeClassifier(inference=given.get("inference", "auto"))
+    settings = {name: value for name, value in given.items() if name != "inference"}
+    with pytest.raises(ValueError, match=remedy):
+        estimator.set_params(**settings)
+    assert EndToEndTreeClassifier(epochs=3).epochs == 3  # a parameter of its own
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"inference": "auto"}, "auto"),
+        ({"inference": "auto", "epochs": 3}, "auto"),
+        ({"inference": "auto", "kl_weight": 0.5}, Vi(kl_weight=0.5)),
+        ({"inference": "vi", "n_chains": 2}, "vi"),
+        ({"inference": Svi(epochs=2), "epochs": 3}, Svi(epochs=2)),
+    ],
+)
+def test_parameters_of_version_0_2(given, expected):
+    found = without_settings(USUAL | {"max_depth": 2} | given, "vi")
+    assert found == {"max_depth": 2, "inference": expected}
+
+
+@pytest.mark.parametrize(
+    ("fitted", "expected"),
+    [
+        ("svi", Svi(epochs=3)),
+        ("conjugate", Svi(epochs=3)),  # of a single leaf
+    ],
+)
+def test_auto_was_what_has_fitted_the_tree(fitted, expected):
+    found = without_settings(USUAL | {"inference": "auto", "epochs": 3}, fitted)
+    assert found == {"inference": expected}
