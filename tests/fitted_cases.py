@@ -6,12 +6,15 @@ import numpy as np
 from torch import nn
 
 import bayestree
+from bayestree.inference import Map, Svi
 from bayestree.models import Network
 from bayestree.models.networks import NetworkTree
 from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 
-QUICK = {"max_depth": 2, "epochs": 3, "random_state": 0}
+SMALL = {"max_depth": 2, "random_state": 0}
+QUICK = SMALL | {"epochs": 3}  # of trees whose estimator has the epochs
+BY_MAP, BY_SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
 
 
 def rows(n=240, d=4, seed=0):
@@ -30,10 +33,10 @@ def _alternating(split, **changes):
 #: Unfitted, by what they stand for.
 CLASSIFIERS = {
     "polytopes": lambda: bayestree.ConvexPolytopeTreeClassifier(
-        inference="map", n_experts=5, **QUICK
+        inference=BY_MAP, n_experts=5, **SMALL
     ),
     "one facet": lambda: bayestree.ConvexPolytopeTreeClassifier(
-        inference="svi", n_modes=1, n_experts=1, n_draws=2, **QUICK
+        inference=BY_SVI, n_modes=1, n_experts=1, n_draws=2, **SMALL
     ),
     "end to end": lambda: bayestree.EndToEndTreeClassifier(**QUICK),
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),
@@ -47,7 +50,7 @@ CLASSIFIERS = {
 }
 REGRESSORS = {
     "polytopes": lambda: bayestree.ConvexPolytopeTreeRegressor(
-        inference="map", n_experts=5, **QUICK
+        inference=BY_MAP, n_experts=5, **SMALL
     ),
     "alternating": lambda: bayestree.AlternatingTreeRegressor(max_depth=3, min_leaf=5, sweeps=2),
     "end to end": lambda: bayestree.EndToEndTreeRegressor(**QUICK),

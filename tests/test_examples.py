@@ -7,6 +7,7 @@ import shutil
 import sys
 import tomllib
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -25,7 +26,8 @@ from bayestree import (
 )
 from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
-from bayestree.inference import Smc
+from bayestree.fitting.settings import without_settings
+from bayestree.inference import Map, Smc, Svi
 from tests.short_checks import short_checks, short_stages
 
 ROOT = Path(__file__).parents[1]
@@ -116,8 +118,8 @@ WITHOUT_PICTURES = [
 ]
 
 
-#: This one shows the defaults at work. In others few epochs and draws will do, few particles and,
-#: where the number of epochs is open, one tree.
+#: This one shows the defaults at work. In others few epochs, draws and particles will do, and one
+#: tree where their number is open.
 IN_FULL = ("convergence",)
 TREES = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, ConvexPolytopeTreeSurvival)
 OTHERS_WITH_EPOCHS = [
@@ -135,15 +137,23 @@ def brief(fit):
     return fitted
 
 
+def hastened(inference):
+    """The method with few epochs or particles; SVI where the rows would select one."""
+    match inference:
+        case str():
+            return without_settings({"inference": inference, "epochs": 5}, "svi")["inference"]
+        case Map() | Svi():
+            return replace(inference, epochs=min(inference.epochs or 5, 5))
+        case Smc():
+            return replace(inference, n_draws=20, n_rounds=3, efficiency=0.3)
+    return inference
+
+
 def short(fit):
     def fitted(self, *rows, **more):
-        if self.inference == "smc":
-            method = Smc(max_depth=self.max_depth, n_draws=20, n_rounds=3, efficiency=0.3)
-            few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
-            return fit(few, *rows, **more)
-        modes = {} if self.epochs else {"n_modes": self.n_modes or 1}
         draws = {"n_draws": min(self.n_draws, 50)} if self.n_draws else {}
-        self.set_params(epochs=min(self.epochs or 5, 5), **modes, **draws)
+        modes = {"n_modes": self.n_modes or 1}
+        self.set_params(inference=hastened(self.inference), **modes, **draws)
         return fit(self, *rows, **more)
 
     return fitted

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
 from bayestree import (
     ConvexPolytopeTreeClassifier,
@@ -15,13 +16,15 @@ from bayestree import (
     plots,
 )
 from bayestree.diagnostics import calibration
+from bayestree.inference import Svi
 from tests.unusual_state import unusual_state
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 2))
 y = X[:, 0] + 0.5 * X[:, 1] > 0
 X[:20] *= 2_000  # so far away that exp(-score) underflows
-SHORT = {"max_depth": 1, "epochs": 5, "n_modes": 1, "n_draws": 4, "random_state": 0}
+SVI = Svi(epochs=5)
+SHORT = {"inference": SVI, "max_depth": 1, "n_modes": 1, "n_draws": 4, "random_state": 0}
 CALLS = {
     "report": lambda clf, _: html_report(clf, X=X, y=y, X_held=X, y_held=y),
     "comparison": lambda clf, _: html_comparison({"one": clf, "other": clf}, X=X, y=y),
@@ -43,13 +46,13 @@ CALLS = {
     "sizes": lambda clf, _: (clf.polytope_size(), clf.split_uncertainty(X), clf.facets()),
     "ArviZ": lambda clf, _: clf.to_arviz(X, y),
     "file": lambda clf, path: (clf.save(path), load(path).predict_proba(X)),
-    "batches": lambda clf, _: [clf.__class__(**clf.get_params()).partial_fit(X, y)],
+    "batches": lambda clf, _: [clone(clf).partial_fit(X, y)],
 }
 
 
 @pytest.fixture(scope="module")
 def classifier():
-    return ConvexPolytopeTreeClassifier(inference="svi", **SHORT).fit(X, y)
+    return ConvexPolytopeTreeClassifier(**SHORT).fit(X, y)
 
 
 @pytest.mark.filterwarnings("ignore::bayestree.UnconvergedWarning")
@@ -66,5 +69,5 @@ def test_a_file_that_is_read_in_inference_mode_leaves_later_fits_alone(classifie
     with mode():
         there = load(path).predict_proba(X)
     assert np.array_equal(there, classifier.predict_proba(X))
-    again = ConvexPolytopeTreeClassifier(inference="svi", **SHORT).fit(X, y)
+    again = ConvexPolytopeTreeClassifier(**SHORT).fit(X, y)
     assert np.array_equal(again.predict_proba(X), there)

@@ -17,6 +17,7 @@ from bayestree import (
 )
 from bayestree._utils import progress
 from bayestree._utils.progress import Track, steps_of, watching
+from bayestree.inference import Svi
 from tests.forked import forked
 
 
@@ -98,7 +99,7 @@ def test_monitors_are_put_back():
 def test_what_is_read_from_a_fit_shows_its_loops_where_this_was_asked_for():
     X = np.random.default_rng(0).normal(size=(60, 2))
     clf = ConvexPolytopeTreeClassifier(
-        n_modes=2, max_depth=1, n_experts=2, epochs=2, n_draws=3, random_state=0
+        n_modes=2, max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=3, random_state=0
     ).fit(X, X[:, 0] > 0)
     recorder = Recorder()
     with watching(recorder):
@@ -123,7 +124,9 @@ def fit(delay, **settings):
     X = np.random.default_rng(0).normal(size=(80, 2))
     settings = {"max_depth": 2, "random_state": 0} | settings
     for clf in (
-        ConvexPolytopeTreeClassifier(n_modes=1, n_experts=2, epochs=2, n_draws=2, **settings),
+        ConvexPolytopeTreeClassifier(
+            n_modes=1, n_experts=2, inference=Svi(epochs=2), n_draws=2, **settings
+        ),
         AlternatingTreeClassifier(**settings),
         EndToEndForestClassifier(2, epochs=2, **settings),
     ):

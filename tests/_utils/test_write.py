@@ -150,10 +150,13 @@ def test_other_errors_are_left_alone(tmp_path):
         (tmp_path / "absent").read_text()
 
 
+SHORT = ("--inference", "svi", "--epochs", "2", "--draws", "3", "--depth", "1", "--experts", "2")
+
+
 def test_a_limit_on_the_size_of_files(tmp_path, monkeypatch):
     table().to_csv(tmp_path / "data.csv", index=False)
-    run, fit = str(finished("svi")), ["fit", "data.csv", "--target", "kind", "--epochs", "2"]
-    fit += ["--draws", "3", "--depth", "1", "--experts", "2", "--quiet", "--drop", "price"]
+    run, fit = str(finished("svi")), ["fit", "data.csv", "--target", "kind", "--drop", "price"]
+    fit += [*SHORT, "--quiet"]
     ended = limited(
         2000,
         tmp_path,
@@ -178,7 +181,7 @@ def test_the_posterior_is_refused_only_if_it_does_not_fit(tmp_path, monkeypatch)
     """The library of its format ends the process where a write fails."""
     table().to_csv(tmp_path / "data.csv", index=False)
     words = ["fit", "data.csv", "--target", "kind", "--set", "report=false", "--quiet"]
-    words += ["--epochs", "2", "--draws", "3", "--depth", "1", "--experts", "2", "--out"]
+    words += [*SHORT, "--out"]
     [(code, said)] = limited(10**9, tmp_path, monkeypatch, [*words, "whole"])
     assert code == 0, said
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "whole").iterdir()}

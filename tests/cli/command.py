@@ -7,8 +7,8 @@ from bayestree import cli
 NUMBERS = ["--set", "report=false", "--set", "output.draws=false"]
 
 #: A fit of a second, of which only the numbers are wanted.
-QUICK = ["--epochs", "2", "--draws", "3", "--experts", "3", "--depth", "1", *NUMBERS,
-         "--set", "n_modes=1"]  # fmt: skip
+QUICK = ["--inference", "svi", "--epochs", "2", "--draws", "3", "--experts", "3", "--depth", "1",
+         *NUMBERS, "--set", "n_modes=1"]  # fmt: skip
 
 #: What such a fit leaves.
 FOLDER = ["columns.json", "facets.csv", "manifest.json", "metrics.json", "model.safetensors",

@@ -16,6 +16,7 @@ from tests.cli.command import QUICK, refused, run
 REFUSED = {
     "run": ("run", "absent.toml"),
     "fit": ("fit", "absent.csv", "--target", "y", "--out", "tree"),
+    "plan": ("plan", "absent.toml"),
     "predict": ("predict", "absent", "absent.csv"),
     "summary": ("summary", "absent"),
     "diagnose": ("diagnose", "absent"),

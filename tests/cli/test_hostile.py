@@ -47,7 +47,8 @@ def test_forced_memory(command, place, table, monkeypatch):
     given = ("fit", "t.csv", "--target", "kind", "--out", "tree", *QUICK)
     if command == "run":
         toml = '[data]\npath = "t.csv"\ntarget = "kind"\n[model]\nmax_depth = 1\nn_experts = 3\n'
-        toml += "[inference]\nepochs = 2\nn_draws = 3\nn_modes = 1\n[output]\nfolder = 'tree'\n"
+        toml += "[inference]\ninference = 'svi'\nepochs = 2\nn_draws = 3\nn_modes = 1\n"
+        toml += "[output]\nfolder = 'tree'\n"
         (place / "run.toml").write_text(toml)
         given = ("run", "run.toml", *NUMBERS)
     monkeypatch.setattr(memory_mapped, "free_memory", lambda: 0.0)

@@ -10,7 +10,7 @@ import bayestree
 from bayestree.diagnostics import concordance
 from tests.cli.command import QUICK, done, refused, run
 
-OPTIONS = [*QUICK[:8], "--set", "n_modes=1", "--set", "min_gain=1"]  # and all outputs
+OPTIONS = [*QUICK[:10], "--set", "n_modes=1", "--set", "min_gain=1"]  # and all outputs
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 import bayestree
 from bayestree.cli import output
 from bayestree.estimators.registry import TREES
-from tests.cli.command import NUMBERS, done, refused
+from bayestree.runs.settings import tree_parameters
+from tests.cli.command import NUMBERS, QUICK, done, refused
 
 
 @pytest.fixture
@@ -39,8 +40,9 @@ SMALL = {"epochs": 20, "refine_epochs": 2, "learning_rate": 0.05, "n_draws": 2, 
     ],
 )
 def test_every_tree_fits_and_predicts(name, task, target, tables, tmp_path):
-    parameters = getattr(bayestree, TREES[name].of(task))().get_params()
-    sets = [f"--set={key}={value}" for key, value in SMALL.items() if key in parameters]
+    known = tree_parameters(name, task)
+    sets = [f"--set={key}={value}" for key, value in SMALL.items() if key in known]
+    sets += ["--inference", "svi"] if name.startswith("cpt") else []
     data = "classes.csv" if task == "classification" else "numbers.csv"
     done("fit", data, "--target", target, "--tree", name, "--out", "tree", *sets, *NUMBERS)
     # the others give one draw, of splits that have one facet
@@ -63,10 +65,12 @@ def test_numbers_that_a_tree_of_classes_finds_are_refused(tables, tmp_path, monk
 
 
 def test_the_same_by_a_card(tables, tmp_path):
-    (tmp_path / "my.toml").write_text('tree = "cpt-k1"\nmax_depth = 1\nepochs = 2\nn_draws = 2')
+    (tmp_path / "my.toml").write_text(
+        'tree = "cpt-k1"\nmax_depth = 1\ninference = "svi"\nepochs = 2\nn_draws = 2'
+    )
     words = ("fit", "classes.csv", "--target", "kind", *NUMBERS, "--out")
     done(*words, "a", "--card", "my.toml")
-    done(*words, "b", "--tree", "cpt-k1", "--depth", "1", "--epochs", "2", "--draws", "2")
+    done(*words, "b", "--tree", "cpt-k1", "--depth", "1", *QUICK[:4], "--draws", "2")
     read = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
     assert read[0] == read[1]
     said = refused(*words, "c", "--card", "my.toml", "--set", "max_dept=2")

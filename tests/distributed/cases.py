@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.inference import Map, Svi
 
-SHORT = {"epochs": 3, "max_depth": 2, "n_experts": 2, "n_modes": 1, "random_state": 0}
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
+SHORT = {"inference": MAP, "max_depth": 2, "n_experts": 2, "n_modes": 1, "random_state": 0}
 SHORT |= {"n_draws": 10, "dtype": "float64", "sparsity": None}
 
 
@@ -32,8 +34,8 @@ def written(folder, frame, n_files=4):
 
 
 def classifier(**settings):
-    return ConvexPolytopeTreeClassifier(**SHORT | {"inference": "map"} | settings)
+    return ConvexPolytopeTreeClassifier(**SHORT | settings)
 
 
 def regressor(**settings):
-    return ConvexPolytopeTreeRegressor(**SHORT | {"inference": "map"} | settings)
+    return ConvexPolytopeTreeRegressor(**SHORT | settings)

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ from sklearn.base import clone
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
 from bayestree.distributed import cluster, worker
 from bayestree.distributed.rows import DistributedRows
-from bayestree.inference import Map, memory_mapped
-from tests.distributed.cases import classifier, regressor, table, written
+from bayestree.inference import Map, Svi, memory_mapped
+from tests.distributed.cases import MAP, SVI, classifier, regressor, table, written
 
 FEATURES = ["a", "b", "c", "color"]
 OTHERS = ["price", "count", "exposure", "copies"]
@@ -41,7 +42,7 @@ class TestTheSameAsInMemory:
     ALL = Map(epochs=20, batch_size=10_000)
 
     def test_classes(self, rows, data):
-        given = {"inference": self.ALL, "epochs": None, "n_draws": None}
+        given = {"inference": self.ALL}
         there = classifier(**given).fit_files(data, "kind", **ALONE)
         here = classifier(**given).fit(rows[FEATURES], rows["kind"])
         probability = [one.predict_proba(rows[FEATURES]) for one in (there, here)]
@@ -52,7 +53,7 @@ class TestTheSameAsInMemory:
         assert there.feature_names_in_.tolist() == FEATURES
 
     def test_numbers_with_weights(self, rows, data):
-        given = {"inference": self.ALL, "epochs": None, "n_draws": None}
+        given = {"inference": self.ALL}
         settings = without("price")
         settings["drop"].remove("copies")
         there = regressor(**given).fit_files(data, "price", weights="copies", **settings)
@@ -62,7 +63,7 @@ class TestTheSameAsInMemory:
         )
 
     def test_counts_with_exposures(self, rows, data):
-        given = {"inference": self.ALL, "epochs": None, "n_draws": None, "leaf": "poisson"}
+        given = {"inference": self.ALL, "leaf": "poisson"}
         settings = without("count")
         settings["drop"].remove("exposure")
         there = regressor(**given).fit_files(data, "count", exposure="exposure", **settings)
@@ -81,8 +82,9 @@ class TestTheSameAsInMemory:
         np.testing.assert_allclose(*probability, atol=1e-7)
 
 
-@pytest.mark.parametrize("inference", ["map", "svi", "auto"])
-def test_the_same_numbers_again(rows, data, inference):
+@pytest.mark.parametrize("inference", [MAP, SVI, "auto"], ids=str)
+def test_the_same_numbers_again(rows, data, inference, monkeypatch):
+    monkeypatch.setitem(Svi.__init__.__kwdefaults__, "epochs", 3)
     state = torch.get_rng_state()
     found = [
         classifier(inference=inference)
@@ -96,7 +98,7 @@ def test_the_same_numbers_again(rows, data, inference):
 
 def test_the_posterior_counts_all_rows_although_the_sample_is_small(rows, data, monkeypatch):
     monkeypatch.setattr(memory_mapped, "HELD", 600)
-    tree = classifier(inference="svi").fit_files(data, "kind", **ALONE)
+    tree = classifier(inference=SVI).fit_files(data, "kind", **ALONE)
     assert tree.posterior_.stats["n_rows"] == pytest.approx(len(rows))
     # 600 numbers are 85 rows of 7 features: at most, so every eighth row of 600.
     assert tree.tree_.leaf_rows.sum() == 75
@@ -112,7 +114,7 @@ def test_several_modes_stay_in_the_process_that_knows_the_partitions(data, monke
     monkeypatch.setattr(DistributedRows, "epoch", lambda *given: epochs.append(1) or epoch(*given))
     with parallel_config("loky", n_jobs=2):
         classifier(n_modes=2).fit_files(data, "kind", **ALONE)
-    assert len(epochs) == 2 * classifier().epochs
+    assert len(epochs) == 2 * MAP.epochs
 
 
 def test_a_class_that_only_one_file_has(rows, tmp_path):
@@ -157,14 +159,8 @@ def test_refused_arguments(data, given, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
-            {"inference": "vi", "epochs": None, "n_draws": None},
-            "needs a fit that takes its steps on minibatches",
-        ),
-        (
-            {"inference": Map(optimiser="lbfgs"), "epochs": None, "n_draws": None},
-            "takes its steps on minibatches",
-        ),
+        ({"inference": "vi"}, "needs a fit that takes its steps on minibatches"),
+        ({"inference": Map(optimiser="lbfgs")}, "takes its steps on minibatches"),
         ({"class_weight": "balanced"}, "name a column of weights instead"),
         ({"validation_fraction": 0.2}, "leave validation_fraction at 0"),
         ({"warm_start": True}, "leave warm_start at False"),
@@ -214,7 +210,7 @@ def test_workers_that_go_again_and_again(data, monkeypatch):
 
 @pytest.mark.parametrize("name", ["load", "prepare", "epoch"])
 def test_work_whose_worker_goes_is_repeated(data, monkeypatch, name):
-    expected = classifier(epochs=2).fit_files(data, "kind", **ALONE)
+    expected = classifier(inference=Map(epochs=2, steepness=None)).fit_files(data, "kind", **ALONE)
     function, calls = getattr(worker, name), []
 
     def lost_at_first(*given):
@@ -224,7 +220,7 @@ def test_work_whose_worker_goes_is_repeated(data, monkeypatch, name):
         return function(*given)
 
     monkeypatch.setattr(worker, name, lost_at_first)
-    found = classifier(epochs=2).fit_files(data, "kind", **ALONE)
+    found = classifier(inference=Map(epochs=2, steepness=None)).fit_files(data, "kind", **ALONE)
     frame = pd.read_parquet(data)[FEATURES]
     np.testing.assert_array_equal(found.predict_proba(frame), expected.predict_proba(frame))
     assert len(calls) > 2
@@ -242,7 +238,7 @@ def test_planted_sides_are_found_from_all_rows(tmp_path):
     rows = table(6_000)
     data = written(tmp_path, rows)
     tree = ConvexPolytopeTreeClassifier(
-        inference="map", max_depth=2, n_modes=1, epochs=20, random_state=0
+        inference=Map(epochs=20, steepness=None), max_depth=2, n_modes=1, random_state=0
     ).fit_files(data, "kind", **ALONE)
     new = table(4_000, seed=1)
     # The classes have no noise: a linear boundary within each color. Some rows lie next to it.
@@ -251,10 +247,11 @@ def test_planted_sides_are_found_from_all_rows(tmp_path):
     assert isinstance(pd.Series(tree.predict(new[FEATURES])).iloc[0], str)
 
 
-@pytest.mark.parametrize("inference", ["map", "svi"])
-def test_minibatches_of_few_rows_of_each_partition(rows, data, inference):
+@pytest.mark.parametrize("stage", [MAP, SVI], ids=str)
+def test_minibatches_of_few_rows_of_each_partition(rows, data, stage):
     # 200 rows in 86 steps are three at a time, which end after 67 steps
-    tree = classifier(inference=inference, batch_size=7).fit_files(data, "kind", **ALONE)
+    method = replace(stage, batch_size=7)
+    tree = classifier(inference=method).fit_files(data, "kind", **ALONE)
     assert tree.tree_.n_leaves > 1
     assert np.isfinite(tree.predict_proba(rows[FEATURES])).all()
 

@@ -17,7 +17,7 @@ from bayestree.runs.schema import RunFile
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.dask_cluster import Cluster, distributed
-from tests.distributed.cases import SHORT, classifier, table, written
+from tests.distributed.cases import MAP, SHORT, SVI, classifier, table, written
 from tests.distributed.test_fit_files import ALONE, FEATURES, OTHERS
 from tests.runs.cases import Recorder
 
@@ -36,7 +36,7 @@ def data(tmp_path_factory):
     return written(tmp_path_factory.mktemp("data"), table())
 
 
-@pytest.mark.parametrize("inference", ["map", "svi"])
+@pytest.mark.parametrize("inference", [MAP, SVI], ids=str)
 def test_the_number_of_workers_changes_only_the_order_of_sums(dask_cluster, data, inference):
     alone = classifier(inference=inference).fit_files(data, "kind", **ALONE)
     both = classifier(inference=inference).fit_files(
@@ -49,11 +49,11 @@ def test_the_number_of_workers_changes_only_the_order_of_sums(dask_cluster, data
 
 
 def test_a_worker_in_the_process_of_the_fit(data):
-    alone = classifier(inference="svi").fit_files(data, "kind", **ALONE)
+    alone = classifier(inference=SVI).fit_files(data, "kind", **ALONE)
     with distributed.LocalCluster(
         processes=False, threads_per_worker=1, dashboard_address=":0"
     ) as threads:
-        found = classifier(inference="svi").fit_files(
+        found = classifier(inference=SVI).fit_files(
             data, "kind", scheduler=threads.scheduler_address, **PARTITIONS
         )
     new = table(seed=1)[FEATURES]
@@ -72,14 +72,12 @@ def test_workers_that_share_a_process_are_refused(others, monkeypatch):
 
 
 def run_file(folder, data, **cluster):
-    settings = {
-        name: value for name, value in SHORT.items() if name not in ("random_state", "sparsity")
-    }
-    split = {name: settings.pop(name) for name in ("max_depth", "n_experts")}
+    settings = {name: SHORT[name] for name in ("n_modes", "n_draws", "dtype")}
+    split = {name: SHORT[name] for name in ("max_depth", "n_experts")}
     parts = {
         "data": {"path": str(data / "*.parquet"), "target": "kind", "drop": OTHERS},
         "model": split,
-        "inference": {"inference": "svi", **settings},
+        "inference": {"inference": "svi", "epochs": 3, **settings},
         "cluster": cluster,
         "output": {"folder": "out", "report": False},
     }
@@ -153,11 +151,10 @@ def test_data_that_a_cluster_refuses(data, tmp_path, key):
 
 
 # The last test, since a worker is gone afterwards.
-@pytest.mark.parametrize("inference", ["svi"])
-def test_a_killed_worker_changes_only_the_order_of_sums(dask_cluster, data, inference, monkeypatch):
+def test_a_killed_worker_changes_only_the_order_of_sums(dask_cluster, data, monkeypatch):
     monkeypatch.setattr(cluster, "REPLACED", 0.5)
     settings = {"scheduler": dask_cluster.address, **PARTITIONS}
-    whole = classifier(inference=inference).fit_files(data, "kind", **settings)
+    whole = classifier(inference=SVI).fit_files(data, "kind", **settings)
     lost = []
     repair = rows.DistributedRows._replace
 
@@ -175,7 +172,7 @@ def test_a_killed_worker_changes_only_the_order_of_sums(dask_cluster, data, infe
     epoch = rows.DistributedRows._epoch
     monkeypatch.setattr(rows.DistributedRows, "_replace", repaired)
     monkeypatch.setattr(rows.DistributedRows, "_epoch", _after(3, epoch, killing))
-    found = classifier(inference=inference).fit_files(data, "kind", **settings)
+    found = classifier(inference=SVI).fit_files(data, "kind", **settings)
     assert len(lost) >= 1
     assert dask_cluster.workers[0].returncode == -signal.SIGKILL
     new = table(seed=1)[FEATURES]

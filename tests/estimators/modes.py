@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from bayestree.inference import Svi
+
 QUICK = {
     "sparsity": None,
     "max_depth": 2,
     "n_experts": 3,
-    "epochs": 4,
+    "inference": Svi(epochs=4),
     "n_draws": 40,
     "random_state": 0,
 }

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import bayestree
-from tests.estimators.test_interrupted import CASES, CPT, same
+from tests.estimators.test_interrupted import CASES, CPT, MAP, SVI, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 # The first case of each estimator, and a mixture of several.
@@ -101,10 +101,9 @@ def test_an_interrupted_warm_start_changes_nothing(name):
 
 
 @pytest.mark.parametrize("kind", ["ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor"])
-@pytest.mark.parametrize("inference", ["map", "svi"])
+@pytest.mark.parametrize("inference", [MAP, SVI], ids=["map", "svi"])
 def test_an_interrupted_partial_fit_changes_nothing(kind, inference):
-    draws = {} if inference == "svi" else {"n_draws": None}
-    estimator = getattr(bayestree, kind)(**CPT | draws | {"inference": inference}, random_state=0)
+    estimator = getattr(bayestree, kind)(**CPT | {"inference": inference}, random_state=0)
     parameters = dict(vars(estimator))
     X, score = rows("ab")
     other, other_score = rows("ab", seed=1)

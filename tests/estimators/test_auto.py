@@ -15,32 +15,13 @@ from bayestree import (
     SingleLeafWarning,
     load,
 )
-from bayestree._utils.parameters import parameters_of
-from bayestree.estimators import _polytope_methods
 from bayestree.estimators._contents import arrays_of, describe
-from bayestree.fitted.rows import FileRows, TrainingRows
+from bayestree.fitting import plan
 from bayestree.inference import Growth, Svi, Vi, memory_mapped
-from bayestree.models.priors import InverseGammaScale
 from bayestree.testing import check_every_stop, same_posterior
 from tests.sampling import quickly
 
 SMALL = {"max_depth": 1, "n_draws": 12, "random_state": 0}
-KINDS = [ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, ConvexPolytopeTreeSurvival]
-
-#: A value of each parameter that only SVI has, other than its default.
-OF_SVI = {
-    "epochs": 3,
-    "batch_size": 40,
-    "learning_rate": 0.02,
-    "routing_tolerance": 0.0,
-    "guide": "AutoNormal",
-    "covariance": "expert",
-    "search_facets": True,
-    "prior": "laplace",
-    "monotonic_cst": [1, 0],
-    "image_shape": (1, 2),
-    "device": "cuda",
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,13 +47,6 @@ def numbers(n=90, seed=0):
     return X, 50 + 2 * np.sign(X[:, 0]) + np.random.default_rng(seed + 1).normal(size=n)
 
 
-def selected(estimator, X, method=None):
-    """The method that is selected for rows, without a fit."""
-    estimator = clone(estimator)
-    estimator._select(TrainingRows(X, np.zeros(len(X)), np.ones(len(X))))
-    return estimator._method()
-
-
 def same_file(a, b):
     one, other = (arrays_of(estimator) for estimator in (a, b))
     return (
@@ -80,85 +54,6 @@ def same_file(a, b):
         and one.keys() == other.keys()
         and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
     )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_default_is_auto(kind):
-    assert kind().inference == "auto"
-    assert selected(kind(), np.zeros((5, 2))) == "vi"
-
-
-@pytest.mark.parametrize(
-    ("shape", "method"),
-    [((10_000, 3), "vi"), ((10_001, 3), "svi"), ((50, 100), "vi"), ((50, 101), "svi")],
-)
-def test_the_numbers_of_rows_and_columns_decide(shape, method):
-    for kind in KINDS:
-        assert selected(kind(), np.zeros(shape)) == method
-
-
-def test_rows_in_a_file_are_fitted_by_svi():
-    rows = FileRows(np.zeros((50, 3)))
-    assert selected(ConvexPolytopeTreeClassifier(), rows) == "svi"
-
-
-def test_every_parameter_of_svi_is_tested():
-    assert set(OF_SVI) == set(_polytope_methods.OF_SVI)
-
-
-@pytest.mark.parametrize("name", OF_SVI)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_parameter_that_only_svi_has_decides(kind, name):
-    X = np.zeros((5, 2))
-    if name not in parameters_of(kind):
-        assert (kind, name) == (ConvexPolytopeTreeSurvival, "monotonic_cst")
-        return
-    assert selected(kind(**{name: OF_SVI[name]}), X) == "svi"
-    assert selected(kind(**{name: parameters_of(kind)[name].default}), X) == "vi"
-    assert kind(**{name: OF_SVI[name]})._method() == "svi"  # before any fit, too
-
-
-def test_single_precision_is_for_svi():
-    for dtype, method in (("float32", "svi"), ("float64", "vi")):
-        assert selected(ConvexPolytopeTreeClassifier(dtype=dtype), np.zeros((5, 2))) == method
-
-
-@pytest.mark.parametrize(
-    "given", [{"kl_weight": 0.5}, {"steepness": 2.0}, {"n_modes": 2}, {"n_draws": 7}], ids=str
-)
-def test_parameters_of_both_do_not_decide(given):
-    assert selected(ConvexPolytopeTreeClassifier(**given), np.zeros((5, 2))) == "vi"
-
-
-@pytest.mark.parametrize("method", ["svi", "grow", "map", Svi(epochs=2), Vi(n_steps=3)], ids=str)
-def test_a_stated_method_is_used(method):
-    found = selected(ConvexPolytopeTreeClassifier(inference=method), np.zeros((5, 2)))
-    assert found == method
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "experts", "growth"),
-    [
-        (ConvexPolytopeTreeClassifier, "auto", 4, 0.15),
-        (ConvexPolytopeTreeClassifier, "vi", 4, 0.15),
-        (ConvexPolytopeTreeClassifier, "mcmc", 4, 0.15),
-        (ConvexPolytopeTreeClassifier, Vi(), 4, 0.15),
-        (ConvexPolytopeTreeClassifier, "svi", 20, 0.015),
-        (ConvexPolytopeTreeClassifier, "map", 20, 0.015),
-        (ConvexPolytopeTreeRegressor, "auto", 4, 0.15),
-        (ConvexPolytopeTreeRegressor, "svi", 8, 0.15),
-        (ConvexPolytopeTreeSurvival, "auto", 4, 0.15),
-    ],
-    ids=str,
-)
-def test_defaults_that_depend_on_the_method(kind, method, experts, growth):
-    estimator = kind(inference=method)
-    assert estimator._n_experts == experts
-    assert estimator._keywords(Growth)["learning_rate"] in (growth, None)
-    assert estimator._stages()[0].learning_rate == growth
-    stated = kind(inference=method, n_experts=3, growth_rate=0.3)
-    assert stated._n_experts == 3
-    assert stated._stages()[0].learning_rate == 0.3
 
 
 def test_default_steepness_is_1_for_classes_and_6_for_numbers():
@@ -170,15 +65,7 @@ def test_default_steepness_is_1_for_classes_and_6_for_numbers():
     values.set_params(steepness=2.5).fit(*numbers())
     assert values.posterior_.model.steepness == 2.5
     stated = clone(values).set_params(steepness=None, inference=Vi(n_steps=5, steepness=3.0))
-    assert stated.set_params(n_draws=None).fit(*numbers()).posterior_.model.steepness == 3.0
-
-
-def test_the_settings_are_those_of_the_parameters():
-    found = ConvexPolytopeTreeClassifier(kl_weight=0.5, n_modes=1, **SMALL).fit(*labelled())
-    assert found.posterior_.inference == "vi"
-    assert found.posterior_.settings["kl_weight"] == 0.5
-    assert found.posterior_.n_draws == 12
-    assert isinstance(found.posterior_.model.priors.hyperplane, InverseGammaScale)
+    assert stated.fit(*numbers()).posterior_.model.steepness == 3.0
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +171,7 @@ def test_modes_without_any_split_are_warned_of_once(monkeypatch):
 def test_other_leaves_of_classes(leaf):
     X, y = labelled()
     found = ConvexPolytopeTreeClassifier(n_modes=2, leaf=leaf, **SMALL).fit(X, y)
-    assert found._method() == "vi"
+    assert found._plan.method == "vi"
     np.testing.assert_allclose(found.predict_proba(X).sum(1), 1)
 
 
@@ -316,17 +203,17 @@ def test_files_keep_the_method_and_the_predictions(joint, tmp_path):
     X, y = labelled()
     joint.save(tmp_path / "tree.safetensors")
     loaded = load(tmp_path / "tree.safetensors")
-    assert (loaded.inference, loaded._method(), loaded._n_experts) == ("auto", "vi", 4)
+    assert (loaded.inference, loaded._plan.method, loaded._plan.n_experts) == ("auto", "vi", 4)
     assert loaded.get_params() == joint.get_params()
     np.testing.assert_array_equal(loaded.predict_proba(X), joint.predict_proba(X))
-    by_svi = ConvexPolytopeTreeClassifier(n_modes=1, epochs=2, **SMALL).fit(X, y)
+    by_svi = ConvexPolytopeTreeClassifier(n_modes=1, inference=Svi(epochs=2), **SMALL).fit(X, y)
     by_svi.save(tmp_path / "svi.safetensors")
-    assert load(tmp_path / "svi.safetensors")._method() == "svi"
+    assert load(tmp_path / "svi.safetensors")._plan.method == "svi"
 
 
 def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
     """Even if the tree that is shown has a single leaf, whose posterior is exact."""
-    monkeypatch.setattr(_polytope_methods, "MOST_ROWS", 50)
+    monkeypatch.setattr(plan, "MOST_ROWS", 50)
     found = ConvexPolytopeTreeClassifier(n_modes=2, **SMALL).fit(*labelled())
     bare = replace(found.fitted_.trees[0].posterior, inference="conjugate")
     trees = [replace(found.fitted_.trees[0], posterior=bare), found.fitted_.trees[1]]
@@ -334,7 +221,7 @@ def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
     found.save(tmp_path / "tree.safetensors")
     loaded = load(tmp_path / "tree.safetensors")
     assert loaded.posterior_.inference == "conjugate"
-    assert loaded._method() == "svi"
+    assert loaded._plan.method == "svi"
 
 
 def test_a_warm_start_keeps_the_method(monkeypatch, tmp_path):
@@ -342,7 +229,7 @@ def test_a_warm_start_keeps_the_method(monkeypatch, tmp_path):
     found = ConvexPolytopeTreeClassifier(n_modes=2, warm_start=True, **SMALL).fit(X, y)
     topologies = [one.posterior_.model.topology for one in found.modes_]
     found.save(tmp_path / "tree.safetensors")
-    monkeypatch.setattr(_polytope_methods, "MOST_ROWS", 50)
+    monkeypatch.setattr(plan, "MOST_ROWS", 50)
     for estimator in (found, load(tmp_path / "tree.safetensors")):
         estimator.fit(X, y)
         assert [one.posterior_.inference for one in estimator.modes_] == ["vi", "vi"]
@@ -368,13 +255,13 @@ def test_the_method_follows_the_rows_and_the_parameters(monkeypatch):
     X, y = labelled()
     found = ConvexPolytopeTreeClassifier(n_modes=1, **SMALL)
     methods = []
-    for changes, most in (({}, 90), ({"epochs": 2}, 90), ({"epochs": None}, 90), ({}, 89)):
-        monkeypatch.setattr(_polytope_methods, "MOST_ROWS", most)
+    for changes, most in (({}, 90), ({"dtype": "float32"}, 90), ({"dtype": "auto"}, 90), ({}, 89)):
+        monkeypatch.setattr(plan, "MOST_ROWS", most)
         found.set_params(**changes).fit(X, y)
-        assert found._method() == found.posterior_.inference
+        assert found._plan.method == found.posterior_.inference
         methods.append(found.posterior_.inference)
     assert methods == ["vi", "svi", "vi", "svi"]
-    assert clone(found)._method() == "vi"  # the fit is forgotten
+    assert clone(found)._plan.method == "vi"  # the fit is forgotten
 
 
 def test_fits_in_batches_are_by_svi():
@@ -382,7 +269,7 @@ def test_fits_in_batches_are_by_svi():
     found = ConvexPolytopeTreeClassifier(n_modes=1, **SMALL)
     for rows in (slice(0, 60), slice(60, None)):
         found.partial_fit(X[rows], y[rows])
-        assert (found.inference, found._method()) == ("auto", "svi")
+        assert (found.inference, found._plan.method) == ("auto", "svi")
         assert found.posterior_.inference == "svi"
     assert clone(found).fit(X, y).posterior_.inference == "vi"
     assert found.fit(X, y).posterior_.inference == "vi"
@@ -394,7 +281,7 @@ def test_a_failed_batch_leaves_the_estimator_as_it_was():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         found.partial_fit(X, y[1:])
     assert found.inference == "auto"
-    assert found._method() == "vi"
+    assert found._plan.method == "vi"
 
 
 def test_sample_weights_are_copies_of_rows(monkeypatch):

@@ -17,10 +17,12 @@ from bayestree import (
 from bayestree._utils.parameters import ParameterError
 from bayestree.estimators._combinations import STREAMING, check_without_rows, rules_of
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
+from bayestree.inference import Em, Svi
 from bayestree.literature.plane_searches import OC1
 from bayestree.models import Network, Spatial
 
 CLASSIFIER, REGRESSOR = ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+SEARCH = Svi(search_facets=True)
 WITHOUT_EFFECT = {
     "warm_start": (True, "every run starts from the prior"),
     "validation_fraction": (0.2, "it does not use held-out rows"),
@@ -28,8 +30,6 @@ WITHOUT_EFFECT = {
     "min_rows": (9.0, "only max_depth limits the trees"),
     "min_leaf": (40, "only max_depth limits the trees"),
     "min_gain": (1.0, "only max_depth limits the trees"),
-    "kl_weight": (0.1, "it samples the posterior, without a variational fit"),
-    "search_facets": (True, "it samples the posterior, without a variational fit"),
 }
 
 
@@ -100,14 +100,9 @@ REFUSED = {
         {"interaction_constraints": [[0, 1]], "refine": "tao"},
         "interaction_constraints cannot be combined with refine='tao', whose facets would use",
     ),
-    "settings of Adam and natural gradients": (
-        CLASSIFIER,
-        {"inference": "vi", "epochs": 3, "batch_size": 40},
-        "inference='vi' would ignore epochs, batch_size: leave them at their defaults, give",
-    ),
     "search_facets and the model": (
         CLASSIFIER,
-        {"search_facets": True, "prior": "laplace", "steepness": 6.0, "n_experts": 1},
+        {"inference": SEARCH, "prior": "laplace", "steepness": 6.0, "n_experts": 1},
         "n_experts of 2 or more, got 'laplace', 6.0 and 1.",
     ),
     "scale_groups and prior": (
@@ -159,6 +154,11 @@ REFUSED = {
         EndToEndTreeClassifier,
         {"max_features": 2, "inference": "svi"},
         "max_features and patch_size fix coefficients at 0",
+    ),
+    "refine_epochs and Em": (
+        EndToEndTreeClassifier,
+        {"inference": Em(), "refine_epochs": 7},
+        "refine_epochs=7 would be ignored: inference=Em() has its own epochs; set them there.",
     ),
     "l1 and spatial": (
         EndToEndTreeClassifier,
@@ -223,8 +223,8 @@ NOT_IN_BATCHES = {
     "inference in batches": ({"inference": "nuts"}, "needs inference='map' or 'svi', got 'nuts'"),
     "n_modes in batches": ({"n_modes": 3}, "updates a single tree, got n_modes=3: set n_modes=1"),
     "another tree in batches": ({"refine": "tao"}, "set refine=None"),
-    "guide in batches": ({"kl_weight": 0.5}, "own guide and kl_weight=1"),
-    "search in batches": ({"search_facets": True}, "which needs all rows at once"),
+    "guide in batches": ({"inference": Svi(kl_weight=0.5)}, "own guide and kl_weight=1"),
+    "search in batches": ({"inference": SEARCH}, "which needs all rows at once"),
     "sparsity in batches": ({"max_columns": 2}, "cannot use max_columns=2, because sparse facets"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
     "interaction_constraints in batches": (

@@ -16,12 +16,14 @@ from bayestree import export_dot, export_json, export_text
 from bayestree._utils.parameters import ParameterError, check_parameters
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
-from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows, trained
+from tests.fitted_cases import BY_MAP, CLASSIFIERS, QUICK, REGRESSORS, SMALL, rows, trained
 from tests.unusual_state import unusual_state
 
 #: Those that other tests of fitted trees leave out.
 OTHERS = {
-    "survival": lambda: bayestree.ConvexPolytopeTreeSurvival(inference="map", n_experts=2, **QUICK),
+    "survival": lambda: bayestree.ConvexPolytopeTreeSurvival(
+        inference=BY_MAP, n_experts=2, **SMALL
+    ),
     "bound of the tree of numbers": lambda: bayestree.NonGreedyTreeRegressor(**QUICK),
     "neural": lambda: bayestree.NeuralDecisionForestClassifier(2, **QUICK),
     "neural of numbers": lambda: bayestree.NeuralDecisionForestRegressor(1, **QUICK),

@@ -20,9 +20,11 @@ from bayestree import (
     load,
 )
 from bayestree._utils.seed import draw_seed
+from bayestree.inference import Map, Nuts, Svi
 from bayestree.report.rows import rows_of
 
 RATES = (0.7, 4.0)
+MAP, SVI = Map(epochs=60, steepness=None), Svi(epochs=60)
 
 
 def planted(n, seed):
@@ -40,7 +42,7 @@ def rows():
 
 def tree(**settings):
     return ConvexPolytopeTreeRegressor(
-        **{"leaf": "poisson", "max_depth": 1, "n_experts": 1, "epochs": 60, "random_state": 0}
+        **{"leaf": "poisson", "max_depth": 1, "n_experts": 1, "inference": SVI, "random_state": 0}
         | {"n_modes": 1, "n_draws": 20}
         | settings
     )
@@ -88,8 +90,8 @@ def test_exposure_multiplies_predictions(rows, fitted):
 
 def test_equal_exposures_only_change_the_unit(rows):
     X, y, *_ = rows
-    once = tree(inference="map").fit(X, y)
-    four = tree(inference="map").fit(X, y, exposure=np.full(len(y), 4.0))
+    once = tree(inference=MAP).fit(X, y)
+    four = tree(inference=MAP).fit(X, y, exposure=np.full(len(y), 4.0))
     assert np.allclose(once.predict(X), 4 * four.predict(X), rtol=1e-3)
 
 
@@ -128,7 +130,7 @@ def test_every_method_that_takes_y_takes_the_exposure(rows, fitted):
     with pytest.raises(ValueError, match=r"exposure must have shape \(60,\)"):
         fitted.score(X, y, exposure=exposure[1:])
     with pytest.raises(ValueError, match="leaf='constant' takes y alone"):
-        tree(leaf="constant", inference="map").fit(X, y).score(X, y, exposure=exposure)
+        tree(leaf="constant", inference=MAP).fit(X, y).score(X, y, exposure=exposure)
 
 
 def test_counts_without_the_exposures_that_the_fit_had(rows, fitted, tmp_path):
@@ -142,14 +144,14 @@ def test_counts_without_the_exposures_that_the_fit_had(rows, fitted, tmp_path):
             with pytest.raises(ValueError, match="lacks the exposure of each row, which the fit"):
                 method(X, y)
         one.score(X, y, exposure=np.ones(60))  # is meant
-    again = copy.copy(fitted).set_params(inference="map").fit(X, y)
+    again = copy.copy(fitted).set_params(inference=MAP).fit(X, y)
     again.score(X, y)
 
 
 def test_scikit_learn_routes_exposures(rows):
     X, y, exposure, _ = rows
     both = np.column_stack([y, exposure])
-    estimator = tree(inference="map")
+    estimator = tree(inference=MAP)
     with config_context(enable_metadata_routing=True):
         routed = cross_val_score(estimator, X, y, params={"exposure": exposure}, cv=3)
         asked = clone(estimator).set_fit_request(exposure=True).set_score_request(exposure=True)
@@ -184,7 +186,8 @@ def test_the_uncertainty_of_y_is_that_of_counts(rows, fitted):
 
 def test_nuts_and_leave_one_out(rows, any_k):
     X, y, exposure = (part[:150] for part in rows[:3])
-    found = tree(inference="nuts", n_warmup=40, n_draws=40, n_chains=1).fit(X, y, exposure=exposure)
+    nuts = Nuts(n_warmup=40, n_chains=1, thinning=4, drop_idle=True)
+    found = tree(inference=[SVI, nuts], n_draws=40).fit(X, y, exposure=exposure)
     loo = found.loo(X, np.column_stack([y, exposure]))
     lost = found.loo(X, np.column_stack([y, exposure[::-1]]))
     assert loo.elpd > lost.elpd + 10  # with the exposures of other rows
@@ -192,7 +195,7 @@ def test_nuts_and_leave_one_out(rows, any_k):
 
 def test_several_modes_are_mixed(rows):
     X, y, exposure, _ = rows
-    found = tree(n_modes=2, epochs=5, n_draws=5).fit(X, y, exposure=exposure)
+    found = tree(n_modes=2, inference=Svi(epochs=5), n_draws=5).fit(X, y, exposure=exposure)
     assert found.sample_posterior_predictive(X, 7, exposure=exposure).shape == (7, len(y))
     low, high = found.predict_interval(X, exposure=exposure)
     assert (low <= high).all()
@@ -271,7 +274,7 @@ def test_a_constant_rate_has_the_score_that_a_constant_y_has(rows, fitted):
 
 def test_rows_without_events_are_fitted():
     X = np.random.default_rng(0).normal(size=(40, 2))
-    found = tree(inference="map").fit(X, np.zeros(40))
+    found = tree(inference=MAP).fit(X, np.zeros(40))
     assert (found.predict(X) > 0).all()
     assert (found.predict(X) < 0.1).all()
 

@@ -14,14 +14,18 @@ from bayestree import (
     load,
 )
 from bayestree.estimators import cpt
+from bayestree.inference import Map, Nuts, Svi
 from bayestree.models import Oblique, Polytope
 
 CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
 INFERENCES = {
     "grow": {"inference": "grow"},
-    "map": {"inference": "map", "epochs": 10, "batch_size": 100},
-    "svi": {"inference": "svi", "n_modes": 1, "epochs": 10, "batch_size": 100, "n_draws": 6},
+    "map": {"inference": Map(epochs=10, batch_size=100, steepness=None)},
+    "svi": {"inference": Svi(epochs=10, batch_size=100), "n_modes": 1, "n_draws": 6},
 }
+
+
+SEARCH = Svi(search_facets=True)
 
 
 def classifier(inference="grow", **options):
@@ -83,7 +87,7 @@ def test_spread_is_that_of_the_draws(fitted_classifier):
     np.testing.assert_allclose(mean, model.predict_proba(X))
     assert sd.shape == mean.shape
     assert (sd >= 0).all()
-    assert (sd > 0.001).any() == (model.inference == "svi")
+    assert (sd > 0.001).any() == (model.posterior_.inference == "svi")
 
 
 def test_routes_are_those_of_the_tree(fitted_classifier):
@@ -189,8 +193,9 @@ def test_rows_of_weight_zero_are_as_absent(make, inference):
     X, y = ring(120)
     outlier = np.concatenate([X, [[1e9, -1e9]] * 30]), np.concatenate([y, [1] * 30])
     weights = np.repeat([1.0, 0.0], [120, 30])  # far enough to spoil means and quantiles
-    with_them = make(inference, batch_size=20).fit(*outlier, sample_weight=weights)
-    without = make(inference, batch_size=20).fit(X, y)
+    given = {} if inference == "grow" else {"inference__batch_size": 20}
+    with_them = make(inference).set_params(**given).fit(*outlier, sample_weight=weights)
+    without = make(inference).set_params(**given).fit(X, y)
     name = "predict_proba" if make is classifier else "predict"
     # the sums for the mean of y are rounded in another order
     np.testing.assert_allclose(getattr(with_them, name)(X), getattr(without, name)(X), atol=1e-12)
@@ -268,13 +273,13 @@ def test_the_mean_and_its_spread(fitted_regressor):
     mean, sd = model.predict(X, return_std=True)
     np.testing.assert_allclose(mean, model.predict(X))
     assert (sd >= 0).all()
-    assert (sd > 0.001).any() == (model.inference == "svi")
+    assert (sd > 0.001).any() == (model.posterior_.inference == "svi")
 
 
 @pytest.mark.portable
 def test_intervals_cover():
     """Intervals have nominal coverage on new rows away from the jump, whose place is uncertain."""
-    model = regressor("svi", epochs=60).fit(*jump(1000))
+    model = regressor("svi").set_params(inference__epochs=60).fit(*jump(1000))
     X, y = jump(3000, seed=4)
     clear = np.abs(X[:, 0]) > 0.5
     for level in (0.5, 0.9):
@@ -306,7 +311,7 @@ def two_noises(n, seed):
 
 @pytest.mark.portable
 def test_intervals_cover_on_both_sides_of_unequal_noise():
-    model = regressor("svi", epochs=60).fit(*two_noises(1000, seed=0))
+    model = regressor("svi").set_params(inference__epochs=60).fit(*two_noises(1000, seed=0))
     X, y = two_noises(8000, seed=1)
     low, high = model.predict_interval(X)
     inside = (low <= y) & (y <= high)
@@ -383,33 +388,33 @@ def test_bad_parameters_are_named(bad):
 @pytest.mark.parametrize("name", ["AutoNothing", "AutoGuide", "AutoContinuous", "AutoGuideList"])
 def test_an_unknown_guide_is_refused(name):
     with pytest.raises(ValueError, match="guide must be"):
-        classifier("svi", guide=name).fit(*ring(100))
+        classifier("svi").set_params(inference__guide=name).fit(*ring(100))
 
 
 @pytest.mark.parametrize(
-    "bad", [{"kl_weight": 0.5}, {"guide": "AutoNormal"}, {"steepness": 6.0}, {"n_experts": 1}]
+    "bad",
+    [
+        {"inference__kl_weight": 0.5},
+        {"inference__guide": "AutoNormal"},
+        {"steepness": 6.0},
+        {"n_experts": 1},
+    ],
 )
 def test_what_a_search_cannot_do_is_refused_at_once(bad):
     with pytest.raises(ValueError, match="search_facets needs"):
-        classifier("svi", search_facets=True, max_depth=0).set_params(**bad).fit(*ring(60))
+        classifier(max_depth=0).set_params(inference=SEARCH, **bad).fit(*ring(60))
 
 
 def test_the_target_acceptance_sets_the_steps_of_nuts():
     X, y = ring(n=80)
-    common = {"inference": "nuts", "max_depth": 1, "epochs": 5, "n_chains": 1, "random_state": 0}
+    common = {"max_depth": 1, "n_experts": 2, "n_draws": 4, "random_state": 0}
+    chain = {"n_chains": 1, "n_warmup": 60, "thinning": 4, "drop_idle": True}
     steps = []
     for target in (0.6, 0.95):
-        clf = ConvexPolytopeTreeClassifier(
-            **common, n_experts=2, n_warmup=60, n_draws=4, target_acceptance=target
-        )
+        stages = [Svi(epochs=5), Nuts(target_acceptance=target, **chain)]
+        clf = ConvexPolytopeTreeClassifier(inference=stages, **common)
         steps.append(clf.fit(X, y).posterior_.stats["step_size"].mean())
     assert steps[1] < 0.7 * steps[0]
-
-
-def test_a_search_is_of_svi_alone():
-    X, y = ring(100)
-    asked, plain = (classifier("map", search_facets=s).fit(X, y) for s in (True, False))
-    np.testing.assert_array_equal(asked.predict_proba(X), plain.predict_proba(X))
 
 
 @pytest.mark.parametrize("name", ["meta", "gpu", "cuda:99"])
@@ -452,7 +457,7 @@ def test_units_of_x_do_not_matter(unit):
 @pytest.mark.parametrize("guide", ["AutoNormal", "AutoDelta", "AutoLowRankMultivariateNormal"])
 def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
     X, y = ring(100)
-    model = make("svi", guide=guide, epochs=3).fit(X, y)
+    model = make("svi").set_params(inference=Svi(guide=guide, epochs=3, batch_size=100)).fit(X, y)
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))

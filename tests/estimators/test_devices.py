@@ -11,35 +11,31 @@ from bayestree import (
     EndToEndTreeClassifier,
     EndToEndTreeRegressor,
 )
-from bayestree.inference import Data, GrowthLimits, Map, grow
+from bayestree.inference import Data, GrowthLimits, Map, Svi, grow
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-BRIEF = {"max_depth": 2, "n_experts": 3, "epochs": 3, "n_draws": 5, "n_modes": 1}
+SVI = Svi(epochs=3)
+BRIEF = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 5, "n_modes": 1}
 CASES = {
-    "svi": {"inference": "svi"},
-    "defaults": {"max_depth": 2, "epochs": 3},
-    "single precision": {"inference": "svi", "dtype": "float32"},
-    "sparse routing": {"inference": "svi", "max_depth": 6, "min_rows": 5, "min_gain": 0.0},
-    "map": {"inference": "map", "n_draws": None},
-    "grow": {"inference": "grow", "n_draws": None, "epochs": None},
-    "held-out rows": {"inference": "svi", "validation_fraction": 0.3},
-    "modes": {"inference": "svi", "n_modes": 2},
-    "distilled": {"inference": "svi", "n_modes": 2, "mode_tree": "distilled"},
-    "expert": {"inference": "svi", "covariance": "expert"},
-    "autoguide": {"inference": "svi", "guide": "AutoNormal"},
-    "search": {"inference": "svi", "search_facets": True, "steepness": 1.0},
-    "monotone": {"inference": "svi", "monotonic_cst": [0, 0, 0, 1]},
-    "laplace": {"inference": "svi", "prior": "laplace"},
-    "tao": {"inference": "svi", "refine": "tao"},
+    "svi": {},
+    "defaults": {"n_experts": None, "n_draws": None, "n_modes": None},
+    "single precision": {"dtype": "float32"},
+    "sparse routing": {"max_depth": 6, "min_rows": 5, "min_gain": 0.0},
+    "map": {"inference": Map(epochs=3, steepness=None)},
+    "grow": {"inference": "grow"},
+    "held-out rows": {"validation_fraction": 0.3},
+    "modes": {"n_modes": 2},
+    "distilled": {"n_modes": 2, "mode_tree": "distilled"},
+    "expert": {"inference": Svi(epochs=3, covariance="expert")},
+    "autoguide": {"inference": Svi(epochs=3, guide="AutoNormal")},
+    "search": {"inference": Svi(epochs=3, search_facets=True)},
+    "monotone": {"monotonic_cst": [0, 0, 0, 1]},
+    "laplace": {"prior": "laplace"},
+    "tao": {"refine": "tao"},
 }
-
-
-def settings(case):
-    chosen = (BRIEF if case != "defaults" else {}) | CASES[case]
-    return {name: value for name, value in chosen.items() if value is not None}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -48,7 +44,7 @@ def test_predictions_of_a_fit_on_a_gpu(kind, case):
     classes = kind is ConvexPolytopeTreeClassifier
     X, y = load_iris(return_X_y=True)
     X, y = (X[50:], y[50:]) if classes else (np.delete(X, 2, axis=1), X[:, 2])
-    chosen = settings(case)
+    chosen = BRIEF | CASES[case]
     if "monotonic_cst" in chosen and not classes:
         chosen["monotonic_cst"] = [1, 0, 0]
     tree = kind(device="cuda", random_state=0, **chosen).fit(X, y)
@@ -63,9 +59,9 @@ def test_predictions_of_a_fit_on_a_gpu(kind, case):
 def test_other_leaves(leaf):
     X, y = load_diabetes(return_X_y=True)
     y = np.round(y / 50) if leaf == "poisson" else y
-    tree = ConvexPolytopeTreeRegressor(
-        device="cuda", inference="svi", leaf=leaf, random_state=0, **BRIEF
-    ).fit(X[:200], y[:200])
+    tree = ConvexPolytopeTreeRegressor(device="cuda", leaf=leaf, random_state=0, **BRIEF).fit(
+        X[:200], y[:200]
+    )
     here = tree.predict_interval(X)
     with torch.device("cuda"):
         np.testing.assert_allclose(tree.predict_interval(X), here, rtol=1e-6)

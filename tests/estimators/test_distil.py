@@ -7,9 +7,10 @@ from sklearn.base import clone
 import bayestree as bt
 from bayestree.estimators import _modes
 from bayestree.estimators._modes import simulated_rows
+from bayestree.inference import Map, Svi
 
-QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 20, "random_state": 0}
-DISTILLED = {"n_modes": 2, "mode_tree": "distilled"}
+QUICK = {"max_depth": 2, "n_experts": 3, "n_draws": 20, "random_state": 0}
+DISTILLED = {"n_modes": 2, "mode_tree": "distilled", "inference": Svi(epochs=4)}
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +137,11 @@ def test_texts_name_it(distilled):
     assert "a single tree distilled from the predictions of 2 modes" in bt.export_text(distilled)
 
 
-@pytest.mark.parametrize("inference", ["map", "grow"])
+@pytest.mark.parametrize("inference", [Map(epochs=4, steepness=None), "grow"], ids=str)
 def test_point_estimates(values, inference):
-    shown = {name: value for name, value in QUICK.items() if name != "n_draws"}
     X, y = values
-    found = bt.ConvexPolytopeTreeRegressor(inference=inference, **DISTILLED, **shown).fit(X, y)
+    settings = QUICK | DISTILLED | {"inference": inference}
+    found = bt.ConvexPolytopeTreeRegressor(**settings).fit(X, y)
     assert found.posterior_.n_draws == 1
     assert found.posterior_.inference == "map"
     assert found.tree_.n_nodes

@@ -32,6 +32,8 @@ from bayestree.estimators._contents import (
 )
 from bayestree.estimators.files import ModelFileError
 from bayestree.estimators.registry import ESTIMATORS, REMOVED
+from bayestree.fitting.settings import without_settings
+from bayestree.inference import Map, Svi
 from bayestree.models import (
     Flat,
     GammaProcess,
@@ -51,7 +53,8 @@ from tests.fuzz.test_models import signed, taken_apart
 
 DATA = Path(__file__).parents[1] / "data"
 VERSION_2 = (DATA / "iris-v2.safetensors").read_bytes()
-FAST = {"n_modes": 1, "epochs": 2, "n_draws": 3, "n_experts": 4, "max_depth": 2, "random_state": 0}
+FAST = {"n_modes": 1, "inference": Svi(epochs=2), "n_draws": 3, "n_experts": 4, "max_depth": 2}
+FAST |= {"random_state": 0}
 
 
 def rows(n=60, d=3):
@@ -92,7 +95,9 @@ def assert_same_arrays(one, other):
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("inference", ["grow", "map", "svi"])
+    @pytest.mark.parametrize(
+        "inference", ["grow", Map(epochs=2, steepness=None), Svi(epochs=2)], ids=str
+    )
     @pytest.mark.parametrize("prediction", ["auto", "tree"])
     def test_classifier(self, inference, prediction, tmp_path):
         one = classifier(inference=inference, prediction=prediction)
@@ -119,7 +124,7 @@ class TestRoundTrip:
         assert not hasattr(two, "classes_")
 
     def test_posterior(self, tmp_path):
-        one = classifier()
+        one = classifier(inference=Svi(epochs=2))
         before, after = one.posterior_, there_and_back(one, tmp_path).posterior_
         for part in ("draws", "point", "stats"):
             assert_same_arrays(getattr(before, part), getattr(after, part))
@@ -420,7 +425,8 @@ def test_version_1_stays_readable():
     X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
     np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
     assert clf.predict(X).tolist() == recorded["predict"]
-    assert current(recorded["params"]).items() <= clf.get_params().items()
+    assert without_settings(current(recorded["params"]), "svi").items() <= clf.get_params().items()
+    assert clf.inference == Svi(epochs=3)
 
 
 def test_version_1_knows_what_can_be_known_without_rows():
@@ -454,7 +460,9 @@ def test_version_2_stays_readable():
     X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
     np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
     assert clf.predict(X).tolist() == recorded["predict"]
-    assert current(recorded["params"]).items() <= clf.get_params().items()
+    assert without_settings(current(recorded["params"]), "svi").items() <= clf.get_params().items()
+    sampler = clf.inference[-1]
+    assert (sampler.n_chains, sampler.n_warmup, clf._plan.last.n_draws) == (2, 20, 4)
     posterior = clf.posterior_
     np.testing.assert_array_equal(posterior.stats["lp"], recorded["lp"])
     assert posterior.warmup_draws.keys() == posterior.draws.keys()

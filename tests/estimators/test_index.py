@@ -6,6 +6,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 from bayestree import AlternatingTreeClassifier, ConvexPolytopeTreeClassifier
+from bayestree.inference import Svi
 from bayestree.report.page import html_report
 
 N = 40
@@ -23,7 +24,7 @@ INDEXES = {
     "shuffled": pd.Index(np.random.default_rng(0).permutation(N)),
 }
 CPT = ConvexPolytopeTreeClassifier(
-    max_depth=1, n_experts=2, epochs=2, n_draws=5, n_modes=1, random_state=0
+    max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=5, n_modes=1, random_state=0
 )
 
 

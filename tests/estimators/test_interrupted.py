@@ -6,30 +6,36 @@ import pytest
 import bayestree
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS
+from bayestree.inference import Map, Mcmc, Nuts, Svi
 from bayestree.testing import check_every_stop
 from tests.short_checks import short_stages
 
-CPT = {"n_modes": 1, "max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
-NUTS = CPT | {"inference": "nuts", "n_warmup": 10, "n_chains": 2}
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
+CPT = {"n_modes": 1, "max_depth": 2, "n_experts": 2, "min_gain": 0.5, "inference": SVI}
+CPT |= {"n_draws": 4}
+CHAINS = {"n_warmup": 10, "n_chains": 2, "drop_idle": True}
 EM = {"max_depth": 2, "epochs": 3, "learning_rate": 0.05}
 #: Class, parameters, and the outermost loops of the fit.
 CASES = {
     "cpt-svi": ("ConvexPolytopeTreeClassifier", CPT, ["grow", "map", "svi"]),
     "cpt-map": (
         "ConvexPolytopeTreeClassifier",
-        {k: v for k, v in CPT.items() if k != "n_draws"}
-        | {"inference": "map", "refine": "tao", "validation_fraction": 0.2},
+        CPT | {"inference": MAP, "refine": "tao", "validation_fraction": 0.2},
         None,
     ),
     "cpt-guide": (
         "ConvexPolytopeTreeClassifier",
-        CPT | {"guide": "AutoNormal", "dtype": "float32"},
+        CPT | {"inference": Svi(epochs=3, guide="AutoNormal"), "dtype": "float32"},
         ["grow", "map", "AutoNormal"],
     ),
-    "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
+    "cpt-nuts": (
+        "ConvexPolytopeTreeClassifier",
+        CPT | {"inference": [SVI, Nuts(thinning=4, n_slides=2, **CHAINS)]},
+        ["grow", "map", "svi", "nuts"],
+    ),
     "cpt-mcmc": (
         "ConvexPolytopeTreeClassifier",
-        {k: v for k, v in NUTS.items() if k != "epochs"} | {"inference": "mcmc"},
+        CPT | {"inference": Mcmc(thinning=6, **CHAINS)},
         ["grow", "vi", "vi, further steps", "mcmc"],
     ),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),

@@ -8,6 +8,7 @@ from scipy.stats import norm
 import bayestree
 from bayestree import ConvexPolytopeTreeRegressor, load
 from bayestree._utils.parameters import ParameterError
+from bayestree.inference import Map, Nuts, Svi
 from bayestree.tables import UnusedColumnsWarning
 
 N = 240
@@ -22,7 +23,13 @@ def planted(seed=0, n=N):
 
 
 def regressor(**others):
-    settings = {"max_depth": 1, "n_experts": 1, "epochs": 40, "n_draws": 8, "n_modes": 1}
+    settings = {
+        "max_depth": 1,
+        "n_experts": 1,
+        "inference": Svi(epochs=40),
+        "n_draws": 8,
+        "n_modes": 1,
+    }
     return ConvexPolytopeTreeRegressor(leaf="linear", random_state=0, **settings | others)
 
 
@@ -180,14 +187,14 @@ def test_texts_show_the_strongest_slopes(fitted):
     assert '"slope"' in bayestree.export_json(reg)
 
 
-LONG = [pytest.param(name, marks=pytest.mark.statistical) for name in ("nuts", "smc")]
+NUTS = [Svi(epochs=40), Nuts(thinning=4, drop_idle=True)]
+LONG = [pytest.param(one, marks=pytest.mark.statistical) for one in (NUTS, "smc")]
 
 
-@pytest.mark.parametrize("inference", ["grow", "map", *LONG])
+@pytest.mark.parametrize("inference", ["grow", Map(epochs=40, steepness=None), *LONG], ids=str)
 def test_every_inference_fits_linear_leaves(inference):
     X, y = planted(n=60)
-    settings = {} if inference in ("grow", "map") else {"n_draws": 20}
-    reg = regressor(inference=inference, max_depth=1, **settings).fit(X, y)
+    reg = regressor(inference=inference, max_depth=1, n_draws=20).fit(X, y)
     error = np.mean((reg.predict(X) - y) ** 2)
     # constant leaves explain the difference of the two means alone, a tenth of the variance
     assert error < 0.5 * y.var()
@@ -196,10 +203,10 @@ def test_every_inference_fits_linear_leaves(inference):
 
 def test_modes_and_warm_starts(fitted):
     _, X, y = fitted
-    reg = regressor(n_modes=2, epochs=10).fit(X, y)
+    reg = regressor(n_modes=2, inference=Svi(epochs=10)).fit(X, y)
     each = [mode.predict(X) for mode in reg.modes_]
     np.testing.assert_allclose(reg.predict(X), np.average(each, axis=0, weights=reg.mode_weights_))
-    again = regressor(warm_start=True, epochs=10).fit(X, y).fit(X, y)
+    again = regressor(warm_start=True, inference=Svi(epochs=10)).fit(X, y).fit(X, y)
     assert again.tree_.slope.shape == (2, 3)
 
 

@@ -9,6 +9,7 @@ from scipy.special import expit, log_expit, softmax
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, export_rules, export_text, load
 from bayestree._utils.parameters import ParameterError
+from bayestree.inference import Map, Nuts, Svi
 from bayestree.tables import UnusedColumnsWarning
 
 N = 300
@@ -26,7 +27,13 @@ def planted(seed=0, n=N):
 
 
 def classifier(**others):
-    settings = {"max_depth": 1, "n_experts": 1, "epochs": 12, "n_draws": 8, "n_modes": 1}
+    settings = {
+        "max_depth": 1,
+        "n_experts": 1,
+        "inference": Svi(epochs=12),
+        "n_draws": 8,
+        "n_modes": 1,
+    }
     return ConvexPolytopeTreeClassifier(leaf="logistic", random_state=0, **settings | others)
 
 
@@ -143,16 +150,15 @@ def test_onnx_has_the_probabilities_of_the_tree(fitted):
     np.testing.assert_allclose(found, clf.tree_.predict(X), atol=1e-9)
 
 
-LONG = [pytest.param(name, marks=pytest.mark.statistical) for name in ("nuts", "smc")]
+NUTS = [Svi(epochs=5), Nuts(n_chains=1, n_warmup=100, thinning=4, drop_idle=True)]
+LONG = [pytest.param(one, marks=pytest.mark.statistical) for one in (NUTS, "smc")]
 
 
-@pytest.mark.parametrize("inference", ["grow", "map", *LONG])
+@pytest.mark.parametrize("inference", ["grow", Map(epochs=5, steepness=None), *LONG], ids=str)
 def test_every_inference_has_logistic_leaves(inference):
     X, y = planted(n=80)
     y = np.where(X[:, 2] > 1, "top", y)  # three classes
-    settings = {} if inference in ("grow", "map") else {"n_draws": 20}
-    settings |= {"n_chains": 1, "n_warmup": 100} if inference == "nuts" else {}
-    clf = classifier(inference=inference, epochs=5, **settings).fit(X, y)
+    clf = classifier(inference=inference, n_draws=20).fit(X, y)
     p = clf.predict_proba(X)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     # better than the shares of the classes
@@ -185,6 +191,6 @@ def test_many_coefficients_are_refused():
 def test_columns_without_values_are_left_out():
     X, y = planted(n=60)
     X[:, 2] = 5.0
-    clf = classifier(epochs=2, inference="map").fit(X, y)
+    clf = classifier(inference=Map(epochs=2, steepness=None)).fit(X, y)
     assert (clf.tree_.slope[..., 2] == 0).all()
     assert np.isfinite(clf.predict_proba(X)).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.inference import Smc, memory_mapped
+from bayestree.inference import Map, Mcmc, Smc, Svi, memory_mapped
 from bayestree.tables import InputError
 
 X = np.random.default_rng(0).normal(size=(40, 2))
@@ -18,7 +18,7 @@ MANY = 2 * 10**9
         ({"n_experts": MANY, "inference": "map"}, "n_experts=2000000000"),
         ({"n_draws": MANY, "inference": "vi"}, "n_draws=2000000000"),
         ({"n_draws": MANY, "inference": "svi"}, "n_draws=2000000000"),
-        ({"n_chains": MANY, "inference": "mcmc"}, "n_chains=2000000000"),
+        ({"inference": Mcmc(n_chains=MANY)}, "n_chains=2000000000"),
         ({"n_modes": MANY, "inference": "map"}, "n_modes=2000000000"),
         ({"inference": Smc(n_particles=MANY)}, "n_particles=2000000000"),
     ],
@@ -30,7 +30,7 @@ def test_refused(settings, said, monkeypatch):
 
 
 def test_forced(monkeypatch):
-    tree = ConvexPolytopeTreeRegressor(inference="map", max_depth=1, epochs=2)
+    tree = ConvexPolytopeTreeRegressor(inference=Map(epochs=2), max_depth=1)
     monkeypatch.setattr(memory_mapped, "free_memory", lambda: 0.0)
     with pytest.raises(InputError, match="BAYESTREE_FORCE_MEMORY"):
         tree.fit(X, X[:, 0])
@@ -44,7 +44,7 @@ def test_free_memory():
 
 def test_a_diverged_fit_names_its_learning_rate():
     tree = ConvexPolytopeTreeClassifier(
-        inference="svi", max_depth=1, epochs=2, learning_rate=1e308, random_state=0
+        inference=Svi(epochs=2, learning_rate=1e308), max_depth=1, random_state=0
     )
     with pytest.raises(ValueError, match=r"diverged: reduce learning_rate=1e\+308"):
         tree.fit(X, Y)

@@ -12,19 +12,21 @@ from bayestree import (
     ConvexPolytopeTreeRegressor,
     EndToEndTreeClassifier,
 )
+from bayestree.inference import Map, Svi
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 LEAST = 12
 COMMON = {"min_leaf": LEAST, "random_state": 0}
-CPT = COMMON | {"n_modes": 1, "max_depth": 3, "n_experts": 4, "epochs": 4}
-DISTILLED = {"n_modes": 2, "mode_tree": "distilled", "n_draws": 4}
+CPT = COMMON | {"n_modes": 1, "max_depth": 3, "n_experts": 4}
+MAP, SVI = Map(epochs=4, steepness=None), Svi(epochs=4, n_draws=4)
+DISTILLED = {"n_modes": 2, "mode_tree": "distilled"}
 FITS = [
     AlternatingTreeClassifier(**COMMON, max_depth=4),
     AlternatingTreeRegressor(**COMMON, max_depth=4),
-    ConvexPolytopeTreeClassifier(**CPT, inference="map"),
-    ConvexPolytopeTreeClassifier(**CPT, inference="map", refine="tao"),
-    ConvexPolytopeTreeRegressor(**CPT, n_draws=4),
-    ConvexPolytopeTreeRegressor(**CPT | DISTILLED),
+    ConvexPolytopeTreeClassifier(**CPT, inference=MAP),
+    ConvexPolytopeTreeClassifier(**CPT, inference=MAP, refine="tao"),
+    ConvexPolytopeTreeRegressor(**CPT, inference=SVI),
+    ConvexPolytopeTreeRegressor(**CPT | DISTILLED, inference=SVI),
     EndToEndTreeClassifier(**COMMON, max_depth=3, epochs=3, learning_rate=0.05),
 ]
 
@@ -40,7 +42,7 @@ def test_every_leaf_has_enough_rows(estimator):
 
 def test_batches():
     X, y = load_breast_cancer(return_X_y=True)
-    clf = ConvexPolytopeTreeClassifier(**CPT, inference="map")
+    clf = ConvexPolytopeTreeClassifier(**CPT, inference=MAP)
     for part in (slice(300), slice(300, 569)):
         clf.partial_fit(X[part], y[part])
     assert clf.tree_.leaf_rows.min() >= LEAST

@@ -13,7 +13,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators import _members, _modes
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
-from bayestree.inference import Map, Nuts, Svi, pointwise
+from bayestree.inference import Map, Svi, pointwise
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -35,21 +35,19 @@ def test_the_first_mode_is_the_fit_of_one(iris, more):
 
 
 @pytest.mark.parametrize(
-    ("settings", "number"),
+    ("inference", "number"),
     [
-        ({}, 3),
-        ({"inference": Svi(epochs=4, n_draws=40)}, 3),
-        ({"inference": "map"}, 1),
-        ({"inference": Map(epochs=4)}, 1),
-        ({"search_facets": True}, 1),
+        (Svi(epochs=4), 3),
+        ("map", 1),
+        (Map(epochs=4), 1),
+        (Svi(epochs=4, search_facets=True), 1),
     ],
     ids=str,
 )
-def test_the_default_number_of_modes_is_that_of_the_method(iris, settings, number):
+def test_the_default_number_of_modes_is_that_of_the_method(iris, inference, number):
     X, y = iris
-    given = {} if "inference" in settings else {"epochs": 4}
     found = ConvexPolytopeTreeClassifier(
-        max_depth=1, n_experts=2, random_state=0, **given, **settings
+        max_depth=1, n_experts=2, random_state=0, inference=inference
     )
     assert len(found.fit(X[:, 2:], y > 0).modes_) == number
 
@@ -223,8 +221,8 @@ def test_stacking_prefers_the_modes_that_predict_rows_left_out(iris, several):
 
 
 def test_rows_held_out_decide_where_there_are_some(iris):
-    settings = QUICK | {"inference": "map", "validation_fraction": 0.3, "n_modes": 2}
-    del settings["n_draws"]
+    method = Map(epochs=4, steepness=None)
+    settings = QUICK | {"inference": method, "validation_fraction": 0.3, "n_modes": 2}
     found = ConvexPolytopeTreeClassifier(**settings).fit(*iris)
     data = found.modes_[0].training_data(*iris)
     # the first mode draws its rows as a single fit does, and the others take the same
@@ -267,13 +265,6 @@ def test_point_estimates_have_equal_weights_and_average(iris):
     mean = np.mean([mode.tree_.predict(iris[0]) for mode in found.modes_], axis=0)
     np.testing.assert_allclose(found.predict_proba(iris[0]), mean)
     assert found.check_convergence().settled == "nothing to judge"
-
-
-def test_n_jobs_is_that_of_the_modes(iris):
-    settings = {"n_jobs": 1, "inference": Nuts(n_draws=10)}
-    assert ConvexPolytopeTreeClassifier(n_modes=2, **settings)._stages()[-1].draws == (4, 10)
-    with pytest.raises(ValueError, match="n_jobs=1 would be ignored"):
-        ConvexPolytopeTreeClassifier(**settings)._stages()
 
 
 @pytest.mark.parametrize(
@@ -319,7 +310,7 @@ def test_a_warm_start_continues_every_mode(iris):
     found = ConvexPolytopeTreeClassifier(n_modes=2, warm_start=True, **QUICK).fit(X, y)
     topologies = [mode.posterior_.model.topology for mode in found.modes_]
     trees = [mode.tree_ for mode in found.modes_]
-    found.set_params(epochs=6).fit(X, y)
+    found.set_params(inference=Svi(epochs=6)).fit(X, y)
     assert [mode.posterior_.model.topology for mode in found.modes_] == topologies
     assert all(mode.tree_ is not tree for mode, tree in zip(found.modes_, trees, strict=True))
     for n_modes in (1, 3):

@@ -10,9 +10,10 @@ from bayestree import (
     ConvexPolytopeTreeSurvival,
     load,
 )
-from bayestree.inference import Svi
+from bayestree.inference import Map, Svi
 
-CHEAP = {"max_depth": 2, "n_experts": 3, "epochs": 10, "n_modes": 1, "n_draws": 5}
+MAP, SVI = Map(epochs=10, steepness=None), Svi(epochs=10)
+CHEAP = {"max_depth": 2, "n_experts": 3, "inference": SVI, "n_modes": 1, "n_draws": 5}
 CHEAP |= {"monotonic_cst": [1, -1, 0], "random_state": 0}
 
 
@@ -36,9 +37,9 @@ def assert_monotone(predict, X, directions):
 
 METHODS = {
     "grow": {"inference": "grow"},
-    "map": {"inference": "map", "n_experts": 1},
-    "svi": {"inference": "svi"},
-    "modes": {"inference": "map", "n_modes": 2, "max_depth": 1},
+    "map": {"inference": MAP, "n_experts": 1},
+    "svi": {},
+    "modes": {"inference": MAP, "n_modes": 2, "max_depth": 1},
 }
 
 
@@ -55,7 +56,9 @@ def test_every_draw_is_monotone(rows):
     """Also where leaves are alike, whose free posteriors are in any order."""
     X, _ = rows
     y = np.random.default_rng(1).random(len(X)) < 0.5
-    clf = ConvexPolytopeTreeClassifier(min_gain=0, **CHEAP | {"n_draws": 20, "epochs": 5})
+    clf = ConvexPolytopeTreeClassifier(
+        min_gain=0, **CHEAP | {"n_draws": 20, "inference": Svi(epochs=5)}
+    )
     clf.fit(X, y)
     posterior = clf.posterior_
     line = np.repeat(clf._scaling.standardise(X[:4]), 40, axis=0)
@@ -70,12 +73,12 @@ def test_every_draw_is_monotone(rows):
 def test_means_and_rates_are_monotone(rows, leaf):
     X, y = rows
     y = y if leaf == "constant" else np.floor(np.exp(y / 2))
-    inference = "svi" if leaf == "constant" else "map"
-    reg = ConvexPolytopeTreeRegressor(leaf=leaf, inference=inference, **CHEAP).fit(X, y)
+    inference = SVI if leaf == "constant" else MAP
+    reg = ConvexPolytopeTreeRegressor(leaf=leaf, **CHEAP | {"inference": inference}).fit(X, y)
     assert reg.get_n_leaves() > 1
     assert_monotone(reg.predict, X, {0: 1, 1: -1})
     assert_monotone(reg.tree_.predict, X, {0: 1, 1: -1})
-    free = reg.set_params(monotonic_cst=None, inference="map", n_draws=None).fit(X, y)
+    free = reg.set_params(monotonic_cst=None, inference=MAP).fit(X, y)
     with pytest.raises(AssertionError):
         assert_monotone(free.predict, X, {1: -1})
 
@@ -95,7 +98,7 @@ def table(rows):
 def named(table):
     frame, y = table
     signs = {"a": 1, "b": 1, "grade": -1, "constant": 1, "text": 0}
-    reg = ConvexPolytopeTreeRegressor(inference="map", **CHEAP | {"monotonic_cst": signs})
+    reg = ConvexPolytopeTreeRegressor(**CHEAP | {"inference": MAP, "monotonic_cst": signs})
     with pytest.warns(UserWarning, match="constant"):
         return reg.fit(frame, y)
 
@@ -116,7 +119,7 @@ def test_files_and_warm_starts_keep_the_constraint(named, table, tmp_path):
     restored = load(tmp_path / "tree.safetensors")
     assert restored.posterior_.model.monotone == named.posterior_.model.monotone
     assert restored.monotonic_cst == named.monotonic_cst
-    restored.set_params(warm_start=True, inference="map", epochs=2).fit(*table)
+    restored.set_params(warm_start=True, inference=Map(epochs=2, steepness=None)).fit(*table)
     assert restored.posterior_.model.topology == named.posterior_.model.topology
     with pytest.raises(ValueError, match="another monotonic_cst"):
         restored.set_params(monotonic_cst=None).fit(*table)
@@ -129,7 +132,7 @@ REFUSED = [
     ({"inference": "nuts"}, "cannot keep predictions monotone"),
     ({"inference": "smc"}, "cannot keep predictions monotone"),
     ({"inference": Svi(guide="AutoNormal")}, "cannot keep predictions monotone"),
-    ({"covariance": "expert"}, "cannot keep predictions monotone"),
+    ({"inference": Svi(covariance="expert")}, "cannot keep predictions monotone"),
     ({"refine": "tao"}, "refine='tao'"),
     ({"n_modes": 2, "mode_tree": "distilled"}, "mode_tree='distilled'"),
     ({"leaf": "linear"}, "leaf='constant' or 'poisson'"),
@@ -139,9 +142,8 @@ REFUSED = [
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_refused(rows, settings, message):
     X, y = rows
-    given = {k: v for k, v in CHEAP.items() if k not in ("epochs", "n_draws")}
     with pytest.raises(ValueError, match=message):
-        ConvexPolytopeTreeRegressor(**given | settings).fit(X, y)
+        ConvexPolytopeTreeRegressor(**CHEAP | settings).fit(X, y)
 
 
 def test_other_responses_are_refused(rows, table):

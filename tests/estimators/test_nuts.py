@@ -14,19 +14,16 @@ from bayestree import (
     load,
 )
 from bayestree._utils.arviz_compat import group
+from bayestree.inference import Nuts, Svi
 from bayestree.inference.pointwise import log_joint
 
-SHORT = {
-    "inference": "nuts",
-    "max_depth": 1,
-    "n_experts": 2,
-    "min_gain": 1.0,
-    "epochs": 10,
-    "n_chains": 2,
-    "n_warmup": 20,
-    "n_draws": 25,
-    "random_state": 0,
-}
+SAMPLER = {"n_chains": 2, "n_warmup": 20, "n_draws": 25, "thinning": 4, "drop_idle": True}
+SHORT = {"max_depth": 1, "n_experts": 2, "min_gain": 1.0, "random_state": 0}
+
+
+def short(svi=None, **settings):
+    """Parameters of a fit with short chains, and other settings of these."""
+    return SHORT | {"inference": [svi or Svi(epochs=10), Nuts(**SAMPLER | settings)]}
 
 
 def rows(n=120, seed=0):
@@ -41,14 +38,14 @@ def heights(y):
 
 @pytest.fixture(scope="module")
 def classifier():
-    return ConvexPolytopeTreeClassifier(**SHORT).fit(*rows())
+    return ConvexPolytopeTreeClassifier(**short()).fit(*rows())
 
 
 @pytest.fixture(scope="module")
 def regressor():
     X, y = rows()
     target = heights(y)
-    return ConvexPolytopeTreeRegressor(**SHORT).fit(X, target), X, target
+    return ConvexPolytopeTreeRegressor(**short()).fit(X, target), X, target
 
 
 class TestClassifier:
@@ -143,7 +140,7 @@ class TestClassifier:
             return init
 
         monkeypatch.setattr(inference.Nuts, "fit", fake)
-        ConvexPolytopeTreeClassifier(**SHORT, n_jobs=2).fit(*rows(60))
+        ConvexPolytopeTreeClassifier(**short(), n_jobs=2).fit(*rows(60))
         expected = {"n_chains": 2, "n_warmup": 20, "n_draws": 25, "n_jobs": 2, "rows": 60}
         assert seen | expected == seen
 
@@ -179,7 +176,7 @@ class TestRegressor:
 def test_weights_of_rows_reach_the_sampler():
     X, y = rows(60)
     weight = np.random.default_rng(0).uniform(0.5, 3, len(X))
-    quick = SHORT | {"n_warmup": 2, "n_draws": 3, "n_chains": 1}
+    quick = short(n_warmup=2, n_draws=3, n_chains=1)
     model = ConvexPolytopeTreeClassifier(**quick).fit(X, y, sample_weight=weight)
     stats = group(model.to_arviz(X, y, weight), "sample_stats")
     np.testing.assert_allclose(stats["lp"], model.posterior_.stats["lp"])
@@ -190,13 +187,14 @@ def test_noise_ends_in_one_leaf():
     """If growth finds no split, NUTS has nothing to sample."""
     X, _ = rows(80)
     y = np.random.default_rng(3).integers(2, size=80)
-    model = ConvexPolytopeTreeClassifier(**SHORT | {"min_gain": 1e3}).fit(X, y)
+    model = ConvexPolytopeTreeClassifier(**short() | {"min_gain": 1e3}).fit(X, y)
     assert model.get_n_leaves() == 1
     np.testing.assert_allclose(model.predict_proba(X[:2])[0].sum(), 1)
 
 
 def test_searched_facets_are_where_chains_start():
-    quick = SHORT | {"n_warmup": 5, "n_draws": 4, "n_chains": 1, "search_facets": True}
+    svi = Svi(epochs=10, search_facets=True)
+    quick = short(svi, n_warmup=5, n_draws=4, n_chains=1)
     model = ConvexPolytopeTreeClassifier(**quick).fit(*rows(60))
     assert model.posterior_.inference == "nuts"
     assert model.posterior_.model.steepness == 1.0
@@ -205,4 +203,4 @@ def test_searched_facets_are_where_chains_start():
 @pytest.mark.parametrize(("name", "value"), [("n_chains", 0), ("n_warmup", -1), ("n_draws", 0)])
 def test_settings_out_of_range(name, value):
     with pytest.raises(ValueError, match=name):
-        ConvexPolytopeTreeClassifier(**SHORT | {name: value}).fit(*rows(40))
+        ConvexPolytopeTreeClassifier(**short(**{name: value})).fit(*rows(40))

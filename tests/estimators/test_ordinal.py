@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from bayestree import ConvexPolytopeTreeClassifier, export_text, load, plots
 from bayestree.diagnostics import ranked_probability
+from bayestree.inference import Nuts, Svi
 from bayestree.inference.pointwise import log_likelihood
 
 GRADES = ("poor", "fair", "good", "very good", "excellent")
@@ -27,7 +28,13 @@ def planted(n, seed):
 
 def tree(**settings):
     return ConvexPolytopeTreeClassifier(
-        **{"leaf": "ordinal", "max_depth": 1, "n_experts": 1, "epochs": 60, "random_state": 0}
+        **{
+            "leaf": "ordinal",
+            "max_depth": 1,
+            "n_experts": 1,
+            "inference": Svi(epochs=60),
+            "random_state": 0,
+        }
         | {"n_modes": 1, "n_draws": 20}
         | settings
     )
@@ -73,7 +80,7 @@ def test_a_table_of_one_column_keeps_its_order(rows):
     X, y, _ = rows
     backwards = pd.DataFrame({"grade": pd.Categorical(y, range(5)[::-1], ordered=True)})
     with pytest.warns(match="column-vector"):
-        clf = tree(epochs=1).fit(X, backwards)
+        clf = tree(inference=Svi(epochs=1)).fit(X, backwards)
     assert clf.classes_.tolist() == [4, 3, 2, 1, 0]
     clf.set_params(warm_start=True)
     with pytest.raises(ValueError, match=r"has them in the order \[0, 1, 2, 3, 4\]"):
@@ -128,14 +135,16 @@ def test_plots_and_diagnostics_accept_classes_out_of_order(rows, fitted):
 def test_the_posterior_of_nuts_agrees_with_svi(rows, fitted):
     """On one split, predictions differ by the noise of 150 rows a side at most."""
     X, y, _ = rows
-    sampled = tree(inference="nuts", n_chains=1, n_warmup=30, n_draws=40, epochs=20).fit(X, y)
+    nuts = Nuts(n_chains=1, n_warmup=30, thinning=4, drop_idle=True)
+    sampled = tree(inference=[Svi(epochs=20), nuts], n_draws=40).fit(X, y)
     gap = np.abs(sampled.predict_proba(X) - fitted.predict_proba(X))
     assert gap.mean() < 0.02  # the sd of a share of 150 rows is 0.03
 
 
 def test_an_autoguide_knows_the_support_of_the_leaves(rows):
     X, y, _ = rows
-    assert tree(guide="AutoNormal", epochs=5).fit(X, y).predict_proba(X).shape == (300, 5)
+    clf = tree(inference=Svi(guide="AutoNormal", epochs=5)).fit(X, y)
+    assert clf.predict_proba(X).shape == (300, 5)
 
 
 def test_regressors_and_other_names_are_refused(rows):

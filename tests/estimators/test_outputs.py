@@ -8,6 +8,7 @@ from sklearn.utils import get_tags
 
 from bayestree import ConvexPolytopeTreeRegressor, export_json, export_text, load
 from bayestree._utils.parameters import ParameterError
+from bayestree.inference import Map, Nuts, Svi
 
 N = 200
 
@@ -22,7 +23,13 @@ def planted(seed=0, n=N):
 
 
 def regressor(**others):
-    settings = {"max_depth": 1, "n_experts": 1, "epochs": 8, "n_draws": 8, "n_modes": 1}
+    settings = {
+        "max_depth": 1,
+        "n_experts": 1,
+        "inference": Svi(epochs=8),
+        "n_draws": 8,
+        "n_modes": 1,
+    }
     return ConvexPolytopeTreeRegressor(random_state=0, **settings | others)
 
 
@@ -116,7 +123,7 @@ def test_modes_files_tables_and_weights(tmp_path):
     X, Y, _ = planted(n=120)
     table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.where(X[:, 1] > 0, "p", "q"))
     weights = np.where(np.arange(120) < 100, 1, 0)
-    reg = regressor(n_modes=2, epochs=1)
+    reg = regressor(n_modes=2, inference=Svi(epochs=1))
     reg.fit(table, pd.DataFrame(Y), sample_weight=weights)
     reg.save(tmp_path / "outputs.safetensors")
     again = load(tmp_path / "outputs.safetensors")
@@ -128,13 +135,14 @@ def test_modes_files_tables_and_weights(tmp_path):
     assert drawn.shape == (1, 100, 120, 3)  # of the mixture
 
 
-@pytest.mark.parametrize(
-    "inference", ["grow", "map", pytest.param("nuts", marks=pytest.mark.statistical)]
-)
+NUTS = [Svi(epochs=5), Nuts(n_warmup=20, thinning=4, drop_idle=True)]
+LONG = pytest.param(NUTS, marks=pytest.mark.statistical)
+
+
+@pytest.mark.parametrize("inference", ["grow", Map(epochs=5, steepness=None), LONG], ids=str)
 def test_other_inference(inference):
     X, Y, _ = planted(n=80)
-    settings = {"n_draws": 10, "n_warmup": 20} if inference == "nuts" else {}
-    reg = regressor(inference=inference, epochs=5, **settings).fit(X, Y)
+    reg = regressor(inference=inference, n_draws=10).fit(X, Y)
     assert reg.predict(X).shape == (80, 3)
     assert reg.score(X, Y) > 0.5  # the tree explains two of three outputs
 
@@ -158,7 +166,7 @@ def test_other_shapes_of_y():
         regressor(leaf="linear").fit(X, Y)
     with pytest.raises(ValueError, match="partial_fit takes one output"):
         regressor().partial_fit(X, Y)
-    reg = regressor(inference="map", epochs=2).fit(X, Y)
+    reg = regressor(inference=Map(epochs=2, steepness=None)).fit(X, Y)
     with pytest.raises(ValueError, match="y must have 3 outputs"):
         reg.set_params(warm_start=True).fit(X, Y[:, :2])
     assert get_tags(reg).target_tags.multi_output

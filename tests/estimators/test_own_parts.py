@@ -20,7 +20,7 @@ from bayestree import (
     load,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.inference import Svi
+from bayestree.inference import Map, Svi
 from bayestree.models import Categorical, IndependentPrior, Laplace
 from bayestree.models.priors import Moments
 from tests.estimators.own_parts import Bare, Counts, Ridge
@@ -75,7 +75,7 @@ def test_files_name_the_module_and_load_does_not_import_it(rows, tmp_path):
         ("prior", ConvexPolytopeTreeClassifier, {"prior": Ridge(2.0)}, y),
         ("leaf", ConvexPolytopeTreeRegressor, {"leaf": Counts()}, counts),
     ):
-        tree = kind(inference="map", epochs=2, **own, **QUICK).fit(X, target)
+        tree = kind(inference=Map(epochs=2, steepness=None), **own, **QUICK).fit(X, target)
         tree.save(tmp_path / name)
         assert load(tmp_path / name).get_params() == tree.get_params()
         np.save(tmp_path / f"{name}.npy", tree.predict(X))
@@ -111,15 +111,16 @@ for name in ("prior", "leaf"):
 class TestMethods:
     def test_auto_selects_a_method_that_can_fit_the_prior(self):
         def last(prior):
-            return ConvexPolytopeTreeClassifier(prior=prior)._stages()[-1]
+            return ConvexPolytopeTreeClassifier(prior=prior)._plan.last
 
         assert last(Ridge()) == Svi()
         assert last(Bare()) == Svi(guide="AutoNormal")
 
-    def test_refits_find_a_way_as_the_fit_did(self, rows):
+    def test_refits_find_a_way_as_the_fit_did(self, rows, monkeypatch):
+        monkeypatch.setitem(Svi.__init__.__kwdefaults__, "epochs", 2)
         X, y = (part[:60] for part in rows[:2])
         tree = ConvexPolytopeTreeClassifier(
-            prior=Bare(), n_modes=1, n_draws=4, epochs=2, sparsity=None, **QUICK
+            prior=Bare(), n_modes=1, n_draws=4, sparsity=None, **QUICK
         )
         assert tree.fit(X, y).loo(X, y, n_folds=2).n_folds == 2
 
@@ -135,7 +136,7 @@ class TestMethods:
 
     def test_the_mean_of_the_density_is_known_for_independent_coefficients(self, rows):
         tree = ConvexPolytopeTreeClassifier(
-            prior=Ridge(), inference="svi", epochs=2, n_draws=3, kl_weight=0.5, **QUICK
+            prior=Ridge(), inference=Svi(epochs=2, kl_weight=0.5), n_draws=3, **QUICK
         )
         assert tree.fit(*rows[:2]).posterior_.draws["hyperplane"].shape[1] == 3
 

@@ -14,6 +14,7 @@ from bayestree import (
     load,
     plots,
 )
+from bayestree.inference import Map, Nuts, Svi
 from bayestree.models import Flat, InverseGammaScale, Laplace, Spatial
 from tests.sampling import z_score
 
@@ -30,14 +31,18 @@ CHEAP = {
     "n_modes": 1,
     "max_depth": 1,
     "n_experts": 1,
-    "epochs": 200,
     "steepness": 1,
     "random_state": 0,
 }
+SVI = Svi(epochs=200, n_draws=12)
+SEARCH = Svi(search_facets=True)
 INFERENCES = {
-    "map": {},
-    "svi": {"n_draws": 12},
-    "nuts": {"n_chains": 1, "n_warmup": 60, "n_draws": 30},
+    "map": Map(epochs=200),
+    "svi": SVI,
+    "nuts": [
+        Svi(epochs=200),
+        Nuts(n_chains=1, n_warmup=60, n_draws=30, thinning=4, drop_idle=True),
+    ],
 }
 
 
@@ -54,8 +59,8 @@ def fitted(prior, inference="svi", kind=ConvexPolytopeTreeClassifier, **others):
     if kind is ConvexPolytopeTreeRegressor:
         y = (y == "yes") + 0.1 * np.random.default_rng(1).normal(size=len(y))
     numbers, _ = PRIORS[prior]
-    settings = CHEAP | INFERENCES[inference] | numbers | others
-    return kind(prior=prior, inference=inference, **settings).fit(X, y), X, y
+    settings = CHEAP | {"inference": INFERENCES[inference]} | numbers | others
+    return kind(prior=prior, **settings).fit(X, y), X, y
 
 
 @pytest.mark.portable
@@ -117,10 +122,10 @@ def test_what_rows_do_not_hold_is_named():
     with pytest.warns(
         ConvergenceWarning, match="do not determine the coefficients of 1 of 1 nodes"
     ):
-        ConvexPolytopeTreeClassifier(prior="flat", **CHEAP).fit(X, y)
+        ConvexPolytopeTreeClassifier(prior="flat", inference=Svi(epochs=200), **CHEAP).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        ConvexPolytopeTreeClassifier(prior="laplace", **CHEAP).fit(X, y)
+        ConvexPolytopeTreeClassifier(prior="laplace", inference=Svi(epochs=200), **CHEAP).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,7 @@ def test_what_rows_do_not_hold_is_named():
         ({"prior": "laplace", "l1": 0.0}, "l1 must be"),
         ({"prior": "spatial"}, "prior='spatial' needs image_shape"),
         ({"prior": "spatial", "image_shape": (3, 3)}, "has 9 pixels"),
-        ({"prior": "flat", "n_experts": 3, "search_facets": True}, "needs prior='inverse-gamma'"),
+        ({"prior": "flat", "n_experts": 3, "inference": SEARCH}, "needs prior='inverse-gamma'"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(bad, message):

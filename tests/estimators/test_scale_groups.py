@@ -6,7 +6,7 @@ import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
 from bayestree.diagnostics.shrinkage import ONE_SD
-from bayestree.inference import Vi
+from bayestree.inference import Map, Mcmc, Nuts, Smc, Svi, Vi
 from bayestree.models import GroupedScale, InverseGammaScale
 from bayestree.runs.schema import RunFile
 
@@ -15,6 +15,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:the fit has not", "ignore:the fi
 
 CHEAP = {"max_depth": 1, "n_modes": 1, "n_experts": 2, "random_state": 0}
 QUICK = Vi(n_steps=15, n_draws=5)
+SVI = Svi(epochs=5, n_draws=5)
+CHAINS = {"n_chains": 2, "n_warmup": 10, "n_draws": 5, "drop_idle": True}
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +30,21 @@ def table():
 
 
 METHODS = {
-    "vi": {"inference": QUICK},
-    "map": {"inference": "map", "epochs": 5},
-    "grow": {"inference": "grow"},
-    "svi": {"inference": "svi", "epochs": 5, "n_draws": 5},
-    "pyro": {"guide": "AutoNormal", "epochs": 5, "n_draws": 5},
-    "mcmc": {"inference": "mcmc", "n_chains": 2, "n_warmup": 10, "n_draws": 5},
-    "nuts": {"inference": "nuts", "epochs": 5, "n_chains": 2, "n_warmup": 10, "n_draws": 5},
-    "smc": {"inference": "smc", "n_chains": 2, "n_draws": 5},
+    "vi": QUICK,
+    "map": Map(epochs=5, steepness=None),
+    "grow": "grow",
+    "svi": SVI,
+    "pyro": Svi(guide="AutoNormal", epochs=5, n_draws=5),
+    "mcmc": Mcmc(thinning=6, **CHAINS),
+    "nuts": [SVI, Nuts(thinning=4, **CHAINS)],
+    "smc": Smc(n_chains=2, n_draws=5, max_experts=4),
 }
 
 
-@pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
-def test_every_method_fits_shared_scales(table, settings):
+@pytest.mark.parametrize("inference", METHODS.values(), ids=METHODS)
+def test_every_method_fits_shared_scales(table, inference):
     X, y = table
-    clf = ConvexPolytopeTreeClassifier(scale_groups="columns", **CHEAP | settings)
+    clf = ConvexPolytopeTreeClassifier(inference=inference, scale_groups="columns", **CHEAP)
     prior = clf.fit(X, y).posterior_.model.priors.hyperplane
     names = ["constant", "a", "a missing", "b", "kind=u", "kind=v", "kind=w"]
     assert list(clf.tree_.feature_names) == names
@@ -121,17 +123,14 @@ REFUSED = [
     ({"scale_groups": [[]]}, "scale_groups has a group without columns"),
     ({"scale_groups": ["a", "b"]}, "scale_groups must be 'columns', or a list of lists of strings"),
     ({"scale_groups": "rows"}, "scale_groups must be 'columns', or a list of lists of strings"),
-    (
-        {"scale_groups": "columns", "search_facets": True},
-        "search_facets=True cannot be used with GroupedScale",
-    ),
+    ({"inference": Svi(search_facets=True)}, "search_facets=True cannot be used with"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_refused(table, settings, message):
     with pytest.raises(ValueError, match=message):
-        ConvexPolytopeTreeClassifier(**settings, **CHEAP).fit(*table)
+        ConvexPolytopeTreeClassifier(**{"scale_groups": "columns"} | settings, **CHEAP).fit(*table)
 
 
 @pytest.mark.statistical

@@ -21,6 +21,7 @@ from bayestree import (
     WeightedObliqueTreeClassifier,
     inference,
 )
+from bayestree.inference import Map
 from bayestree.models import SoftTree
 from bayestree.topology import Topology
 
@@ -85,7 +86,9 @@ def test_the_limit_is_named(estimator, n, reason):
 
 def test_refinement_that_leaves_no_split_worth_its_gain():
     X, y = rows(60)
-    clf = ConvexPolytopeTreeClassifier(inference="map", max_depth=1, epochs=2, **SEED).fit(X, y)
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Map(epochs=2, steepness=None), max_depth=1, **SEED
+    ).fit(X, y)
     limits = inference.GrowthLimits(min_gain=1000.0)
     with pytest.warns(SingleLeafWarning, match=r"after the refinement .* min_gain=1000\); lower"):
         inference.harden(clf.posterior_, clf.training_data(X, y), limits=limits)
@@ -93,7 +96,9 @@ def test_refinement_that_leaves_no_split_worth_its_gain():
 
 def test_refinement_that_moves_a_split_out_of_the_rows():
     X, y = rows(60)
-    clf = ConvexPolytopeTreeClassifier(inference="map", max_depth=1, epochs=2, **SEED).fit(X, y)
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Map(epochs=2, steepness=None), max_depth=1, **SEED
+    ).fit(X, y)
     point = clf.posterior_.point | {"intercept": np.full((1, 20), 100.0)}
     moved = replace(clf.posterior_, point=point)
     with pytest.warns(SingleLeafWarning, match=r"no split leaves min_leaf rows on both sides"):

@@ -27,13 +27,14 @@ from bayestree import (
     WeightedObliqueTreeClassifier,
     WeightedObliqueTreeRegressor,
 )
-from bayestree.inference import Growth
+from bayestree.inference import Growth, Map, Svi
 from bayestree.inference.splitters.searches import OC1, SEARCHES
 from bayestree.models import Network
 from tests.short_checks import short_stages
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
-REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
+SVI = Svi(epochs=3, n_draws=4, batch_size=50)
+MAP = Map(epochs=3, batch_size=50, steepness=None)
 
 # A fit starts from random facets placed at quantiles of a node's rows, and draws minibatches of
 # rows: with rows repeated instead of weighted, the same seed starts elsewhere and ends in another
@@ -76,8 +77,8 @@ def estimators():
     yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
     # min_leaf counts rows, whatever their weights
     yield ObliqueTreeRegressor(splitter="hhcart", max_depth=2, min_leaf=1)
-    yield ConvexPolytopeTreeClassifier(inference="svi", n_modes=1, **CHEAP, **REFINED)
-    yield ConvexPolytopeTreeRegressor(inference="map", n_modes=2, **CHEAP, **REFINED)
+    yield ConvexPolytopeTreeClassifier(inference=SVI, n_modes=1, **CHEAP)
+    yield ConvexPolytopeTreeRegressor(inference=MAP, n_modes=2, **CHEAP)
     yield AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0)
     # min_leaf counts rows, whatever their weights.
     yield AlternatingTreeRegressor(
@@ -136,9 +137,9 @@ SLOW = [
     WeightedObliqueTreeRegressor(leaf="linear", max_depth=2),
     BivariateTreeRegressor(leaf="linear", n_orientations=4, max_depth=2, min_leaf=1),
     *(kind(inference="grow", **CHEAP) for kind in CPT),
-    *(kind(inference="map", **CHEAP, **REFINED) for kind in CPT),
-    ConvexPolytopeTreeClassifier(inference="map", n_modes=2, **CHEAP, **REFINED),
-    ConvexPolytopeTreeRegressor(inference="svi", n_modes=1, **CHEAP, **REFINED),
+    *(kind(inference=MAP, **CHEAP) for kind in CPT),
+    ConvexPolytopeTreeClassifier(inference=MAP, n_modes=2, **CHEAP),
+    ConvexPolytopeTreeRegressor(inference=SVI, n_modes=1, **CHEAP),
     *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
     *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),
 ]

@@ -27,7 +27,7 @@ from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators._sparsity import _alike, _Candidate, _merged
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import Mixture
-from bayestree.inference import Data
+from bayestree.inference import Data, Map, Svi
 from bayestree.inference.projection.facets import Conjunction
 from bayestree.inference.projection.nodes import Columns
 from bayestree.inference.projection.path import Sparsity, project
@@ -199,7 +199,7 @@ def test_max_columns_binds_whatever_is_lost(fitted):
     clf = ConvexPolytopeTreeClassifier(**QUICK, max_columns=1).fit(X, y)
     assert (np.count_nonzero(clf.tree_.hyperplane, axis=1) == 1).all()
     point = ConvexPolytopeTreeClassifier(
-        max_depth=1, inference="map", epochs=5, random_state=0, max_columns=1
+        max_depth=1, inference=Map(epochs=5, steepness=None), random_state=0, max_columns=1
     ).fit(X, y)
     assert (np.count_nonzero(point.tree_.hyperplane, axis=1) == 1).all()
 
@@ -285,7 +285,7 @@ def test_every_family_of_classes(leaf):
 def test_weights_are_repeated_rows():
     X, y = planted(150, 4, own=(0, 1))
     weights = np.random.default_rng(1).integers(0, 3, 150)
-    common = {"max_depth": 1, "n_modes": 1, "random_state": 0, "inference": "map", "epochs": 5}
+    common = {"max_depth": 1, "n_modes": 1, "random_state": 0, "inference": Map(epochs=5)}
     clf = ConvexPolytopeTreeClassifier(steepness=20, **common).fit(X, y)
     tree, columns = clf.tree_, Columns([np.array([j]) for j in range(4)], np.zeros(4))
 
@@ -314,7 +314,7 @@ def test_monotone_features_keep_their_signs():
     X, _ = planted(300, 4, own=(0, 1))
     y = X[:, 0] + X[:, 1] + np.random.default_rng(0).normal(size=300) > 0
     clf = ConvexPolytopeTreeClassifier(
-        max_depth=1, n_modes=1, epochs=30, random_state=0, monotonic_cst=[1, 1, 0, 0]
+        max_depth=1, n_modes=1, inference=Svi(epochs=30), random_state=0, monotonic_cst=[1, 1, 0, 0]
     ).fit(X, y)
     own = clf.tree_.hyperplane[:, :2]
     assert (own >= 0).all() or (own <= 0).all()
@@ -356,7 +356,7 @@ class TestNearOptimalTrees:
 
     def test_the_score_is_in_the_units_of_y(self):
         X, y = planted(120, 2, own=(0, 1))
-        short = {"max_depth": 1, "n_modes": 1, "epochs": 20, "random_state": 0}
+        short = {"max_depth": 1, "n_modes": 1, "inference": Svi(epochs=20), "random_state": 0}
         one, eight = (
             ConvexPolytopeTreeRegressor(**short)
             .fit(X, factor * y)

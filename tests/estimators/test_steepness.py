@@ -5,10 +5,11 @@ import pytest
 from sklearn.base import clone
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.inference import Map
+from bayestree.inference import Map, Svi
 from bayestree.inference.map import STEEPNESS
 
-SHORT = {"inference": "map", "max_depth": 2, "n_experts": 2, "epochs": 10, "random_state": 0}
+MAP = Map(epochs=10, steepness=None)
+SHORT = {"inference": MAP, "max_depth": 2, "n_experts": 2, "random_state": 0}
 
 
 def rows(n=150, noise=0.2):
@@ -36,8 +37,8 @@ def test_a_continued_fit_keeps_the_steepness():
     first = ConvexPolytopeTreeClassifier(**SHORT, steepness=3.0).fit(X, y)
     first.set_params(steepness=None, warm_start=True).fit(X, y)
     assert first.posterior_.settings["steepness"] == (3.0, 3.0)
-    grown = ConvexPolytopeTreeClassifier(**SHORT).set_params(inference="grow", epochs=None)
-    grown.fit(X, y).set_params(inference="map", warm_start=True).fit(X, y)
+    grown = ConvexPolytopeTreeClassifier(**SHORT).set_params(inference="grow")
+    grown.fit(X, y).set_params(inference=MAP, warm_start=True).fit(X, y)
     assert "left_out" in grown.posterior_.stats  # of a tree that was not refined
 
 
@@ -50,8 +51,8 @@ def test_later_batches_keep_the_steepness():
 
 
 def test_only_the_last_stage_chooses():
-    found = ConvexPolytopeTreeClassifier(**SHORT | {"inference": "svi"}, n_modes=1, n_draws=2)
-    assert [one.steepness for one in found._stages() if isinstance(one, Map)] == [(1.0, 6.0)]
+    found = ConvexPolytopeTreeClassifier(**SHORT | {"inference": [MAP, Svi()]}, n_modes=1)
+    assert found.plan(*rows()).stages[1] == Map(epochs=10, steepness=(1.0, 6.0))
 
 
 def test_held_out_rows_choose():
@@ -64,8 +65,6 @@ def test_held_out_rows_choose():
 
 def test_a_settings_object_chooses_if_it_says_so():
     X, y = rows()
-    settings = SHORT | {"epochs": None}
-    found = ConvexPolytopeTreeClassifier(**settings | {"inference": Map(epochs=10, steepness=None)})
-    assert "left_out" in found.fit(X, y).posterior_.stats
-    stated = ConvexPolytopeTreeClassifier(**settings | {"inference": Map(epochs=10)}).fit(X, y)
+    assert "left_out" in ConvexPolytopeTreeClassifier(**SHORT).fit(X, y).posterior_.stats
+    stated = ConvexPolytopeTreeClassifier(**SHORT | {"inference": Map(epochs=10)}).fit(X, y)
     assert stated.posterior_.settings["steepness"] == (1.0, 6.0)

@@ -8,10 +8,15 @@ from sklearn.metrics import log_loss
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.estimators import _streaming
+from bayestree.inference import Map, Svi
 
-FAST = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 25, "random_state": 0}
-METHODS = ["map", "svi"]
+FAST = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
 NOISE = 0.5
+
+
+def by_map(epochs=25):
+    """The parameter that fits by so many epochs of MAP."""
+    return {"inference": Map(epochs=epochs, steepness=None)}
 
 
 def labelled(n, seed=0):
@@ -34,12 +39,12 @@ def streamed(estimator, X, y, n_batches=3):
     return estimator
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=["map", "svi"])
 def classifiers(request):
     """One fit of all rows, of the first batch, and of all batches."""
     X, y = labelled(450)
-    draws = {"n_draws": 10, "epochs": 10} if request.param == "svi" else {}
-    new = ConvexPolytopeTreeClassifier(inference=request.param, **FAST | draws)
+    svi = {"inference": Svi(epochs=10, n_draws=10)}
+    new = ConvexPolytopeTreeClassifier(**FAST, **svi if request.param == "svi" else by_map())
     return new.fit(X, y), clone(new).fit(X[:150], y[:150]), streamed(clone(new), X, y)
 
 
@@ -63,7 +68,7 @@ def test_leaves_count_all_rows(classifiers):
 
 def test_the_tree_can_be_read_and_saved(tmp_path):
     X, y = labelled(100)
-    new = ConvexPolytopeTreeClassifier(inference="map", **FAST | {"epochs": 2})
+    new = ConvexPolytopeTreeClassifier(**FAST, **by_map(2))
     batches = new.partial_fit(X, y)
     assert "leaf" in bayestree.export_text(batches)
     batches.save(tmp_path / "tree.safetensors")
@@ -76,7 +81,7 @@ def test_the_tree_can_be_read_and_saved(tmp_path):
 @pytest.mark.parametrize("leaf", ["constant", "linear"])
 def test_means_and_scales_are_those_of_all_rows(leaf):
     X, y = numbers(300)
-    new = ConvexPolytopeTreeRegressor(inference="map", leaf=leaf, **FAST)
+    new = ConvexPolytopeTreeRegressor(leaf=leaf, **FAST, **by_map())
     batches = streamed(new, X, y)
     X, y = numbers(4000, seed=1)
     # a variance of 1 + NOISE^2, of which a tree of two leaves leaves NOISE^2, and 3 % of the rows
@@ -89,7 +94,7 @@ def test_means_and_scales_are_those_of_all_rows(leaf):
 
 def test_a_batch_of_one_side_does_not_undo_the_split():
     X, y = labelled(300)
-    clf = ConvexPolytopeTreeClassifier(inference="map", **FAST).partial_fit(X, y)
+    clf = ConvexPolytopeTreeClassifier(**FAST, **by_map()).partial_fit(X, y)
     before = clf.score(X, y)
     X_right, y_right = labelled(200, seed=3)
     right = X_right[:, 0] > X_right[:, 1] + 3
@@ -101,7 +106,7 @@ def test_a_batch_of_one_side_does_not_undo_the_split():
 def test_the_memory_does_not_grow(monkeypatch):
     monkeypatch.setattr(_streaming, "SAMPLE", 150)
     X, y = labelled(100)
-    clf = ConvexPolytopeTreeClassifier(inference="map", **FAST | {"epochs": 1})
+    clf = ConvexPolytopeTreeClassifier(**FAST, **by_map(1))
     size = {}
     for batch in range(4):
         clf.partial_fit(X, y)
@@ -113,7 +118,7 @@ def test_the_memory_does_not_grow(monkeypatch):
 
 def test_weights_are_kept():
     X, y = labelled(200)
-    clf = ConvexPolytopeTreeClassifier(inference="map", **FAST | {"epochs": 2})
+    clf = ConvexPolytopeTreeClassifier(**FAST, **by_map(2))
     clf.partial_fit(X, y, sample_weight=np.full(200, 2.0)).partial_fit(X, y)
     assert clf.tree_.leaf_rows.sum() == pytest.approx(600)
 
@@ -122,7 +127,7 @@ def test_exposures_come_with_y():
     rng = np.random.default_rng(0)
     X, years = rng.normal(size=(200, 2)), rng.uniform(1, 3, 200)
     y = np.column_stack((rng.poisson(np.where(X[:, 0] > 0, 6, 1) * years), years))
-    settings = FAST | {"epochs": 2, "inference": "map", "leaf": "poisson"}
+    settings = FAST | by_map(2) | {"leaf": "poisson"}
     reg = streamed(ConvexPolytopeTreeRegressor(**settings), X, y, 2)
     again = ConvexPolytopeTreeRegressor(**settings).partial_fit(X[:100], y[:100])
     again.partial_fit(X[100:], y[100:, 0], exposure=y[100:, 1])
@@ -138,7 +143,7 @@ def test_batches_of_one_class():
     """The first has no split, and the classes are still those that were announced."""
     X, y = labelled(400)
     order = np.argsort(y)
-    clf = ConvexPolytopeTreeClassifier(inference="map", **FAST)
+    clf = ConvexPolytopeTreeClassifier(**FAST, **by_map())
     clf.partial_fit(X[order[:60]], y[order[:60]], classes=["left", "middle", "right"])
     clf.partial_fit(X[order[-60:]], y[order[-60:]])
     clf.partial_fit(X, y)
@@ -151,7 +156,7 @@ def test_batches_of_one_class():
 class TestErrors:
     def started(self, **others):
         X, y = labelled(100)
-        clf = ConvexPolytopeTreeClassifier(inference="map", **FAST | {"epochs": 1} | others)
+        clf = ConvexPolytopeTreeClassifier(**FAST | by_map(1) | others)
         return clf.partial_fit(X, y), X, y
 
     def test_classes(self):

@@ -7,8 +7,10 @@ from sklearn.model_selection import cross_val_score
 
 from bayestree import ConvexPolytopeTreeSurvival, SingleLeafWarning, export_text, load
 from bayestree.diagnostics.scores import concordance
+from bayestree.inference import Map, Nuts, Svi
 
 POWER, SCALES = 1.8, (8.0, 2.0)  # of the times on the two sides of a line
+MAP, SVI = Map(epochs=60, steepness=None), Svi(epochs=60)
 
 
 def planted(n, seed):
@@ -27,7 +29,7 @@ def rows():
 
 def tree(**settings):
     return ConvexPolytopeTreeSurvival(
-        **{"max_depth": 1, "n_experts": 1, "epochs": 60, "random_state": 0, "n_modes": 1}
+        **{"max_depth": 1, "n_experts": 1, "inference": SVI, "random_state": 0, "n_modes": 1}
         | {"n_draws": 20}
         | settings
     )
@@ -85,7 +87,7 @@ def test_y_has_three_forms(rows, fitted):
         assert np.array_equal(clone(fitted).fit(X, y).predict(X), fitted.predict(X))
         assert fitted.score(X, y) == fitted.score(X, time, event=event)
         assert fitted.training_data(X, y).y.shape == (len(X), 2)
-    observed = tree(inference="map").fit(X, time)
+    observed = tree(inference=MAP).fit(X, time)
     assert observed.predict(X).mean() > fitted.predict(X).mean()  # as if all had died
     scores = cross_val_score(tree(inference="grow"), X[:150], structured[:150], cv=2)
     assert (scores > 0.5).all()
@@ -93,7 +95,7 @@ def test_y_has_three_forms(rows, fitted):
 
 def test_exponential_leaves_have_constant_hazards(rows):
     X, time, event, _ = rows
-    found = tree(leaf="exponential", inference="map").fit(X, time, event=event)
+    found = tree(leaf="exponential", inference=MAP).fit(X, time, event=event)
     leaf = found.tree_.apply(X)
     for number, rate in enumerate(found.tree_.value):
         mine = leaf == number
@@ -127,9 +129,10 @@ def test_everything_reads_a_fitted_tree(rows, fitted, tmp_path):
 def test_nuts_modes_and_bands(rows, any_k):
     X, time, event, _ = (part[:120] for part in rows)
     y = np.column_stack([time, event])
-    sampled = tree(inference="nuts", n_warmup=30, n_draws=30, n_chains=1).fit(X, y)
+    nuts = Nuts(n_warmup=30, n_chains=1, thinning=4, drop_idle=True)
+    sampled = tree(inference=[SVI, nuts], n_draws=30).fit(X, y)
     assert np.isfinite(sampled.loo(X, y).elpd)
-    several = tree(n_modes=2, epochs=4, n_draws=4).fit(X, y)
+    several = tree(n_modes=2, inference=Svi(epochs=4), n_draws=4).fit(X, y)
     survival, low, high = several.predict_survival_function(X, [1.0, 3.0], level=0.5)
     assert (low <= high).all()
     each = [mode.predict_survival_function(X, [1.0, 3.0]) for mode in several.modes_]
@@ -140,7 +143,7 @@ def test_a_tree_without_splits_warns():
     rng = np.random.default_rng(0)
     X, time = rng.normal(size=(60, 2)), rng.exponential(size=60)
     with pytest.warns(SingleLeafWarning, match="single leaf"):
-        found = tree(inference="map").fit(X, time)
+        found = tree(inference=MAP).fit(X, time)
     assert found.score(X, time) == 0.5
 
 

@@ -17,18 +17,20 @@ from bayestree import (
     UnusedColumnsWarning,
     load,
 )
-from bayestree.inference import Map, memory_mapped
+from bayestree.inference import Map, Svi, memory_mapped
 from bayestree.models import Network
 
 QUICK = {
     "n_modes": 1,
     "max_depth": 2,
     "n_experts": 3,
-    "epochs": 3,
     "random_state": 0,
     "warm_start": True,
 }
-STILL = {"epochs": 1, "learning_rate": 1e-9}  # a refinement that stays at its start
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3, n_draws=4)
+STILL = {
+    "inference": Map(epochs=1, learning_rate=1e-9, steepness=None)
+}  # a refinement that stays at its start
 
 
 def rows(n=300, seed=0):
@@ -44,11 +46,11 @@ def numbers(n=300, seed=0):
 
 
 def classifier(**settings):
-    return ConvexPolytopeTreeClassifier(**QUICK | {"inference": "map"} | settings)
+    return ConvexPolytopeTreeClassifier(**QUICK | {"inference": MAP} | settings)
 
 
 def regressor(**settings):
-    return ConvexPolytopeTreeRegressor(**QUICK | {"inference": "map"} | settings)
+    return ConvexPolytopeTreeRegressor(**QUICK | {"inference": MAP} | settings)
 
 
 def assert_same_splits(found, expected):
@@ -66,7 +68,7 @@ def linear(n_features):
 def test_map_continues_where_it_ended():
     X, y = rows()
     # Where splits are steep, the leaves of the deterministic tree, with which it starts, suit them.
-    clf = classifier(epochs=5, batch_size=len(X), steepness=20.0).fit(X, y)
+    clf = classifier(inference=Map(epochs=5, batch_size=len(X)), steepness=20.0).fit(X, y)
     first = clf.posterior_.stats["log_joint"]
     assert clf.posterior_.model.topology.n_nodes > 1
     second = clf.fit(X, y).posterior_.stats["log_joint"]
@@ -113,9 +115,9 @@ def test_without_refinement_only_leaves_change():
 
 def test_svi_continues_from_map():
     X, y = rows()
-    clf = classifier(learning_rate=1e-9).fit(X, y)
+    clf = classifier(inference=Map(epochs=3, learning_rate=1e-9, steepness=None)).fit(X, y)
     before = deepcopy(clf)
-    clf.set_params(inference="svi", n_draws=4).fit(X, y)
+    clf.set_params(inference=Svi(epochs=3, learning_rate=1e-9, n_draws=4)).fit(X, y)
     assert clf.posterior_.inference == "svi"
     assert clf.posterior_.n_draws == 4
     assert_same_splits(clf, before)
@@ -124,17 +126,17 @@ def test_svi_continues_from_map():
 def test_the_steepness_continues_unless_the_method_has_its_own():
     X, y = rows()
     clf = classifier(steepness=8.0).fit(X, y)
-    assert clf.set_params(steepness=20.0)._stages()[1].steepness == (8.0, 20.0)
+    assert clf.set_params(steepness=20.0).plan(X, y).last.steepness == (8.0, 20.0)
     given = Map(epochs=2)
-    assert clf.set_params(steepness=None, epochs=None, inference=given)._stages()[1] is given
-    assert classifier(steepness=20.0)._stages()[1].steepness == (1.0, 20.0)
+    assert clf.set_params(steepness=None, inference=given).plan(X, y).last == given
+    assert classifier(steepness=20.0).plan(X, y).last.steepness == (1.0, 20.0)
 
 
 def test_another_prior_starts_from_the_same_splits():
     X, y = rows()
-    clf = classifier(inference="svi", n_draws=4).fit(X, y)
+    clf = classifier(inference=SVI).fit(X, y)
     before = deepcopy(clf)
-    clf.set_params(prior="laplace", l1=0.1, inference="map", **STILL).fit(X, y)
+    clf.set_params(prior="laplace", l1=0.1, **STILL).fit(X, y)
     assert_same_splits(clf, before)
 
 
@@ -166,7 +168,7 @@ def test_false_fits_anew():
 @pytest.mark.parametrize(
     ("tree", "draw"),
     [
-        (classifier(inference="svi", n_draws=4), rows),
+        (classifier(inference=SVI), rows),
         (regressor(), numbers),
         (AlternatingTreeClassifier(max_depth=2, sweeps=1, l1=0.1, warm_start=True), rows),
         (EndToEndTreeClassifier(max_depth=2, epochs=5, warm_start=True, random_state=0), rows),

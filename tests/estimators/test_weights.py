@@ -14,8 +14,10 @@ from bayestree import (
     SingleLeafWarning,
 )
 from bayestree.fitted.validation import checked_weights
+from bayestree.inference import Map, Svi
 
-SMALL = {"max_depth": 1, "n_modes": 1, "inference": "map", "epochs": 20, "random_state": 0}
+MAP = Map(epochs=20, steepness=None)
+SMALL = {"max_depth": 1, "n_modes": 1, "inference": MAP, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_the_scale_of_other_weights_counts_rows():
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_batches_of_small_weights_keep_their_scale(rows):
     X, y = rows[0], labels(rows[1])
-    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": "svi", "epochs": 1})
+    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": Svi(epochs=1)})
     for weight in (0.02, 0.01, 0.001):
         tree.partial_fit(X, y, sample_weight=np.full(128, weight))
         assert tree.tree_.leaf_rows.sum() < 128 * 0.032  # and not 128
@@ -92,7 +94,7 @@ def test_a_boosted_tree_has_splits(rows):
 )
 def test_the_factor_is_named_if_it_helps(rows, settings, total):
     X, y = rows[0], labels(rows[1])
-    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": "grow", "epochs": None}, **settings)
+    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": "grow"}, **settings)
     with pytest.warns(SingleLeafWarning) as told:
         tree.fit(X, y, sample_weight=np.full(128, total / 128))
     (text,) = [str(one.message) for one in told]
@@ -106,6 +108,6 @@ def test_the_factor_is_named_if_it_helps(rows, settings, total):
 def test_a_data_set_has_counts(rows, tmp_path):
     table = pd.DataFrame(rows[0], columns=["a", "b"]).assign(y=labels(rows[1]), share=1 / 128)
     table.to_parquet(tmp_path / "rows.parquet")
-    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": "grow", "epochs": None})
+    tree = ConvexPolytopeTreeClassifier(**SMALL | {"inference": "grow"})
     with pytest.raises(ValueError, match=r"weights 'share' sum to 1, but .* multiply them by 128"):
         tree.fit_files(tmp_path / "rows.parquet", "y", weights="share", n_workers=1)

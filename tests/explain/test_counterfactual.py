@@ -13,6 +13,7 @@ import bayestree
 from bayestree.explain.branch_and_bound import Moves, Outcome, nearest_row
 from bayestree.explain.counterfactual import Wanted
 from bayestree.explain.movable import Number, movable_columns, moves_of
+from bayestree.inference import Svi
 from bayestree.tables import Encoding
 from bayestree.topology import Topology
 from bayestree.tree import facet_threshold
@@ -239,7 +240,8 @@ def test_a_missing_number_moves_only_once_it_is_filled_in():
     np.testing.assert_allclose(found.row, [2.0, 0.0], atol=1e-5)
 
 
-QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 6, "n_draws": 6, "random_state": 0}
+SVI = Svi(epochs=6)
+QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 6, "random_state": 0}
 CLASSIFIERS = {
     "modes": bayestree.ConvexPolytopeTreeClassifier(n_modes=2, **QUICK),
     "posterior": bayestree.ConvexPolytopeTreeClassifier(n_modes=1, **QUICK),

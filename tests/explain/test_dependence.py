@@ -20,7 +20,7 @@ from bayestree.explain.dependence import interactions, shapley_values
 from bayestree.tables import Encoding, Features, Numbers
 from bayestree.topology import Topology
 from tests.explain.test_counterfactual import table as moves_table
-from tests.fitted_cases import QUICK, rows, trained
+from tests.fitted_cases import BY_SVI, SMALL, rows, trained
 from tests.plots.cases import drawn, make_tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def posterior():
     X, y, _ = rows()
     return bayestree.ConvexPolytopeTreeClassifier(
-        inference="svi", n_modes=2, n_experts=3, n_draws=4, **QUICK
+        inference=BY_SVI, n_modes=2, n_experts=3, n_draws=4, **SMALL
     ).fit(X, y)
 
 
@@ -38,7 +38,7 @@ def posterior():
 def regressor():
     X, _, y = rows()
     return bayestree.ConvexPolytopeTreeRegressor(
-        inference="svi", n_modes=1, n_experts=3, n_draws=6, **QUICK
+        inference=BY_SVI, n_modes=1, n_experts=3, n_draws=6, **SMALL
     ).fit(X, y)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 import bayestree
 from bayestree import EndToEndTreeClassifier
 from bayestree.models import Network
-from tests.fitted_cases import CLASSIFIERS, QUICK, REGRESSORS, rows, trained
+from tests.fitted_cases import BY_SVI, CLASSIFIERS, QUICK, REGRESSORS, SMALL, rows, trained
 from tests.plots.cases import drawn, texts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -21,7 +21,7 @@ REALS = [name for name in REGRESSORS if name != "forest"]
 def posterior():
     X, y, _ = rows()
     return bayestree.ConvexPolytopeTreeClassifier(
-        inference="svi", n_modes=1, n_experts=4, n_draws=8, **QUICK
+        inference=BY_SVI, n_modes=1, n_experts=4, n_draws=8, **SMALL
     ).fit(X, y)
 
 
@@ -96,7 +96,7 @@ def test_turns_and_uncertainty_are_those_of_the_posterior(posterior):
 def test_variance_of_a_regression_has_two_parts():
     X, _, y = rows()
     reg = bayestree.ConvexPolytopeTreeRegressor(
-        inference="svi", n_modes=2, n_experts=2, n_draws=5, **QUICK
+        inference=BY_SVI, n_modes=2, n_experts=2, n_draws=5, **SMALL
     ).fit(X, y)
     found = reg.explain(X[0])
     assert found.total == pytest.approx(found.data + found.posterior)

@@ -13,7 +13,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.baselines import from_sklearn
 from bayestree.explain.importance import split_importance
 from bayestree.models import Network
-from tests.fitted_cases import CLASSIFIERS, QUICK, rows, trained
+from tests.fitted_cases import BY_SVI, CLASSIFIERS, QUICK, SMALL, rows, trained
 from tests.plots.cases import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -65,7 +65,7 @@ def test_networks_have_none():
 def posterior():
     X, y, _ = rows()
     return bayestree.ConvexPolytopeTreeClassifier(
-        inference="svi", n_modes=1, n_experts=3, n_draws=4, steepness=1.0, **QUICK
+        inference=BY_SVI, n_modes=1, n_experts=3, n_draws=4, steepness=1.0, **SMALL
     ).fit(X, y)
 
 
@@ -138,7 +138,7 @@ def test_the_mixture_of_modes_is_scored():
     """Not each of its draws, whose average loss is larger."""
     X, y, _ = rows()
     clf = bayestree.ConvexPolytopeTreeClassifier(
-        inference="svi", n_modes=2, n_experts=2, n_draws=3, **QUICK
+        inference=BY_SVI, n_modes=2, n_experts=2, n_draws=3, **SMALL
     ).fit(X, y)
     found = clf.importance(X, y, n_repeats=1, max_draws=6)
     moved = X.copy()

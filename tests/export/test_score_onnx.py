@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_onnx
+from bayestree.inference import Map
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "score_onnx.py"
 BLOCKED = ("torch", "pyro", "sklearn", "bayestree")
@@ -39,7 +40,7 @@ def test_predictions_are_those_of_the_tree(tmp_path, task):
     frame = rows()
     X = frame.drop(columns="other")
     score = X["width"].fillna(1) + (X["colour"] == "red") + X["wet"] + X["day"]
-    how = {"max_depth": 2, "inference": "map", "epochs": 30, "prediction": "tree"}
+    how = {"max_depth": 2, "inference": Map(epochs=30, steepness=None), "prediction": "tree"}
     kind = ConvexPolytopeTreeClassifier if task == "classification" else ConvexPolytopeTreeRegressor
     y = np.where(score > 2.5, "big", "small") if task == "classification" else score
     tree = kind(random_state=0, **how).fit(X, y)

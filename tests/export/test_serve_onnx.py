@@ -13,6 +13,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
 from fastapi.testclient import TestClient
 
+from bayestree.inference import Map
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "serve_onnx.py"
 
 
@@ -28,7 +30,7 @@ def served(tmp_path_factory):
     )
     y = np.where(X["mean width"].fillna(1) + 2 * (X["colour"] == "red") > 1, "big", "small")
     tree = ConvexPolytopeTreeClassifier(
-        max_depth=2, inference="map", epochs=30, prediction="tree", random_state=0
+        max_depth=2, inference=Map(epochs=30, steepness=None), prediction="tree", random_state=0
     ).fit(X, y)
     place = tmp_path_factory.mktemp("served") / "tree.onnx"
     place.write_bytes(export_onnx(tree, inputs="columns"))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, export_dot, export_rules, export_text
+from bayestree.inference import Map, Svi
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -144,8 +145,9 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] > 0).astype(int)
     note = "All numbers are the point estimate (the deterministic tree); polytope_size() and "
-    quick = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 2, "random_state": 0}
-    drawn = ConvexPolytopeTreeClassifier(inference="svi", n_draws=3, sparsity=None, **quick)
+    quick = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
+    svi, by_map = Svi(epochs=2), Map(epochs=2, steepness=None)
+    drawn = ConvexPolytopeTreeClassifier(inference=svi, n_draws=3, sparsity=None, **quick)
     drawn.fit(X, y)
     for export in (export_text, export_rules, export_dot):
         assert export(drawn).count(note) == 1
@@ -155,7 +157,7 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
     assert f"sparse tree, the projection of the posterior onto {found[-1]} coeff" in export_text(
         sparse
     )
-    point = ConvexPolytopeTreeClassifier(inference="map", **quick).fit(X, y)
+    point = ConvexPolytopeTreeClassifier(inference=by_map, **quick).fit(X, y)
     assert note not in export_text(point)
 
 

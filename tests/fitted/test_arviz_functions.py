@@ -6,6 +6,7 @@ import pytest
 
 import bayestree as bt
 from bayestree._utils import arviz_compat
+from bayestree.inference import Map, Mcmc, Nuts, Svi
 from tests.short_checks import short_stages
 
 pytestmark = [
@@ -71,23 +72,21 @@ def containers():
     X = rng.normal(size=(40, 2))
     y = X[:, 0] + 0.5 * rng.normal(size=40)
     labels = np.where(y > 0, "yes", "no")
-    short = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 5, "random_state": 0}
-    of_chains = {name: value for name, value in short.items() if name != "epochs"}
-    draws = {"n_draws": 20, "n_warmup": 30, "n_chains": 2}
+    short = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
+    svi, chains = Svi(epochs=5), {"n_chains": 2, "n_warmup": 30, "drop_idle": True}
+
+    def fitted(inference, n_draws, **settings):
+        settings = short | {"inference": inference, "n_draws": n_draws} | settings
+        return bt.ConvexPolytopeTreeClassifier(**settings).fit(X, labels)
+
     fits = {
-        "svi": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30).fit(X, labels),
-        "numbers": bt.ConvexPolytopeTreeRegressor(**short, n_draws=30).fit(X, y),
-        "nuts": bt.ConvexPolytopeTreeClassifier(**short, inference="nuts", **draws).fit(X, labels),
-        "mcmc": bt.ConvexPolytopeTreeClassifier(**of_chains, inference="mcmc", **draws).fit(
-            X, labels
-        ),
-        "smc": bt.ConvexPolytopeTreeClassifier(**of_chains, inference="smc", n_draws=40).fit(
-            X, labels
-        ),
-        "map": bt.ConvexPolytopeTreeClassifier(**short, inference="map").fit(X, labels),
-        "modes": bt.ConvexPolytopeTreeClassifier(**short | {"n_modes": 2}, n_draws=50).fit(
-            X, labels
-        ),
+        "svi": fitted(svi, 30),
+        "numbers": bt.ConvexPolytopeTreeRegressor(inference=svi, **short, n_draws=30).fit(X, y),
+        "nuts": fitted([svi, Nuts(thinning=4, **chains)], 20),
+        "mcmc": fitted(Mcmc(thinning=6, **chains), 20),
+        "smc": fitted("smc", 40),
+        "map": fitted(Map(epochs=5, steepness=None), None),
+        "modes": fitted(svi, 50, n_modes=2),
     }
     return {
         name: (fit.to_arviz(X, y if name == "numbers" else labels, n_prior=10), fit.to_arviz())

@@ -15,6 +15,7 @@ from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
 from bayestree.fitted import checks
 from bayestree.fitted.tree import Mixture
+from bayestree.inference import Svi
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def iris():
 @pytest.fixture(scope="module")
 def svi(iris):
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=2, n_experts=4, epochs=40, n_draws=120, random_state=0
+        n_modes=1, max_depth=2, n_experts=4, inference=Svi(epochs=40), n_draws=120, random_state=0
     )
     return clf.fit(*iris)
 
@@ -73,7 +74,13 @@ class TestConvergence:
         X = rng.normal(size=(80, 2))
         y = rng.uniform(size=80) < 1 / (1 + np.exp(-2 * X[:, 0]))
         clf = bt.ConvexPolytopeTreeClassifier(
-            n_modes=1, max_depth=1, n_experts=1, steepness=1, min_gain=1, epochs=100, random_state=0
+            n_modes=1,
+            max_depth=1,
+            n_experts=1,
+            steepness=1,
+            min_gain=1,
+            inference=Svi(epochs=100),
+            random_state=0,
         ).fit(X, y)
         clf.posterior_ = inference.nuts(
             clf.posterior_.model,
@@ -117,7 +124,12 @@ class TestUnconverged:
     @pytest.mark.parametrize("n_modes", [1, 2])
     def test_a_short_fit_names_the_epochs_in_force_and_those_to_try(self, iris, n_modes):
         clf = bt.ConvexPolytopeTreeClassifier(
-            n_modes=n_modes, max_depth=1, n_experts=2, epochs=2, n_draws=5, random_state=0
+            n_modes=n_modes,
+            max_depth=1,
+            n_experts=2,
+            inference=Svi(epochs=2),
+            n_draws=5,
+            random_state=0,
         )
         with pytest.warns(ConvergenceWarning) as given:
             clf.fit(*iris)
@@ -132,7 +144,7 @@ class TestUnconverged:
     def test_several_outputs(self, iris):
         X, _ = iris
         reg = bt.ConvexPolytopeTreeRegressor(
-            n_modes=1, max_depth=1, n_experts=2, epochs=2, n_draws=5, random_state=0
+            n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=5, random_state=0
         )
         with pytest.warns(bt.UnconvergedWarning, match="Set epochs to 1000"):
             reg.fit(X[:, :2], X[:, 2:])
@@ -180,7 +192,12 @@ class TestHeldOut:
         X = rng.normal(size=(60, 2))
         y = X[:, 0] + rng.normal(size=60)
         reg = bt.ConvexPolytopeTreeRegressor(
-            n_modes=1, max_depth=1, n_experts=2, epochs=10, n_draws=40, random_state=0
+            n_modes=1,
+            max_depth=1,
+            n_experts=2,
+            inference=Svi(epochs=10),
+            n_draws=40,
+            random_state=0,
         ).fit(X, y)
         low, high = reg.predict_interval(X, 0.9)
         share = ((y >= low) & (y <= high)).mean()
@@ -280,7 +297,12 @@ class TestLoo:
     def test_a_regression(self, any_k):
         X, y = load_diabetes(return_X_y=True)
         reg = bt.ConvexPolytopeTreeRegressor(
-            n_modes=1, max_depth=1, n_experts=2, epochs=30, n_draws=100, random_state=0
+            n_modes=1,
+            max_depth=1,
+            n_experts=2,
+            inference=Svi(epochs=30),
+            n_draws=100,
+            random_state=0,
         ).fit(X, y)
         reg.posterior_ = replace(reg.posterior_, stats={})
         # normal noise about the best constant: log density of each row in the units of y

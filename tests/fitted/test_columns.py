@@ -23,13 +23,15 @@ from bayestree import (
 )
 from bayestree.baselines import random_oblique
 from bayestree.fitted.rows import columns_in_use
-from bayestree.inference import Svi, memory_mapped
+from bayestree.inference import Map, Nuts, Svi, memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 from tests.short_checks import short_stages
 
 SEED = {"random_state": 0}
-CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3, "epochs": 3, "n_draws": 4} | SEED
+CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3, "n_draws": 4} | SEED
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
+NUTS = Nuts(n_chains=2, n_warmup=5, thinning=4, drop_idle=True, n_slides=2)
 STEPS = {"max_depth": 2, "epochs": 5, "learning_rate": 0.05} | SEED
 
 NAMES = ["year", "a", "b", "a again", "c", "zero"]
@@ -52,19 +54,19 @@ TABLES = [
     EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=4), l1=0.1, **STEPS),
     EndToEndForestClassifier(2, **STEPS),
     ConvexPolytopeTreeClassifier(inference="grow", **CHEAP),
-    ConvexPolytopeTreeClassifier(inference="map", refine="tao", **CHEAP),
-    ConvexPolytopeTreeClassifier(inference="svi", **CHEAP),
-    ConvexPolytopeTreeClassifier(inference="svi", prior="flat", guide="AutoNormal", **CHEAP),
+    ConvexPolytopeTreeClassifier(inference=MAP, refine="tao", **CHEAP),
+    ConvexPolytopeTreeClassifier(inference=SVI, **CHEAP),
     ConvexPolytopeTreeClassifier(
-        inference="nuts", n_chains=2, n_warmup=5, **CHEAP | {"max_depth": 1}
+        inference=Svi(epochs=3, guide="AutoNormal"), prior="flat", **CHEAP
     ),
-    ConvexPolytopeTreeRegressor(inference="svi", **CHEAP),
+    ConvexPolytopeTreeClassifier(inference=[SVI, NUTS], **CHEAP | {"max_depth": 1}),
+    ConvexPolytopeTreeRegressor(inference=SVI, **CHEAP),
 ]
 IMAGES = [
     EndToEndTreeClassifier(image_shape=(2, 3), spatial=1.0, **STEPS),
     EndToEndTreeClassifier(split=Network(layer), **STEPS),
     EndToEndForestClassifier(2, image_shape=(2, 3), patch_size=(2, 2), **STEPS),
-    ConvexPolytopeTreeClassifier(prior="spatial", image_shape=(2, 3), **CHEAP),
+    ConvexPolytopeTreeClassifier(inference=SVI, prior="spatial", image_shape=(2, 3), **CHEAP),
 ]
 
 
@@ -190,7 +192,7 @@ def test_long_lists_are_cut():
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 def test_diagnostics_and_files_know_all_columns(tmp_path):
     X, y = rows()
-    clf = ConvexPolytopeTreeClassifier(inference="svi", **CHEAP).fit(X, y)
+    clf = ConvexPolytopeTreeClassifier(inference=SVI, **CHEAP).fit(X, y)
     found = clf.to_arviz(X, y)
     assert found.posterior["hyperplane"].sizes["feature"] == 6
     left_out = found.posterior["hyperplane"].sel(feature=[NAMES[j] for j in UNUSED_COLUMNS])
@@ -208,14 +210,12 @@ def test_diagnostics_and_files_know_all_columns(tmp_path):
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 @pytest.mark.parametrize(
     "settings",
-    [{"inference": "nuts", "max_depth": 1, "n_warmup": 5}, {"inference": "svi", "max_depth": 2}],
+    [{"inference": [SVI, NUTS], "max_depth": 1}, {"inference": SVI, "max_depth": 2}],
 )
 def test_densities_are_those_of_the_columns_in_use(settings):
     """The log joint density of the fit is that of the groups: no term of other columns is there."""
     X, y = rows()
-    clf = ConvexPolytopeTreeClassifier(
-        n_modes=1, n_experts=3, epochs=3, n_draws=4, **SEED, **settings
-    )
+    clf = ConvexPolytopeTreeClassifier(**CHEAP | settings)
     found = clf.fit(X, y).to_arviz(X, y)
     terms = found.log_likelihood["obs"].sum("row") + sum(found.log_prior.data_vars.values())
     np.testing.assert_allclose(found.sample_stats["lp"], terms, rtol=1e-6)

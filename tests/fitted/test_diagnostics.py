@@ -19,6 +19,7 @@ from bayestree import (
 from bayestree.diagnostics.polytopes import leaves_in_use
 from bayestree.fitted.diagnostics import PRIOR_DRAWS, measure_nodes, prior_of_node
 from bayestree.fitted.tree import Mixture
+from bayestree.inference import Map, Svi
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
 
@@ -28,14 +29,14 @@ FAST = {
     "max_depth": 2,
     "n_experts": 4,
     "min_gain": 1.0,
-    "epochs": 10,
+    "inference": Svi(epochs=10),
     "random_state": 0,
 }
 FITS = {
     "svi": {"n_draws": 8},
     "oblique": {"n_draws": 8, "n_experts": 1},
-    "map": {"inference": "map"},
-    "grow": {"inference": "grow", "epochs": None},
+    "map": {"inference": Map(epochs=10, steepness=None)},
+    "grow": {"inference": "grow"},
 }
 
 
@@ -283,7 +284,12 @@ class TestShrinkage:
         X = generator.normal(size=(600, 4))
         y = (X[:, 0] > 0.3) ^ (generator.random(600) < 0.02)
         one = ConvexPolytopeTreeClassifier(
-            n_modes=1, max_depth=1, n_experts=3, steepness=1, epochs=40, random_state=0
+            n_modes=1,
+            max_depth=1,
+            n_experts=3,
+            steepness=1,
+            inference=Svi(epochs=40),
+            random_state=0,
         ).fit(X, y)
         found = one.shrinkage()
         leading = np.abs(found.coefficient[0, :, 0]).argmax()
@@ -293,7 +299,8 @@ class TestShrinkage:
 
     def test_tempering_is_known(self):
         X, y = ring()
-        one = ConvexPolytopeTreeClassifier(**FAST | FITS["svi"] | {"kl_weight": 0.25}).fit(X, y)
+        tempered = FAST | FITS["svi"] | {"inference": Svi(epochs=10, kl_weight=0.25)}
+        one = ConvexPolytopeTreeClassifier(**tempered).fit(X, y)
         found = one.shrinkage().kappa
         one.posterior_.settings["kl_weight"] = 1.0
         np.testing.assert_allclose(np.minimum(found * 4, 1), one.shrinkage().kappa)

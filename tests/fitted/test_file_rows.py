@@ -18,11 +18,13 @@ from bayestree import (
 )
 from bayestree.fitted import validation
 from bayestree.fitted.rows import FileRows, mean_of, units
-from bayestree.inference import Data, Svi, memory_mapped
+from bayestree.inference import Data, Map, Svi, memory_mapped
 
 N, WIDTH = 12_000, 4
-QUICK = {"max_depth": 2, "epochs": 4, "dtype": "float32", "random_state": 0}
-POLYTOPE = {"n_modes": 1, "n_experts": 3, "n_draws": 4} | QUICK
+SMALL = {"max_depth": 2, "dtype": "float32", "random_state": 0}
+QUICK = SMALL | {"epochs": 4, "learning_rate": 0.05}
+POLYTOPE = {"n_modes": 1, "n_experts": 3, "n_draws": 4} | SMALL
+MAP, SVI = Map(epochs=4, steepness=None), Svi(epochs=4)
 
 
 @pytest.fixture
@@ -49,10 +51,10 @@ def in_file(X: np.ndarray, folder) -> np.memmap:
 
 ESTIMATORS = [
     ConvexPolytopeTreeClassifier(inference="grow", **POLYTOPE),
-    ConvexPolytopeTreeClassifier(inference="map", validation_fraction=0.2, **POLYTOPE),
-    ConvexPolytopeTreeClassifier(**POLYTOPE),
-    EndToEndTreeClassifier(learning_rate=0.05, **QUICK),
-    EndToEndTreeClassifier(learning_rate=0.05, inference=Svi(epochs=4, n_draws=3), l1=1.0, **QUICK),
+    ConvexPolytopeTreeClassifier(inference=MAP, validation_fraction=0.2, **POLYTOPE),
+    ConvexPolytopeTreeClassifier(inference=SVI, **POLYTOPE),
+    EndToEndTreeClassifier(**QUICK),
+    EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=3), l1=1.0, **QUICK),
 ]
 
 
@@ -90,7 +92,7 @@ class TestLargeFiles:
         X, y = table()
         names = list("abcd")
         rows = pd.DataFrame(in_file(X, tmp_path), columns=names, copy=False)
-        fitted = ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE).fit(rows, y)
+        fitted = ConvexPolytopeTreeClassifier(inference=MAP, **POLYTOPE).fit(rows, y)
         assert sizes
         assert fitted.feature_names_in_.tolist() == names
         assert fitted.posterior_.model.topology.n_nodes > 0
@@ -116,7 +118,9 @@ class TestLargeFiles:
 
     def test_diagnostics(self, tmp_path):
         X, y = table()
-        fitted = ConvexPolytopeTreeClassifier(**POLYTOPE).fit(in_file(X, tmp_path), y)
+        fitted = ConvexPolytopeTreeClassifier(inference=SVI, **POLYTOPE).fit(
+            in_file(X, tmp_path), y
+        )
         assert "log_p" not in fitted.posterior_.stats
         assert "[not assessed] Pareto k" in str(fitted.check_convergence())
         reach = fitted.fitted_.shown.reach
@@ -131,7 +135,7 @@ class TestLargeFiles:
         (tmp_path / "scratch").mkdir()
         X, y = table()
         with memory_mapped.scratch_in(tmp_path / "scratch"):
-            ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE).fit(in_file(X, tmp_path), y)
+            ConvexPolytopeTreeClassifier(inference=MAP, **POLYTOPE).fit(in_file(X, tmp_path), y)
         assert list((tmp_path / "scratch").iterdir()) == []
 
     def test_missing_values(self, tmp_path):
@@ -206,7 +210,7 @@ def test_fits_that_need_all_rows_read_them(estimator, tmp_path):
 
 def test_small_files_are_read(tmp_path):
     X, y = (column[:1500] for column in table())
-    estimator = ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE)
+    estimator = ConvexPolytopeTreeClassifier(inference=MAP, **POLYTOPE)
     expected = estimator.fit(X, y).predict_proba(X)
     rows = in_file(X, tmp_path)
     np.testing.assert_array_equal(estimator.fit(rows, y).predict_proba(rows), expected)
@@ -216,12 +220,12 @@ LIMITED = """
 import resource, sys
 import numpy as np
 from bayestree import ConvexPolytopeTreeClassifier
-from bayestree.inference import memory_mapped
+from bayestree.inference import Svi, memory_mapped
 
 memory_mapped.HELD = 2**18
 clf = ConvexPolytopeTreeClassifier(
-    n_modes=1, max_depth=1, n_experts=2, epochs=1, batch_size=5000, n_draws=1, dtype="float32",
-    random_state=0,
+    n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=1, batch_size=5000), n_draws=1,
+    dtype="float32", random_state=0,
 )
 X = np.load(sys.argv[1], mmap_mode="r")
 y = np.asarray(X[:, 0] > 0)

@@ -10,6 +10,7 @@ from sklearn.base import clone
 import bayestree as bt
 from bayestree._utils.arrays import split_rows
 from bayestree.fitted import left_out
+from bayestree.inference import Map, Nuts, Svi
 
 QUICK = {"max_depth": 1, "n_experts": 2, "random_state": 0}
 
@@ -23,7 +24,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def fitted(rows):
-    return bt.ConvexPolytopeTreeClassifier(inference="vi", n_modes=2, **QUICK).fit(*rows)
+    return bt.ConvexPolytopeTreeClassifier(n_modes=2, **QUICK).fit(*rows)
 
 
 def test_a_variational_fit_is_refitted_without_each_fold(rows, fitted):
@@ -42,10 +43,10 @@ def test_a_variational_fit_is_refitted_without_each_fold(rows, fitted):
 
 def test_refits_leave_out_what_is_only_shown(rows, fitted):
     changed = left_out._for_predictions(fitted)
-    assert changed["inference"] == "vi"
+    assert changed["inference"] == "vi"  # that "auto" selected for all rows
     assert changed["sparsity"] is None
     tree = clone(fitted).set_params(prediction="tree", inference="grow").fit(*rows)
-    assert left_out._for_predictions(tree) == {"inference": "grow"}  # whose tree is scored
+    assert left_out._for_predictions(tree) == {}  # whose tree is scored
 
 
 def test_folds_of_other_models_are_the_same(rows):
@@ -64,9 +65,9 @@ def test_folds_of_other_models_are_the_same(rows):
 
 def test_a_sampler_is_reweighted_where_k_is_good(rows, monkeypatch):
     X, y = rows
-    settings = {"n_chains": 1, "n_warmup": 10, "n_draws": 40, "epochs": 3}
-    sampled = bt.ConvexPolytopeTreeClassifier(inference="nuts", **settings, **QUICK)
-    sampled.set_params(n_experts=1).fit(X, y)
+    nuts = Nuts(n_chains=1, n_warmup=10, thinning=4, drop_idle=True)
+    settings = {"inference": [Svi(epochs=3), nuts], "n_draws": 40}
+    sampled = bt.ConvexPolytopeTreeClassifier(**QUICK | settings | {"n_experts": 1}).fit(X, y)
     module = sys.modules["bayestree.diagnostics.loo"]
     monkeypatch.setattr(module, "MAX_BAD_SHARE", 1.0)
     found = sampled.loo(X, y)
@@ -116,9 +117,8 @@ def test_other_responses(rows, kind):
     else:
         make = bt.ConvexPolytopeTreeSurvival
         y = np.column_stack([rng.exponential(level), rng.random(60) < 0.8])
-    found = (
-        make(inference="map", epochs=3, n_modes=1, **QUICK, **own).fit(X, y).loo(X, y, n_folds=2)
-    )
+    fitted = make(inference=Map(epochs=3, steepness=None), n_modes=1, **QUICK, **own).fit(X, y)
+    found = fitted.loo(X, y, n_folds=2)
     assert np.isfinite(found.elpd_row).all()
     assert found.p_loo == pytest.approx((found.fitted_row - found.elpd_row).sum())
 

@@ -6,8 +6,10 @@ from scipy.special import logsumexp
 
 import bayestree as bt
 from bayestree._utils import arviz_compat
+from bayestree.inference import Map, Svi
 
-SHORT = {"max_depth": 1, "n_experts": 2, "epochs": 5, "n_draws": 8, "random_state": 0}
+SVI = Svi(epochs=5)
+SHORT = {"inference": SVI, "max_depth": 1, "n_experts": 2, "n_draws": 8, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +83,9 @@ def test_several_outputs_are_scored_jointly(rows):
 def test_a_class_without_probability_has_the_score_minus_infinity(rows):
     X, _ = rows
     labels = (X[:, 0] > 0).astype(int)
-    clf = bt.ConvexPolytopeTreeClassifier(inference="map", prediction="tree", smoothing=0)
-    clf.set_params(max_depth=1, epochs=50, random_state=0).fit(X, labels)
+    by_map = Map(epochs=50, steepness=None)
+    clf = bt.ConvexPolytopeTreeClassifier(inference=by_map, prediction="tree", smoothing=0)
+    clf.set_params(max_depth=1, random_state=0).fit(X, labels)
     assert (clf.predict_proba(X) == 0).any()
     assert (clf.log_score(X, 1 - clf.predict(X)) == -np.inf).any()
 

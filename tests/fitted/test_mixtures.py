@@ -18,6 +18,7 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
+from bayestree.inference import Svi
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -154,7 +155,7 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
 def test_modes_differ_in_the_units_of_their_predictions(kind):
     X = np.random.default_rng(0).normal(size=(150, 3))
     raised = 1.0 + (X[:, 0] > 0)
-    settings = {"max_depth": 1, "n_modes": 2, "epochs": 20, "random_state": 0}
+    settings = {"max_depth": 1, "n_modes": 2, "inference": Svi(epochs=20), "random_state": 0}
     for scale in (1.0, 1000.0):  # of y, of exposures, and of times
         if kind == "number":
             y = scale * (raised + 0.3 * np.random.default_rng(1).normal(size=150))

@@ -11,6 +11,7 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree.diagnostics import polytope_size
+from bayestree.inference import Svi
 from bayestree.models import InverseGammaScale
 from bayestree.models.priors import width_scale
 
@@ -28,7 +29,7 @@ def rows_of(d, *, correlation=0.0, n=400):
 
 def simulated(X, estimator, n_draws=N_DRAWS):
     """The number by direct simulation of the prior with NumPy, in the units of the fit."""
-    rng, d, K = np.random.default_rng(2), X.shape[1], estimator._n_experts
+    rng, d, K = np.random.default_rng(2), X.shape[1], estimator._plan.n_experts
     rows = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), np.ptp(X, axis=0) / 6)
     a = estimator.scale_shape
     s = 1.0
@@ -113,7 +114,7 @@ def test_before_and_after_a_fit():
     X = pd.DataFrame(rows_of(3, n=120), columns=["a", "b", "c"])
     X["same"] = 1.0
     y = (X["a"] > 0).astype(int)
-    options = {"max_depth": 1, "epochs": 5, "prior_width": 10, "random_state": 0}
+    options = {"inference": Svi(epochs=5), "max_depth": 1, "prior_width": 10, "random_state": 0}
     estimator = ConvexPolytopeTreeClassifier(**options)
     with pytest.warns(UserWarning, match="constant"):
         before = estimator.prior_size(X, n_draws=20)

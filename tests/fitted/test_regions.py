@@ -9,11 +9,13 @@ import pytest
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.diagnostics.regions import region_shares
 from bayestree.diagnostics.uncertainty import Splits
+from bayestree.inference import Svi
 from bayestree.plots import boundary
 from bayestree.topology import Topology
 
 N = 200
-QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 6, "n_draws": 20, "random_state": 0}
+SVI = Svi(epochs=6)
+QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 20, "random_state": 0}
 
 
 def table(seed=0):

@@ -21,6 +21,8 @@ def test_limits_without_end(tree):
     values = dict.fromkeys(LIMITS, MAX_INTEGER) | QUICK
     sets = [(name, value) for name, value in values.items() if name in own]
     parts = {"data": {"path": "x.csv", "target": "y"}, "model": {"tree": tree}}
+    if tree == "cpt":
+        parts["inference"] = {"inference": "svi"}
     estimator = RunFile.from_parts(parts, "run.toml", sets=sets).estimator("classification")
     X = np.random.default_rng(0).normal(size=(40, 2))
     assert estimator.fit(X, X[:, 0] > 0).score(X, X[:, 0] > 0) > 0.5

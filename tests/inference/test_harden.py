@@ -11,7 +11,7 @@ import torch
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
 from bayestree._utils.chains import ess
-from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.inference import Data, GrowthLimits, Nuts, Posterior, Svi
 from bayestree.inference.harden import MIN_EXPERTS, harden, without_idle
 from bayestree.models import (
     Categorical,
@@ -155,11 +155,12 @@ def test_a_tree_that_needs_no_node_stays():
 
 def test_an_estimator_samples_what_it_needs():
     rows = data()
-    settings = {"max_depth": 3, "n_chains": 1, "n_warmup": 5, "n_draws": 5, "epochs": 100}
-    clf = ConvexPolytopeTreeClassifier(inference="nuts", random_state=0, **settings)
+    sampler = Nuts(n_chains=1, n_warmup=5, n_draws=5, thinning=4, drop_idle=True)
+    stages = [Svi(epochs=100), sampler]
+    clf = ConvexPolytopeTreeClassifier(inference=stages, max_depth=3, random_state=0)
     clf.fit(rows.X.numpy(), rows.y.numpy())
     n_experts = clf.posterior_.model.split.n_experts
-    assert n_experts < clf._n_experts
+    assert n_experts < clf._plan.n_experts
     assert clf.posterior_.settings["drop_idle"]
     assert clf.posterior_.draws["log_weight"].shape[2] == clf.posterior_.model.topology.n_nodes
     # a fit that continues starts with the experts that remained, and may drop more

@@ -12,6 +12,7 @@ from sklearn.datasets import make_moons
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, plots
 from bayestree.diagnostics import calibration
+from bayestree.inference import Map, Svi
 from tests.plots.cases import drawn, texts
 
 X, Y = make_moons(120, noise=0.2, random_state=0)
@@ -20,7 +21,7 @@ X, Y = make_moons(120, noise=0.2, random_state=0)
 @pytest.fixture(scope="module")
 def fitted():
     clf = ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=2, epochs=10, n_draws=20, random_state=0
+        n_modes=1, max_depth=2, inference=Svi(epochs=10), n_draws=20, random_state=0
     )
     return clf.fit(X, Y)
 
@@ -40,7 +41,7 @@ def odd_names(draw):
     frame = pd.DataFrame(X, columns=["a$b_{c$", "cost\x1b in $ or $"])
     classes = np.array(["$5 to $\x00 10", "$\\x$"])[Y]
     clf = ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=1, n_experts=1, epochs=10, n_draws=4, random_state=0
+        n_modes=1, max_depth=1, n_experts=1, inference=Svi(epochs=10), n_draws=4, random_state=0
     )
     ax = np.ravel(draw(clf.fit(frame, classes), frame, classes))[0]
     file = StringIO()
@@ -117,7 +118,9 @@ def test_rows_and_the_trace_of_the_bound(fitted):
 
 
 def test_one_draw_has_sizes_but_no_band():
-    reg = ConvexPolytopeTreeRegressor(max_depth=1, inference="map", epochs=10, random_state=0)
+    reg = ConvexPolytopeTreeRegressor(
+        max_depth=1, inference=Map(epochs=10, steepness=None), random_state=0
+    )
     reg.fit(X, X[:, 0] + Y)
     drawn(plots.split_uncertainty(reg, X, Y))
     drawn(plots.polytope_size(reg))

@@ -12,6 +12,7 @@ import pytest
 import bayestree as bt
 from bayestree._utils.arrays import weighted_quantiles
 from bayestree.description import features_of
+from bayestree.inference import Svi
 from bayestree.report import carried
 from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
@@ -24,7 +25,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
 
 TEMPLATES = Path(bt.__file__).parent / "report" / "templates"
-QUICK = {"max_depth": 1, "n_experts": 2, "epochs": 3, "n_draws": 4, "random_state": 0}
+SVI = Svi(epochs=3)
+QUICK = {"inference": SVI, "max_depth": 1, "n_experts": 2, "n_draws": 4, "random_state": 0}
 WAIT = ".change[aria-busy=false]"  # for the end of the search
 
 #: Predictions of rows by the script, as lists.
@@ -210,7 +212,8 @@ def mixed(n=120):
 @pytest.fixture(scope="module")
 def tabular():
     X, y = mixed()
-    model = bt.ConvexPolytopeTreeClassifier(n_modes=1, **QUICK | {"epochs": 20}).fit(X, y)
+    settings = QUICK | {"inference": Svi(epochs=20)}
+    model = bt.ConvexPolytopeTreeClassifier(n_modes=1, **settings).fit(X, y)
     return model, X, y
 
 

@@ -22,7 +22,7 @@ def run_file(folder, *, data=None, model=None, inference=None, output=None, **he
     if not (folder / "data.csv").exists():
         table().to_csv(folder / "data.csv", index=False)
     model = {"tree": "cpt", "max_depth": 1, "n_experts": 2, "min_rows": 4} | (model or {})
-    one = {"n_modes": 1} if model.get("tree") == "cpt" else {}
+    one = {"inference": "svi", "n_modes": 1} if model.get("tree") == "cpt" else {}
     parts = {
         "data": {"path": "data.csv", "target": "kind", "drop": ["price"]} | (data or {}),
         "model": model,

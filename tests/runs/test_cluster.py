@@ -12,6 +12,7 @@ import pytest
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndForestClassifier
 from bayestree.distributed import cluster
+from bayestree.inference import Nuts, Svi
 from bayestree.runs.runner import spread
 from bayestree.runs.sweep import sweep
 from bayestree.tables import InputError
@@ -77,10 +78,7 @@ def test_chains_are_the_same(dask_cluster, rows):
         max_depth=1,
         min_gain=1.0,
         n_experts=2,
-        epochs=10,
-        inference="nuts",
-        n_chains=2,
-        n_warmup=5,
+        inference=[Svi(epochs=10), Nuts(n_chains=2, n_warmup=5, thinning=4, drop_idle=True)],
         n_draws=5,
         random_state=0,
     )

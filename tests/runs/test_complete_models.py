@@ -13,7 +13,8 @@ from tests.runs.cases import table
 
 pytestmark = pytest.mark.filterwarnings("ignore:column 'town'")
 
-CPT, SHORT = {"tree": "cpt", "n_experts": 2, "min_rows": 4}, {"epochs": 5, "n_draws": 3}
+CPT = {"tree": "cpt", "n_experts": 2, "min_rows": 4}
+SHORT = {"inference": "svi", "epochs": 5, "n_draws": 3}
 TREES = {
     "modes": (CPT, SHORT | {"n_modes": 2}),
     "distilled": (CPT, SHORT | {"n_modes": 2, "mode_tree": "distilled"}),

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from bayestree._utils.parameters import check_parameters
 from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.inference import Map
 from bayestree.runs.schema import run_from_options
 from bayestree.runs.settings import (
     CARD_KEYS,
@@ -42,13 +43,18 @@ def made(task="classification", **options):
 
 def test_later_settings_win(tmp_path):
     cards = [
-        card(tmp_path, 'tree = "cpt"\nmax_depth = 1\nrate = 2.0\nepochs = 3', "a.toml"),
+        card(
+            tmp_path,
+            'tree = "cpt"\ninference = "map"\nmax_depth = 1\nrate = 2.0\nepochs = 3',
+            "a.toml",
+        ),
         card(tmp_path, "max_depth = 2\nmin_rows = 5", "b.toml"),
     ]
     options = {"--depth": ("max_depth", 3), "--experts": ("n_experts", None)}
     found = made(cards=cards, options=options, pairs=["min_rows=7", "inference.epochs=9"])
-    named = ("max_depth", "rate", "min_rows", "epochs", "n_experts", "random_state")
-    assert [found.get_params()[name] for name in named] == [3, 2.0, 7, 9, 20, 4]
+    named = ("max_depth", "rate", "min_rows", "n_experts", "random_state")
+    assert [found.get_params()[name] for name in named] == [3, 2.0, 7, None, 4]
+    assert found.inference == Map(epochs=9, steepness=None)
 
 
 def test_settings_of_other_tables():
@@ -112,7 +118,7 @@ def test_what_makes_a_tree_stays():
 
 def test_where_a_tree_begins():
     assert made("regression", tree="cpt-k1").n_experts == 1
-    assert made("regression", tree="cpt").n_experts == 20
+    assert made("regression", tree="cpt").n_experts is None
 
 
 def test_a_tree_of_classes_only(monkeypatch):
@@ -138,10 +144,10 @@ EVERY = [(tree, task) for tree in TREES for task in tasks_of(tree)]
 @pytest.mark.parametrize(("tree", "task"), EVERY)
 class TestEveryTree:
     def test_parameters_are_those_of_the_estimator(self, tree, task):
-        parameters = estimator_of(tree, task)().get_params()
-        own = tree_parameters(tree, task)
+        kind, own = estimator_of(tree, task), tree_parameters(tree, task)
+        parameters = {*kind().get_params(), *kind.file_settings}
         of_data = {"missing_values"}  # a key of [data]
-        assert own.keys() <= parameters.keys() <= own.keys() | RUN_KEYS.keys() | of_data
+        assert own.keys() <= parameters <= own.keys() | RUN_KEYS.keys() | of_data
 
     def test_parameters_are_described(self, tree, task):
         for one in tree_parameters(tree, task).values():
@@ -150,13 +156,14 @@ class TestEveryTree:
             assert ":class:" not in one.description
 
     def test_defaults_are_valid(self, tree, task):
-        own = tree_parameters(tree, task)
+        kind, own = estimator_of(tree, task), tree_parameters(tree, task)
         for table in CARD_KEYS:
             defaults = {n: one.to_file(one.default) for n, one in own.items() if one.group == table}
             settings_table(tree, task, table).model_validate(defaults)
             found = {n: own[n].from_file(value) for n, value in defaults.items()}
             assert found == {n: own[n].default for n in defaults}
-            check_parameters(estimator_of(tree, task)().set_params(**found))
+            of_estimator = {n: found[n] for n in found if n not in kind.file_settings}
+            check_parameters(kind().set_params(**of_estimator))
 
     def test_no_key_is_needed_and_no_other_is_known(self, tree, task):
         for table in CARD_KEYS:

@@ -441,12 +441,15 @@ class TestWarnings:
         assert "warning: steep slope" in (tmp_path / "out" / "run.log").read_text()
 
 
+VI = {"inference": "vi", "epochs": "none"}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"model": {"prior": "laplace"}, "inference": {"inference": "vi"}}, "use prior='inverse-"),
+        ({"model": {"prior": "laplace"}, "inference": VI}, "use prior='inverse-"),
         ({"data": {"target": "price", "drop": [], "exposure": "width"}}, "is for leaf = poisson"),
-        ({"inference": {"inference": "vi"}, "data": {"storage": "disk"}}, "needs all rows at once"),
+        ({"inference": VI, "data": {"storage": "disk"}}, "needs all rows at once"),
         ({"inference": {"n_jobs": 2}, "cluster": {"workers": 1}}, "leave n_jobs at None"),
     ],
 )

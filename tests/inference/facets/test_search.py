@@ -360,9 +360,7 @@ def test_a_node_that_is_not_needed_leaves_the_posterior():
         "leaf_probs": torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]], dtype=torch.float64),
     }
     start = Posterior.from_point(model, sites, "planted")
-    found = svi(
-        model, data, init=start, covariance="expert", search_facets=True, epochs=5, random_state=0
-    )
+    found = svi(model, data, init=start, search_facets=True, epochs=5, random_state=0)
     assert found.model.topology == Topology.stump()
     assert found.stats["n_facets"].tolist() == [1]
     assert found.draws["leaf_probs"].shape[2] == 2

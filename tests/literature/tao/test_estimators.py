@@ -15,6 +15,7 @@ from bayestree import (
     baselines,
     export_text,
 )
+from bayestree.inference import Map
 from tests.sampling import z_score
 
 
@@ -181,7 +182,7 @@ def test_files_bring_back_the_tree(kind, settings, tmp_path):
 @pytest.mark.parametrize("n_experts", [1, 4])
 def test_the_deterministic_form_of_a_polytope_tree_is_polished(n_experts, cancer):
     X, _, y, _ = cancer
-    settings = {"n_experts": n_experts, "max_depth": 2, "inference": "map", "epochs": 1}
+    settings = {"n_experts": n_experts, "max_depth": 2, "inference": Map(epochs=1, steepness=None)}
     plain, polished = (
         ConvexPolytopeTreeClassifier(
             **settings, refine=refine, prediction="tree", random_state=0
