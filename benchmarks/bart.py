@@ -26,7 +26,7 @@ import numpy as np
 FOLDS = 5
 UNIFORM = 0.001  # share of equal probabilities that makes every log score finite
 LEVEL = 0.9
-SMC = {"inference": "smc", "n_draws": 200, "n_chains": 2}  # far fewer particles than the default
+SMC = {"n_draws": 200, "n_chains": 2, "max_experts": 4}  # far fewer particles than the default
 RESAMPLES = 100
 Found = dict[str, np.ndarray]
 
@@ -81,18 +81,20 @@ def of_folds(fold: np.ndarray, path: Path) -> Found | None:
     return found
 
 
-def mixture_fit(is_class: bool, **settings: Any) -> Callable[..., Found]:
+def mixture_fit(is_class: bool, method: str) -> Callable[..., Found]:
     """P(y | x) of the class, or log density, mean and interval, by this package."""
     from modes import densities
     from scipy.special import logsumexp
 
     import bayestree as bt
 
+    inference: Any = bt.inference.Smc(**SMC) if method == "smc" else "auto"
+
     def fit(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray) -> Found:
         if is_class:
-            clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, y)
+            clf = bt.ConvexPolytopeTreeClassifier(inference=inference, random_state=0).fit(X, y)
             return {"p": clf.predict_proba(X_new)[:, 1]}
-        reg = bt.ConvexPolytopeTreeRegressor(random_state=0, **settings).fit(X, y)
+        reg = bt.ConvexPolytopeTreeRegressor(inference=inference, random_state=0).fit(X, y)
         terms = [densities(mode, X_new, y_new) for mode in reg.modes_]
         each = np.stack([logsumexp(one, axis=0) - np.log(len(one)) for one in terms])
         log_p = logsumexp(each, b=reg.mode_weights_[:, None], axis=0)
@@ -150,7 +152,7 @@ def fitted(names: list[str], methods: list[str], folder: Path, n_rows: int) -> N
             elif method == "forest":
                 fit = forest_fit
             else:
-                fit = mixture_fit(is_class, **(SMC if method == "smc" else {}))
+                fit = mixture_fit(is_class, method)
             fit_folds(rows, fit, folder / f"{name}-{method}")
 
 

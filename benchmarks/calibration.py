@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from classification import JOBS
-from data import load
+from data import load, made
 from sklearn.ensemble import RandomForestClassifier
 
 import bayestree as bt
@@ -30,8 +30,8 @@ def fitted(name: str, seed: int, folder: Path | None) -> bt.ConvexPolytopeTreeCl
     if path is not None and path.exists():
         return bt.load(path)
     rows = load(name)
-    settings = {"dtype": "float32", "random_state": seed} | SETTINGS[name]
-    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, **settings).fit(rows.X, rows.y)
+    settings = {"dtype": "float32", "n_modes": 1, "random_state": seed} | SETTINGS[name]
+    clf = made(bt.ConvexPolytopeTreeClassifier, settings).fit(rows.X, rows.y)
     if path is not None:
         clf.save(path)
     return clf

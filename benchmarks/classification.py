@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import torch
-from data import Split, load, peak_gib
+from data import Split, load, made, peak_gib
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
@@ -95,7 +95,7 @@ def main() -> None:
     if options.temperature:
         X, X_held, y, y_held = train_test_split(X, y, test_size=0.1, stratify=y, random_state=2)
     start = time.process_time()
-    clf = ConvexPolytopeTreeClassifier(**fixed | JOBS[options.job] | changes).fit(X, y)
+    clf = made(ConvexPolytopeTreeClassifier, fixed | JOBS[options.job] | changes).fit(X, y)
     seconds = time.process_time() - start
     tree = clf.tree_.predict(rows.X_test)
     start = time.process_time()

@@ -5,8 +5,9 @@ Each holds X, y and, where an official split exists, split (0 train, 1 validatio
 
 import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import datasets
@@ -17,6 +18,14 @@ SEED = 0
 
 class AbsentError(Exception):
     """A set, a package, an estimator for the task, or settings that are not available."""
+
+
+def made(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Make an estimator; settings of its method stand beside its parameters, as in run files."""
+    from bayestree.fitting.settings import without_settings  # noqa: PLC0415 - may be absent
+
+    given = {"inference": "auto"} | dict(settings)
+    return kind(**(without_settings(given) if kind.file_settings else settings))
 
 
 class Split(NamedTuple):

@@ -12,8 +12,14 @@ import onnxruntime
 from sklearn.datasets import load_diabetes, load_digits
 
 import bayestree as bt
+from bayestree.inference import Map
 
-QUICK = {"max_depth": 5, "n_experts": 20, "inference": "map", "epochs": 5, "random_state": 0}
+QUICK = {
+    "max_depth": 5,
+    "n_experts": 20,
+    "inference": Map(epochs=5, steepness=None),
+    "random_state": 0,
+}
 
 CLASSIFIERS = {
     "CPT, 20 experts": bt.ConvexPolytopeTreeClassifier(**QUICK),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from classification import JOBS
-from data import Split, load
+from data import Split, load, made
 from scaling import table
 from sklearn.base import clone
 
@@ -60,17 +60,10 @@ def timed(limit: int, run: Any) -> tuple[Any, float]:
 def measured(name: str, rows: Split, device: str, options: argparse.Namespace) -> list[float]:
     """Seconds of the fit and of the predictions, score and its standard error."""
     settings = JOBS[name] | (QUICK if options.quick else {})
-    tree = ConvexPolytopeTreeClassifier(
-        **settings,
-        n_modes=1,
-        inference="svi",
-        dtype="float32",
-        device=device,
-        sparsity=None,
-        random_state=0,
-    )
+    settings |= {"inference": "svi", "n_modes": 1, "dtype": "float32", "device": device}
+    tree = made(ConvexPolytopeTreeClassifier, settings | {"sparsity": None, "random_state": 0})
     if device != "cpu":
-        clone(tree).set_params(epochs=1, max_depth=2).fit(rows.X[:2_000], rows.y[:2_000])
+        clone(tree).set_params(inference__epochs=1, max_depth=2).fit(rows.X[:2_000], rows.y[:2_000])
     fitted, seconds = timed(options.limit, lambda: tree.fit(rows.X, rows.y))
     if fitted is None:
         return [np.nan] * 4

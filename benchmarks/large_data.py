@@ -49,6 +49,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from data import made
 from kill import numbers
 
 BLOCK = 100_000  # rows of a row group
@@ -244,7 +245,7 @@ def fit(
     warnings.simplefilter("ignore")
     given = {"n_modes": 1, "inference": "map", "max_depth": 3, "n_experts": 6, "random_state": 0}
     given |= {key: json.loads(value) for key, _, value in (one.partition("=") for one in settings)}
-    tree = ConvexPolytopeTreeClassifier(**given)
+    tree = made(ConvexPolytopeTreeClassifier, given)
     clock = Stopwatch(kill, after)
     watch(epochs=workers == 1)
     start = time.perf_counter()
@@ -263,7 +264,7 @@ def fit(
     fitted = sum(clock.epochs)
     told = {
         "rows": data.n_rows, "columns": X.shape[1] - 1, "workers": workers,
-        "batch": tree.batch_size,
+        "batch": given.get("batch_size", 500),
         "method": given["inference"], "epochs": len(clock.epochs), "steps": clock.steps,
         "steps_per_epoch": clock.per_epoch, **passes, "epoch_seconds": fitted,
         "seconds": end - start, "step": fitted / steps,

@@ -18,7 +18,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from data import REGRESSION, load_all
+from data import REGRESSION, load_all, made
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -67,7 +67,7 @@ def measured(name: str, most: int, folds: int, keep: bool, settings: dict[str, A
     X, y = rows_of(name, most)
     kind = ConvexPolytopeTreeRegressor if name in NUMBERS else ConvexPolytopeTreeClassifier
     start = time.process_time()
-    whole = kind(n_modes=1, random_state=0, **settings).fit(X, y)
+    whole = made(kind, {"n_modes": 1, "random_state": 0} | settings).fit(X, y)
     terms = densities(whole, X, y)[None]
     stats = whole.posterior_.stats
     estimates: dict[str, Loo] = {

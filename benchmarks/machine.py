@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from data import load, peak_gib
+from data import load, made, peak_gib
 from sklearn.ensemble import RandomForestClassifier
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
@@ -101,7 +101,7 @@ def one(name: str, settings: dict[str, Any], *, forest: bool) -> dict[str, Any]:
     before, workers = peak_gib(), Workers()
     with tempfile.TemporaryDirectory() as folder:
         X, y, X_test, y_test = rows_of(name, folder)
-        tree: Any = ConvexPolytopeTreeClassifier(random_state=0, **settings)
+        tree: Any = made(ConvexPolytopeTreeClassifier, {"random_state": 0} | settings)
         if forest:
             tree = RandomForestClassifier(100, random_state=0, n_jobs=1)
         workers.start()

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from data import made
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
 from bayestree.runs.runner import run
@@ -84,7 +85,8 @@ def of_estimator(case: str, folder: Path) -> float:
     if case == "em":
         estimator = EndToEndTreeClassifier(**common)
     else:
-        estimator = ConvexPolytopeTreeClassifier(inference=case, n_modes=1, n_experts=8, **common)
+        own = {"inference": case, "n_modes": 1, "n_experts": 8}
+        estimator = made(ConvexPolytopeTreeClassifier, common | own)
     return float(estimator.fit(X, y).score(X, y))
 
 
@@ -94,7 +96,7 @@ def of_run(case: str, folder: Path) -> float:
     parts = {
         "data": {"path": "rows.parquet", "target": "y", "storage": storage},
         "model": {"tree": "cpt", "max_depth": 2, "n_experts": 8},
-        "inference": {"epochs": 1, "dtype": "float32"},
+        "inference": {"inference": "svi", "epochs": 1, "dtype": "float32"},
         "output": {"folder": f"out-{storage}"},
     }
     return float(run(RunFile.from_parts(parts, folder / "run.toml")).metrics["accuracy"])

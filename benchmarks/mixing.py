@@ -19,7 +19,7 @@ import warnings
 
 import numpy as np
 import torch
-from data import REGRESSION, load_all
+from data import REGRESSION, load_all, made
 from sklearn.datasets import load_breast_cancer
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -87,9 +87,9 @@ def report(name: str, method: str, jobs: int, changes: dict[str, float]) -> None
     X, y = rows_of(name)
     kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
     settings = {"random_state": 0} | changes
-    svi = kind(**settings).fit(X, y)
+    svi = made(kind, settings).fit(X, y)
     began = time.perf_counter(), time.process_time()
-    est = kind(inference=method, n_jobs=jobs, **settings).fit(X, y)
+    est = made(kind, settings | {"inference": method, "n_jobs": jobs}).fit(X, y)
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     said = est.label_free(X, n_rows=100)
     sizes = est.polytope_size(max_draws=1_000)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from data import REGRESSION, load, load_all
+from data import REGRESSION, load, load_all, made
 from scipy.special import logsumexp
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
@@ -70,7 +70,8 @@ def measured(name: str, n_modes: int, folds: int, test: bool, settings: dict[str
     for X, y, X_new, y_new in parts(name, folds, test=test):
         kind = ConvexPolytopeTreeRegressor if name in NUMBERS else ConvexPolytopeTreeClassifier
         start = time.process_time()
-        fit = kind(n_modes=n_modes, mode_weights="equal", random_state=0, **settings).fit(X, y)
+        own = {"n_modes": n_modes, "mode_weights": "equal", "random_state": 0}
+        fit = made(kind, own | settings).fit(X, y)
         seconds.append((time.process_time() - start) / n_modes)
         left_out = np.stack([loo(densities(m, X, y)[None]).elpd_row for m in fit.modes_], axis=1)
         new = [densities(mode, X_new, y_new) for mode in fit.modes_]

@@ -27,6 +27,7 @@ def sample(name: str, path: str, draws: int, seed: int) -> None:
     from sklearn.datasets import load_breast_cancer
 
     from bayestree import ConvexPolytopeTreeClassifier
+    from bayestree.inference import Nuts
 
     if name == "breast3":
         X, y = load_breast_cancer(return_X_y=True)
@@ -34,8 +35,8 @@ def sample(name: str, path: str, draws: int, seed: int) -> None:
     else:
         X, y = load_all(name)
     start = time.process_time()
-    chains = {"inference": "nuts", "n_warmup": draws, "n_draws": draws // 4}
-    clf = ConvexPolytopeTreeClassifier(**chains, random_state=seed).fit(X, y)
+    chains = Nuts(n_warmup=draws, n_draws=draws // 4, thinning=4, drop_idle=True)
+    clf = ConvexPolytopeTreeClassifier(inference=chains, random_state=seed).fit(X, y)
     seconds = time.process_time() - start
     posterior = clf.posterior_
     model = posterior.model

@@ -11,7 +11,7 @@ from data import load
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, inference
 from bayestree._utils.chains import ess, r_hat
-from bayestree.inference import Posterior
+from bayestree.inference import Posterior, Svi
 
 SETS = ("breast683", "pima", "heart", "glass", "airfoil")
 TWO = {"glass": 2}  # classes below this number against the others
@@ -30,9 +30,8 @@ def estimator(name: str, covariance: str, options: argparse.Namespace):
     return kind(
         max_depth=2,
         n_experts=5,
-        covariance=covariance,
+        inference=Svi(covariance=covariance, n_draws=400),
         steepness=options.steepness,
-        n_draws=400,
         random_state=options.seed,
     )
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import torch
-from data import REGRESSION, Split, load
+from data import REGRESSION, Split, load, made
 from sklearn.metrics import root_mean_squared_error as rmse
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.tree import DecisionTreeRegressor
@@ -51,10 +51,10 @@ def main() -> None:
         rows = load(name)
         reference, reference_leaves = cart(rows)
         for seed in range(options.seeds):
-            settings = {"max_depth": 6, "dtype": "float32", "random_state": seed,
+            settings = {"max_depth": 6, "dtype": "float32", "random_state": seed, "n_modes": 1,
                         "inference": options.inference} | changes  # fmt: skip
             start = time.perf_counter()
-            reg = ConvexPolytopeTreeRegressor(n_modes=1, **settings).fit(rows.X, rows.y)
+            reg = made(ConvexPolytopeTreeRegressor, settings).fit(rows.X, rows.y)
             seconds = time.perf_counter() - start
             low, high = reg.predict_interval(rows.X_test)
             cover = np.mean((low <= rows.y_test) & (rows.y_test <= high))

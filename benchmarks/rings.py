@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import torch
-from data import rings
+from data import made, rings
 from sklearn.metrics import roc_auc_score
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
@@ -66,14 +66,9 @@ def main() -> None:
         X, y = rings(2_000, seed)
         X_test, y_test = rings(8_000, 1_000 + seed)
         start = time.perf_counter()
-        clf = ConvexPolytopeTreeClassifier(
-            max_depth=2,
-            n_experts=N_EXPERTS,
-            inference=options.inference,
-            search_facets=options.inference == "svi",
-            random_state=seed,
-            **changes,
-        ).fit(X, y)
+        settings = {"max_depth": 2, "n_experts": N_EXPERTS, "random_state": seed}
+        method = {"inference": options.inference, "search_facets": options.inference == "svi"}
+        clf = made(ConvexPolytopeTreeClassifier, settings | method | changes).fit(X, y)
         seconds = time.perf_counter() - start
         hard = clf.classes_[clf.tree_.predict(X_test).argmax(axis=1)]
         auc = roc_auc_score(y_test, clf.predict_proba(X_test)[:, 1])

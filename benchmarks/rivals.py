@@ -16,7 +16,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from data import load
+from data import load, made
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
@@ -43,7 +43,8 @@ def named(module: str, name: str, settings: dict[str, dict[str, Any]]) -> Make:
         except ImportError as error:
             raise AbsentError(f"{module}: {error}") from error
         seeds = {"random_state": seed} if "random_state" in signature(found).parameters else {}
-        return found(**(settings.get("all", {}) | settings.get(rows, {}) | seeds))
+        given = settings.get("all", {}) | settings.get(rows, {}) | seeds
+        return made(found, given) if module == "bayestree" else found(**given)
 
     return make
 

@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 import torch
+from data import made
 from safetensors import safe_open
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
@@ -256,7 +257,7 @@ def measured(only: str) -> dict[str, dict[str, str]]:
         X, y = rows()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = kind(**parameters).fit(X, y)
+            model = made(kind, parameters).fit(X, y)
             with contextlib.suppress(TypeError):
                 found[name] = arrays_of(model) | observed(model, X, y)
         print(name, file=sys.stderr, flush=True)

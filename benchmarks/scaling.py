@@ -19,7 +19,7 @@ from data import peak_gib
 from sklearn.neighbors import NearestNeighbors
 
 from bayestree import ConvexPolytopeTreeClassifier
-from bayestree.inference import Growth
+from bayestree.inference import Growth, Svi
 
 SIZES = {
     "rows": (10_000, 31_600, 100_000, 316_000, 1_000_000),
@@ -57,9 +57,8 @@ def one(sizes: dict[str, int], device: str) -> None:
         min_rows=10,
         min_leaf=3,
         min_gain=2.0,
-        growth_rate=0.15,
+        inference=[Growth(learning_rate=0.15), Svi(epochs=5)],
         n_modes=1,
-        epochs=5,
         dtype="float32",
         device=device,
         random_state=0,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from data import REGRESSION
+from data import REGRESSION, made
 from mixing import agreement, rows_of
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -33,7 +33,7 @@ def fitted(name: str, **settings: Any) -> Any:
     X, y = rows_of(name)
     kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
     began = time.perf_counter(), time.process_time()
-    est = kind(**{"random_state": 0} | settings).fit(X, y)
+    est = made(kind, {"random_state": 0} | settings).fit(X, y)
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     print(
         f"{name}, {est.posterior_.inference} ({len(est.modes_)} modes): {wall:.0f} s ({cpu:.0f} CPU"

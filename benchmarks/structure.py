@@ -1,5 +1,8 @@
 """Measure the structure of the package, folder by folder: `python benchmarks/structure.py`.
 
+`figures` has the numbers that tests/test_structure.py bounds: how large the package is, how many
+files and functions a default fit runs through, and how much its classes know of one another.
+
 Phrases such as "those of" are counted per 1,000 words of docstrings. The imperative share is that
 of functions and methods, properties aside, whose docstring begins with a verb in its base form.
 Long sentences have more than 30 words.
@@ -7,8 +10,10 @@ Long sentences have more than 30 words.
 
 import ast
 import re
+import sys
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "bayestree"
@@ -97,6 +102,105 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{a.name}" for a in node.names)
 
 
+def figures() -> dict[str, int]:
+    """Return the bounded numbers by name."""
+    from bayestree import ConvexPolytopeTreeClassifier as Flagship  # noqa: PLC0415
+    from bayestree._utils.parameters import parameters_of  # noqa: PLC0415
+
+    trees = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+    hooks = Counter(
+        name
+        for kind in Flagship.__mro__
+        if kind.__module__.startswith("bayestree.")
+        for name in vars(kind)
+        if name.startswith("_") and not name.startswith("__") and "abc" not in name
+    )
+    calls = Calls()
+    calls.of(_default_fit)
+    return {
+        "lines": sum(path.read_text().count("\n") for path in trees),
+        "files": len(trees),
+        "files of a default fit": len(calls.files),
+        "functions of a default fit": len(calls.functions),
+        "pairs of files that call each other": len(calls.both_ways),
+        "parameters of the flagship": len(parameters_of(Flagship)),
+        "private names of the flagship": len(hooks),
+        "private names in several classes": sum(count > 1 for count in hooks.values()),
+        "functions that take an estimator of any kind": sum(map(_of_any_estimator, trees.values())),
+        "private attributes of other objects": sum(map(_private_reads, trees.values())),
+    }
+
+
+def _default_fit() -> None:
+    import numpy as np  # noqa: PLC0415
+
+    from bayestree import ConvexPolytopeTreeClassifier  # noqa: PLC0415
+
+    X = np.random.default_rng(0).normal(size=(300, 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ConvexPolytopeTreeClassifier(random_state=0).fit(X, X[:, 0] + X[:, 1] > 0)
+
+
+class Calls:
+    """The functions of the package that a call runs through, and which file calls which."""
+
+    def __init__(self) -> None:
+        self.functions: set[tuple[str, str]] = set()
+        self.edges: set[tuple[str, str]] = set()
+
+    def of(self, function: Callable[[], object]) -> None:
+        sys.setprofile(self._record)
+        try:
+            function()
+        finally:
+            sys.setprofile(None)
+
+    def _record(self, frame: object, event: str, _: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code  # type: ignore[attr-defined]
+        if not code.co_filename.startswith(str(ROOT)):
+            return
+        self.functions.add((code.co_filename, code.co_qualname))
+        back = frame.f_back  # type: ignore[attr-defined]
+        caller = "" if back is None else back.f_code.co_filename
+        if caller.startswith(str(ROOT)) and caller != code.co_filename:
+            self.edges.add((caller, code.co_filename))
+
+    @property
+    def files(self) -> set[str]:
+        return {file for file, _ in self.functions}
+
+    @property
+    def both_ways(self) -> set[tuple[str, str]]:
+        return {(a, b) for a, b in self.edges if a < b and (b, a) in self.edges}
+
+
+def _of_any_estimator(tree: ast.Module) -> int:
+    """Count the functions with a parameter ``estimator: Any``."""
+    found = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            kinds = {one.arg: one.annotation for one in arguments}
+            kind = kinds.get("estimator")
+            found += isinstance(kind, ast.Name) and kind.id == "Any"
+    return found
+
+
+def _private_reads(tree: ast.Module) -> int:
+    """Count the private attributes that are read of other objects than self and cls."""
+    return sum(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        for node in ast.walk(tree)
+    )
+
+
 def main() -> None:
     rooms: dict[str, Counter[str]] = defaultdict(Counter)
     classes, importers = defaultdict(set), defaultdict(set)
@@ -129,6 +233,7 @@ def main() -> None:
     print(f"\nmodules with one importer ({len(lonely)}):", *lonely, sep="\n  ")
     shared = {n: sorted(m) for n, m in classes.items() if len(m) > 1}
     print(f"\nclass names in several modules ({len(shared)}):", *shared.items(), sep="\n  ")
+    print(*(f"{number:6d} {name}" for name, number in figures().items()), sep="\n")
 
 
 if __name__ == "__main__":

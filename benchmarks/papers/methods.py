@@ -15,7 +15,7 @@ from sklearn.model_selection import ParameterGrid
 from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.runs.cards import cards, find_card
 from bayestree.runs.settings import card_settings, check_parameters, estimator_of, tree_parameters
-from benchmarks.data import AbsentError
+from benchmarks.data import AbsentError, made
 
 Settings = dict[str, Any]
 MOST_SETTINGS = 25
@@ -50,10 +50,10 @@ def _from_card(name: str, **changes: Any) -> Callable[[str, Settings], Any]:
 
     def make(task: str, settings: Settings) -> Any:
         values = check_parameters(card_settings(card), card.tree, task)
-        estimator = estimator_of(card.tree, task)(**values)
-        known, types = estimator.get_params(), tree_parameters(card.tree, task)
+        kind = estimator_of(card.tree, task)
+        known, types = made(kind, values).get_params(), tree_parameters(card.tree, task)
         given = {k: types[k].from_file(v) if k in types else v for k, v in settings.items()}
-        return estimator.set_params(**{k: v for k, v in changes.items() if k in known} | given)
+        return made(kind, values | {k: v for k, v in changes.items() if k in known} | given)
 
     return make
 
