@@ -21,6 +21,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 import bayestree as bt
 from bayestree import plots
 from bayestree.diagnostics import calibration
+from bayestree.inference import Nuts, Svi
 
 GRAPES = np.array(["Barolo", "Grignolino", "Barbera"])
 PAIR, OTHER_PAIR = ["flavanoids", "proline"], ["color_intensity", "proline"]
@@ -37,9 +38,9 @@ PRIOR: dict[str, Any] = {
     "shrinkage_rate": 0.5,
 }
 MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "sparsity": None, "random_state": 0}
-SVI = {"search_facets": True, "n_draws": 400, "epochs": 200}
-NUTS = {"inference": "nuts", "n_warmup": 300, "n_draws": 100, "target_acceptance": 0.98}
-QUICK = {"search_facets": False, "epochs": 5, "n_warmup": 3, "n_draws": 4, "n_chains": 2}
+SVI = Svi(search_facets=True, n_draws=400, epochs=200)
+NUTS = Nuts(n_warmup=300, n_draws=100, thinning=4, target_acceptance=0.98, drop_idle=True)
+QUICK = Svi(n_draws=4, epochs=5), replace(NUTS, n_warmup=3, n_draws=4, n_chains=2)
 
 
 def main() -> None:
@@ -59,20 +60,21 @@ def main() -> None:
     grape = GRAPES[grape]
     X, y = wines[PAIR], sides(grape)
 
-    def fit(name, columns=PAIR, **settings):
+    def fit(name, inference, columns=PAIR, **settings):
         log(name)
-        quick = QUICK if options.quick else {}
-        clf = bt.ConvexPolytopeTreeClassifier(**MODEL | settings | quick)
+        clf = bt.ConvexPolytopeTreeClassifier(**MODEL | settings, inference=inference)
         return clf.fit(wines[columns], y)
 
-    svi = fit("svi", **SVI)
+    search, chains = QUICK if options.quick else (SVI, NUTS)
+    alone = replace(search, search_facets=False)  # one expert leaves nothing to search for
+    svi = fit("svi", search)
     sampled = {
-        gamma: fit(f"nuts, gamma_0 = {gamma:g}", **SVI | NUTS, concentration=gamma)
+        gamma: fit(f"nuts, gamma_0 = {gamma:g}", [search, chains], concentration=gamma)
         for gamma in ([1.0] if options.quick else CONCENTRATIONS)
     }
     nuts = sampled[1.0]
-    one = fit("nuts, 1 facet", **NUTS, n_experts=1)
-    other = fit(f"nuts, {' and '.join(OTHER_PAIR)}", OTHER_PAIR, **SVI | NUTS)
+    one = fit("nuts, 1 facet", [alone, chains], n_experts=1)
+    other = fit(f"nuts, {' and '.join(OTHER_PAIR)}", [search, chains], OTHER_PAIR)
     folds = StratifiedKFold(2 if options.quick else 10, shuffle=True, random_state=0)
     log(f"svi, {folds.n_splits}-fold cross-validation")
     unseen = cross_val_predict(svi, X, y, cv=folds, method="predict_proba")

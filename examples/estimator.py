@@ -7,7 +7,6 @@ Run: python examples/estimator.py [--quick] [--out FOLDER]
 import argparse
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -25,7 +24,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short fit")
     parser.add_argument("--out", type=Path, default=Path("results/estimator"))
     options = parser.parse_args()
-    settings: dict[str, Any] = {"epochs": 5, "n_modes": 1} if options.quick else {}
+    n_modes = 1 if options.quick else None
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
 
@@ -35,7 +34,7 @@ def main() -> None:
     X_train, X_test, y_train, y_test = split
 
     print(f"Fitting {len(X_train)} rows of {X.shape[1]} features ...", flush=True)
-    clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, random_state=0, **settings)
+    clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, n_modes=n_modes, random_state=0)
     clf.fit(X_train, y_train)
     report = describe(clf, X_train, y_train, X_test, y_test)
     print(report)
@@ -45,7 +44,7 @@ def main() -> None:
     bt.plots.tree(clf).figure.savefig(options.out / "tree.png", dpi=150)
 
     print(f"Fitting {' and '.join(PAIR)} only, for a plot of the boundary ...", flush=True)
-    pair = bt.ConvexPolytopeTreeClassifier(max_depth=2, random_state=0, **settings)
+    pair = bt.ConvexPolytopeTreeClassifier(max_depth=2, n_modes=n_modes, random_state=0)
     pair.fit(X_train[PAIR], y_train)
     ax = bt.plots.boundary(pair, X_test[PAIR], y_test)
     ax.figure.savefig(options.out / "boundary.png", dpi=150)

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import bayestree as bt
+from bayestree.inference import Svi
 
 
 def rings(n_rows, seed):
@@ -31,11 +32,10 @@ def main() -> None:
 
     X, y = rings(n_rows, seed=0)
     clf = bt.ConvexPolytopeTreeClassifier(
-        inference="svi",  # with many experts for the round borders
+        inference=Svi(epochs=epochs),  # with many experts for the round borders
         n_modes=1,
         max_depth=2,
         n_experts=n_experts,
-        epochs=epochs,
         random_state=0,
     )
     clf.fit(X, y)
