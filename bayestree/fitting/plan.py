@@ -87,7 +87,7 @@ class FitPlan:
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
-    def last(self) -> Stage:
+    def last(self) -> Any:
         """The stage whose result is the fit."""
         return self.stages[-1]
 
@@ -374,6 +374,8 @@ def _annealed(
         path = (first, first) if refined else None
     reached: dict[type[Stage], Any] = {Map: path, Vi: final, Smc: final}
 
+    kinds = tuple(map(type, objects))  # of those whose settings are given
+
     def with_steepness(stage: Any) -> Any:
         kind = next((kind for kind in reached if isinstance(stage, kind)), None)
         if kind is None:
@@ -381,7 +383,7 @@ def _annealed(
         own = stage.steepness
         if stage is not stages[-1] and own == parameters_of(kind)["steepness"].default:
             own = None  # the method that follows decides
-        if stage not in objects or own is None:
+        if not isinstance(stage, kinds) or own is None:
             return replace(stage, steepness=reached[kind])
         return stage if asked is None else agreed(stage, "steepness", reached[kind], shown=asked)
 

@@ -113,7 +113,7 @@ def test_functions_work_with_a_mixture(made, name):
 
 @pytest.mark.parametrize("name", OF_DRAWS)
 def test_functions_of_the_draws_need_no_rows(made, name):
-    assert called(name, made["restarts"][1]) is not None
+    assert called(name, made["svi"][1]) is not None
 
 
 @pytest.mark.parametrize("name", [*OF_ROWS, "plot_ppc of the prior"])

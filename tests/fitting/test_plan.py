@@ -130,6 +130,8 @@ def test_stages_that_do_not_go_together(inference, message):
 
 def test_parameters_fill_in_settings_and_must_not_contradict_them():
     assert plan(inference=Vi(), n_draws=9, steepness=2.0).last == Vi(n_draws=9, steepness=2.0)
+    stated = Vi(steepness=3.0)
+    assert plan(inference=stated, n_draws=9).last == Vi(steepness=3.0, n_draws=9)
     assert plan(inference=Smc(n_chains=2), max_depth=1, n_jobs=2).last.max_depth == 1
     assert plan(inference=Nuts(), n_jobs=2).last.n_jobs == 2
     assert plan(inference=Nuts(), n_jobs=2, n_modes=2).last.n_jobs is None  # for the trees
