@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 from inspect import signature
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,13 +102,13 @@ def test_unknown_settings_are_those_of_the_function():
     ],
 )
 def test_stages(inference, steepness, stages):
-    found = ConvexPolytopeTreeClassifier(inference=inference)._plan.stages
+    found: Any = ConvexPolytopeTreeClassifier(inference=inference)._plan.stages
     assert [type(stage).__name__ for stage in found] == stages
     assert steepness is None or found[1].steepness == (1.0, steepness)
 
 
 def test_draws_are_those_of_the_last_stage():
-    stages = ConvexPolytopeTreeClassifier(inference="nuts", n_draws=7)._plan.stages
+    stages: Any = ConvexPolytopeTreeClassifier(inference="nuts", n_draws=7)._plan.stages
     assert [stage.n_draws for stage in stages[-2:]] == [50, 7]
     assert ConvexPolytopeTreeClassifier(inference="nuts")._plan.last.n_draws == 250
     assert [type(s) for s in EndToEndTreeClassifier(refine_epochs=0)._plan.stages] == [Growth]
