@@ -28,6 +28,14 @@ TableOut = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
 ]
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")]
+Replaced = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Replace a value of the file: model.max_depth=3; may be repeated.",
+    ),
+]
 Root = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")]
 
 

@@ -8,7 +8,16 @@ import typer
 
 from bayestree._utils.wording import InputError
 from bayestree.cli import options, output
-from bayestree.cli.options import ForceMemory, ForceRun, Json, Quiet, Resume, Root, sets
+from bayestree.cli.options import (
+    ForceMemory,
+    ForceRun,
+    Json,
+    Quiet,
+    Replaced,
+    Resume,
+    Root,
+    sets,
+)
 from bayestree.estimators.registry import TREES
 from bayestree.runs.configuration import Task
 
@@ -122,14 +131,7 @@ def fit(
 def run(
     file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, or folder of a run.")],
     *,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Replace a value of the file: model.max_depth=3; may be repeated.",
-        ),
-    ] = None,
+    settings: Replaced = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder to write, instead of output.folder."),
@@ -191,14 +193,7 @@ def run(
 def plan(
     file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, or folder of a run.")],
     *,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Replace a value of the file: model.max_depth=3; may be repeated.",
-        ),
-    ] = None,
+    settings: Replaced = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:

@@ -446,10 +446,12 @@ def _is_sparse(
 ) -> bool:
     if any(given[name] not in ("auto", None) for name in ("sparsity", "max_columns", "points")):
         return True
-    reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
     several = last.draws not in (None, (1, 1))
     narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES
-    return several and narrow and given["sparsity"] == "auto" and not other_facets(given)
+    if not (several and narrow and given["sparsity"] == "auto") or other_facets(given):
+        return False
+    reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
+    return True
 
 
 def other_facets(given: Mapping[str, Any]) -> str:
