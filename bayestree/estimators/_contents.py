@@ -310,7 +310,7 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
     """Build the fitted estimator of a class from its description and arrays."""
     given = _known(kind, from_plain(described["params"], network))
-    if kind.file_settings:
+    if kind.file_settings():
         one = next(iter(described.get("modes", [described])))
         given = without_settings(given, one["inference"])
     estimator = kind(**given)

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -78,13 +78,17 @@ class Estimator(InUsualState, BaseEstimator):
     random_state: Seed
     missing_values: Any = None
     leaf: Any = "constant"
-    file_settings: ClassVar[Mapping[str, Parameter]] = {}  # of methods, beside the parameters
 
     classes_: AnyArray  # of classifiers
     encoding_: Encoding
     fitted_: Mixture
     _scaling: Scaling
     _to_come: ArrayLike | None = None  # classes of later batches, during the fit of the first
+
+    @classmethod
+    def file_settings(cls) -> Mapping[str, Parameter]:
+        """Return the settings of methods that files have beside the parameters."""
+        return {}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, if ``deep``, the settings in them, as "inference__epochs"."""

@@ -1,6 +1,6 @@
 """Convex polytope trees as scikit-learn estimators."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +17,7 @@ from bayestree._utils.parameters import (
     Count,
     Inference,
     Model,
+    Parameter,
     Positive,
     Share,
     declare,
@@ -175,11 +176,15 @@ class BasePolytopeTree(StagedTree):
     ] = 0.0
 
     _rules = POLYTOPE
-    file_settings = SETTINGS
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         refuse_settings(given)
         return super().__new__(cls)
+
+    @classmethod
+    def file_settings(cls) -> Mapping[str, Parameter]:
+        """Return the settings of methods that files have beside the parameters."""
+        return SETTINGS
 
     def set_params(self, **given: Any) -> Self:
         refuse_settings({"inference": self.inference} | given)

@@ -143,7 +143,7 @@ class RunFile(Head):
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
         kind = estimator_of(self.tree, str(task or self.task()))
-        if of_method := {name: found.pop(name) for name in kind.file_settings}:
+        if of_method := {name: found.pop(name) for name in kind.file_settings()}:
             try:
                 found["inference"] = with_settings(found["inference"], of_method)
             except ParameterError as error:

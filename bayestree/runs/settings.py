@@ -72,7 +72,7 @@ def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
     named, kind = TREES[tree], estimator_of(tree, task)
     found = {
         name: replace(one, default=named.start.get(name, one.default))
-        for name, one in (parameters_of(kind) | kind.file_settings).items()
+        for name, one in (parameters_of(kind) | kind.file_settings()).items()
         if one.group != RUN
     }
     return found | {

@@ -48,7 +48,7 @@ def test_unknown_settings_are_refused():
     tree = ConvexPolytopeTreeClassifier(inference=Map(), **SMALL)
     with pytest.raises(ValueError, match=r"Map\(\) has no setting 'epoch'; did you mean 'epochs'"):
         tree.set_params(inference__epoch=3)
-    with pytest.raises(ValueError, match="inference='vi' has no setting 'epochs'"):
+    with pytest.raises(ValueError, match="inference='vi' is not one object with settings"):
         tree.set_params(inference="vi", inference__epochs=3)
     with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
         tree.set_params(depth=3)

@@ -145,7 +145,7 @@ EVERY = [(tree, task) for tree in TREES for task in tasks_of(tree)]
 class TestEveryTree:
     def test_parameters_are_those_of_the_estimator(self, tree, task):
         kind, own = estimator_of(tree, task), tree_parameters(tree, task)
-        parameters = {*kind().get_params(), *kind.file_settings}
+        parameters = {*kind().get_params(), *kind.file_settings()}
         of_data = {"missing_values"}  # a key of [data]
         assert own.keys() <= parameters <= own.keys() | RUN_KEYS.keys() | of_data
 
@@ -162,7 +162,7 @@ class TestEveryTree:
             settings_table(tree, task, table).model_validate(defaults)
             found = {n: own[n].from_file(value) for n, value in defaults.items()}
             assert found == {n: own[n].default for n in defaults}
-            of_estimator = {n: found[n] for n in found if n not in kind.file_settings}
+            of_estimator = {n: found[n] for n in found if n not in kind.file_settings()}
             check_parameters(kind().set_params(**of_estimator))
 
     def test_no_key_is_needed_and_no_other_is_known(self, tree, task):

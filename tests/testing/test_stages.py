@@ -39,12 +39,10 @@ class TestMapByBatches(StageContract):
 
 class TestSvi(StageContract):
     stage = Svi(epochs=3, batch_size=25, n_draws=4)
-    parameters = StageContract.parameters | {"epochs": 2}
 
 
 class TestSviByAGuideOfPyro(StageContract):
     stage = Svi(guide="AutoNormal", epochs=3, n_draws=4)
-    parameters = StageContract.parameters | {"epochs": 2}
 
 
 class TestVi(StageContract):
@@ -63,7 +61,6 @@ class TestEm(StageContract):
 
 class TestNuts(StageContract):
     stage = Nuts(n_chains=2, n_warmup=10, n_draws=5, max_tree_depth=3)
-    parameters = StageContract.parameters | {"epochs": 2}
 
     @cached_property
     def start(self):
@@ -73,7 +70,6 @@ class TestNuts(StageContract):
 
 class TestMcmc(TestNuts):
     stage = Mcmc(n_chains=2, n_warmup=10, n_draws=5)
-    parameters = StageContract.parameters
 
 
 class TestSmc(StageContract):
