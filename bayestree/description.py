@@ -484,14 +484,12 @@ def sparsity_of(estimator: object) -> Any:
 
 def words_of_mode(estimator: object) -> str:
     """Describe the tree of an estimator with several modes; return "" for others."""
-    n_modes, mode = len(modes_of(estimator)), shown_mode(estimator)
-    if n_modes == 0:
-        return ""
+    mode = shown_mode(estimator)
     if mode is None:
-        return f"a single tree distilled from the predictions of {n_modes} modes"
+        return ""
     return (
-        f"mode {mode.number} of {n_modes} (weight {mode.weight:.2f}), the nearest to the others; "
-        "predictions average over all of them"
+        f"mode {mode.number} of {len(modes_of(estimator))} (weight {mode.weight:.2f}), the nearest "
+        "to the others; predictions average over all of them"
     )
 
 

@@ -121,7 +121,6 @@ def mixed_convergence(
     means: FloatArray | None = None,
     unit: str = "",
     held_out: HeldOut | None = None,
-    distilled: Convergence | None = None,
 ) -> Convergence:
     """Judge a mixture of several modes by the worst of them, and compare them.
 
@@ -140,9 +139,6 @@ def mixed_convergence(
     unit : str
     held_out : HeldOut, optional
         Calibration of the predictions of the mixture on held-out rows.
-    distilled : Convergence, optional
-        Verdict on the tree that is shown instead of a mode's tree. Its checks are added, with
-        ``distilled tree:`` before their names.
 
     Returns
     -------
@@ -168,11 +164,6 @@ def mixed_convergence(
             means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
         checks.append(_differences(means[kept], unit, table, kept))
     kinds = [one.kind for one in found]
-    if distilled is not None:
-        found.append(distilled)
-        checks += [
-            replace(check, name=f"distilled tree: {check.name}") for check in distilled.checks
-        ]
     not_judged = dict.fromkeys(text for one in found for text in one.not_judged)
     return Convergence(
         tuple(checks),
@@ -180,7 +171,6 @@ def mixed_convergence(
         table,
         next(kind for kind in KINDS if kind in kinds),
         held_out,
-        distilled=distilled is not None,
         single_leaf=all(each[number].single_leaf for number in kept),
     )
 

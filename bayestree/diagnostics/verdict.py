@@ -39,10 +39,6 @@ VARIATIONAL_MODES = (
 FOUND_NOTHING = (
     "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
 )
-DISTILLED = (
-    " The nodes belong to the distilled tree, whose draws are variational: use "
-    "mode_tree='medoid' for the nodes of a mode."
-)
 
 
 @dataclass(frozen=True)
@@ -140,8 +136,6 @@ class Convergence:
         Calibration of the predictions on held-out rows.
     evidence : Evidence, optional
         Log evidence, and posterior of the size of the tree, by sequential Monte Carlo.
-    distilled : bool
-        Whether the tree that is shown was fitted to the predictions of a mixture.
     single_leaf : bool
         Whether every tree has a single leaf, and so predicts the same for all rows.
     """
@@ -152,7 +146,6 @@ class Convergence:
     kind: Kind = "chains"
     held_out: HeldOut | None = None
     evidence: Evidence | None = None
-    distilled: bool = False
     single_leaf: bool = False
 
     @property
@@ -245,7 +238,7 @@ class Convergence:
                 return f"can be used as rough figures: {', '.join(doubtful)} left some doubt."
             return (
                 "can be used for each mode, given its tree. The modes are weighted by their "
-                "predictions, not by how probable they are." + (DISTILLED if self.distilled else "")
+                "predictions, not by how probable they are."
             )
         return VARIATIONAL_MODES if "modes" in self else VARIATIONAL
 

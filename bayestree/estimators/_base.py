@@ -68,11 +68,8 @@ class BaseTree(Estimator):
     smoothing: float = 0.0
     dtype: Literal["auto", "float64", "float32"] = "float64"
     device: str = "cpu"
-    refine: Any = None
-    mode_tree: Any = None
     monotonic_cst: Any = None
 
-    _has_units = False  # whether the units of the features were given before the fit
     _refits_leaves = True  # whether leaves that regress are refitted with a learned prior
     _rules: ClassVar[Rules] = BASE
 
@@ -137,7 +134,7 @@ class BaseTree(Estimator):
         check_combinations(self, model)
         rows = rows.counted()
         center, scale = units(rows.X, rows.weights, self._unit_rule())
-        if not (self._continues() or self._has_units):
+        if not self._continues():
             scale = np.where(self._used, scale, UNUSED)
             own = self._scaling.units._replace(center=center, scale=scale)
             self._scaling = replace(self._scaling, units=own)

@@ -17,7 +17,6 @@ from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.fitted.rows import Scaling
-from bayestree.fitting.plan import other_facets
 from bayestree.inference import Map, Svi, Units, Vi
 from bayestree.models.contracts.quick import broken_contract
 from bayestree.tables import Encoding, Numbers
@@ -128,13 +127,6 @@ def _too_many_features(tree: Any, model: Any) -> int:
     return n_used if most is not None and n_used > most else 0
 
 
-def _other_tree(tree: Any) -> str:
-    """Return the parameter that fits the deterministic tree anew; empty if none does."""
-    if tree.refine == "tao":
-        return "refine='tao'"
-    return "mode_tree='distilled'" if tree.mode_tree == "distilled" else ""
-
-
 def _broken_contract(tree: Any, _: Any) -> str:
     """Return how an object that the user passes as prior or leaf breaks its contract."""
     n_used = int(tree._used.sum())
@@ -170,12 +162,6 @@ BASE: Rules = (
         "leaf={tree.leaf!r} needs double precision, because its sums of squares cancel; set "
         "dtype='auto' or 'float64', got 'float32'.",
     ),
-    Rule(
-        "leaf and another tree",
-        lambda tree, model: not model.leaf.averages and _other_tree(tree),
-        "leaf={tree.leaf!r} cannot be combined with {found}, which fits leaves of means; leave "
-        "this parameter at its default.",
-    ),
 )
 
 
@@ -200,12 +186,6 @@ MODES: Rules = (
         _other_number_of_modes,
         "warm_start=True continues from {found} fitted modes: set n_modes={found}, or "
         "warm_start=False to fit new trees.",
-    ),
-    Rule(
-        "mode_tree and n_modes",
-        lambda tree, _: tree.mode_tree == "distilled" and tree._plan.n_trees == 1,
-        "mode_tree='distilled' fits a tree to the predictions of several modes, got "
-        "n_modes={tree.n_modes}: set n_modes to 2 or more, or mode_tree='medoid'.",
     ),
     Rule(
         "mode_weights and inference",
@@ -243,12 +223,6 @@ MONOTONE: Rules = (
         "monotonic_cst needs two classes, or one output and leaf='constant' or 'poisson', got "
         "leaves {model.leaf!r}; leave it at None.",
     ),
-    Rule(
-        "monotonic_cst and another tree",
-        lambda tree, model: model.monotone and _other_tree(tree),
-        "monotonic_cst cannot be combined with {found}, which does not keep predictions monotone; "
-        "leave one of them at its default.",
-    ),
 )
 
 FACET_COLUMNS: Rules = (
@@ -257,12 +231,6 @@ FACET_COLUMNS: Rules = (
         lambda tree, model: tree._continues() and model.groups != tree.posterior_.model.groups,
         "warm_start=True continues a tree that was fitted with other interaction_constraints: "
         "restore them, or set warm_start=False to fit a new tree.",
-    ),
-    Rule(
-        "interaction_constraints and another tree",
-        lambda tree, model: model.groups and _other_tree(tree),
-        "interaction_constraints cannot be combined with {found}, whose facets would use columns "
-        "of several groups; leave one of them at its default.",
     ),
 )
 
@@ -309,14 +277,10 @@ POLYTOPE: Rules = (
     *MONOTONE,
     *FACET_COLUMNS,
     Rule(
-        "sparsity and another tree",
-        lambda tree, _: (
-            (asked := asks_for_sparsity(tree))
-            and (other := other_facets(tree.get_params(deep=False)))
-            and f"{asked} cannot be combined with {other}"
-        ),
-        "{found}, which gives the deterministic tree facets of its own; leave one of them at its "
-        "default.",
+        "sparsity and image_shape",
+        lambda tree, _: tree.image_shape is not None and asks_for_sparsity(tree),
+        "{found} cannot be combined with image_shape={tree.image_shape!r}, which gives the "
+        "deterministic tree facets of its own; leave one of them at its default.",
     ),
     Rule(
         "search_facets and the model",
@@ -340,20 +304,12 @@ POLYTOPE: Rules = (
 )
 
 
-def _for_one_output(tree: Any, model: Any) -> str:
-    """Return the parameter that excludes several outputs; empty if there is none."""
-    if model.leaf.n_outputs == 1:
-        return ""
-    samples = tree._plan.samples_topology
-    return _other_tree(tree) or (f"inference={tree.inference!r}" if samples else "")
-
-
 OUTPUTS: Rules = (
     Rule(
         "several outputs",
-        _for_one_output,
-        "y with several columns cannot be combined with {found}, which is for one output; fit a "
-        "regressor for each column, or leave the parameter at its default.",
+        lambda tree, model: model.leaf.n_outputs > 1 and tree._plan.samples_topology,
+        "y with several columns cannot be combined with inference={tree.inference!r}, which is for "
+        "one output; fit a regressor for each column, or leave inference at its default.",
     ),
 )
 
@@ -380,11 +336,6 @@ STREAMING: Rules = (
         "n_modes in batches",
         lambda tree, _: tree._plan.n_trees > 1,
         "updates a single tree, got n_modes={tree.n_modes}: set n_modes=1",
-    ),
-    Rule(
-        "another tree in batches",
-        lambda tree, _: tree.refine is not None,
-        "updates the splits of the posterior: set refine=None",
     ),
     Rule(
         "guide in batches",
@@ -434,8 +385,7 @@ PARTITIONED: Rules = (
         lambda tree, _: not _takes_partitions(tree),
         "needs a fit that takes its steps on minibatches: a convex polytope tree by "
         "inference='map', 'svi' or 'grow', with optimiser 'adam' and one of the package's own "
-        "guides, or an end-to-end tree; without search_facets, refine, a distilled "
-        "mode_tree and leaves that regress",
+        "guides, or an end-to-end tree; without search_facets and leaves that regress",
     ),
     *(
         Rule(f"{name} for partitions", partial(_differs_from, name=name, usual=usual), message)

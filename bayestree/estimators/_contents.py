@@ -1,7 +1,7 @@
 """Contents of the file of a fitted estimator: its arrays, and their description in JSON.
 
-The description of a mixture has descriptions of its trees as estimators, under ``modes`` (and
-``distilled``) or, for a forest, under ``trees``.
+The description of a mixture has descriptions of its trees as estimators, under ``modes`` or, for a
+forest, under ``trees``.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -13,6 +13,7 @@ import numpy as np
 from bayestree import models
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.own import UndefinedClassError, defined, name_of
+from bayestree._utils.wording import warn
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators.registry import OLD_GUIDE, REMOVED
@@ -44,6 +45,11 @@ KINDS: tuple[type, ...] = (
 )
 PARTS = {kind.__name__: kind for kind in KINDS}
 USER = "network"  # tag of a user-defined network
+DISTILLED = (
+    "the fit had mode_tree='distilled', which this version does not have: tree_ is the tree of the "
+    "medoid instead. Predictions of the posterior are as before; those with prediction='tree' are "
+    "not. Use bayestree 0.2.0 for the distilled tree."
+)
 
 
 class NetworkNeededError(ValueError):
@@ -220,8 +226,6 @@ def describe(estimator: Any) -> dict[str, Any]:
     }
     if "modes" in described:
         described["medoid"] = estimator.fitted_.medoid
-    if "distilled" in described:
-        (described["distilled"],) = described["distilled"]
     return {
         "class": type(estimator).__name__,
         "params": plain(estimator.get_params(deep=False)),
@@ -351,9 +355,9 @@ def _mixture(kind: Any, described: Mapping[str, Any], arrays: Arrays) -> Mixture
         raise ValueError(f"mode_weights have the sum {weights.sum()}, not 1")
     if described["medoid"] not in range(len(modes)):
         raise ValueError(f"medoid is {described['medoid']!r}, not one of {len(modes)} modes")
-    own = [described["distilled"]] if "distilled" in described else []
-    distilled = next(iter(_members(kind, own, "distilled", arrays)), None)
-    return Mixture(modes, weights, described["medoid"], distilled)
+    if "distilled" in described:
+        warn(DISTILLED, UserWarning)
+    return Mixture(modes, weights, described["medoid"])
 
 
 def _tree(

@@ -31,13 +31,12 @@ from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
-from bayestree.inference.harden import Hardened
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
 from bayestree.inference.training import HARD, leaf_sums
-from bayestree.models import SoftTree, named
+from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree
 
@@ -274,8 +273,6 @@ class StagedTree(BaseTree):
             if sampled:
                 warnings.simplefilter("ignore", SingleLeafWarning)
             hard = inference.harden(posterior, data, limits=limits)
-        if self.refine == "tao" and hard.posterior.model.topology.n_nodes:
-            hard = self._refined(hard, data)
         found = self._splits(hard.posterior, rows.class_names)
         if not isinstance(found, Tree):
             raise TypeError(
@@ -287,16 +284,6 @@ class StagedTree(BaseTree):
         standardised = self._scaling.standardise(rows.X)
         nodes = hard.sources[kept]
         return tree, diagnostics.measure_nodes(posterior, tree, rows.X, standardised, nodes)
-
-    def _refined(self, hard: Hardened, data: Data) -> Hardened:
-        """Refine the splits and leaves of the deterministic form for its own loss."""
-        model = hard.posterior.model
-        loss = named.alternating(model.leaf, split=model.split).with_(topology=model.topology)
-        found = inference.tao(loss, data, init=hard.posterior)
-        reason = "refine='tao' found that no split lowers the loss; fit without refine"
-        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
-        kept = found.stats["source"]
-        return Hardened(found, hard.sources[kept])
 
 
 def _table(rows: TrainingRows, leaf: Leaf) -> Table:

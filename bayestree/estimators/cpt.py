@@ -124,14 +124,6 @@ class BasePolytopeTree(StagedTree):
             "fit will do."
         ),
     ] = "auto"
-    refine: Annotated[
-        Literal["tao"] | None,
-        Inference(
-            "'tao' improves the deterministic tree by alternating optimisation: starting from "
-            "their fitted values, its splits and leaves are trained in turn for the 0/1 (squared) "
-            "loss. The posterior and its diagnostics do not change."
-        ),
-    ] = None
     concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
     rate: Annotated[Positive, Model("c_0 of the gamma process.")] = 1.0
     scaling: Annotated[
@@ -208,11 +200,7 @@ class BasePolytopeTree(StagedTree):
     near_optimal_trees = near_optimal_trees
 
     def _members(self) -> dict[str, list[Any]]:
-        mixture = self.fitted_
-        if not mixture.several:
-            return {}
-        own = [] if mixture.distilled is None else [self._view(mixture.distilled)]
-        return {"modes": [*self.modes_]} | ({"distilled": own} if own else {})
+        return {"modes": [*self.modes_]} if self.fitted_.several else {}
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         if self._plan.n_trees == 1:
@@ -282,10 +270,6 @@ class BasePolytopeTree(StagedTree):
     def _planned(self, table: Table) -> FitPlan:
         start = self.fitted_ if self._continues() else None
         return polytope_plan(self.get_params(deep=False), self._some_family(), table, start)
-
-    def _in_parts(self) -> bool:
-        in_memory = self.refine == "tao" or self.mode_tree == "distilled"
-        return super()._in_parts() and not in_memory
 
     def _in_place(self) -> bool:
         return self.image_shape is not None

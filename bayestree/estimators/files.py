@@ -256,7 +256,7 @@ def check_described(described: dict[str, Any], arrays: Arrays, n_bytes: int) -> 
 def check_built(estimator: Any) -> None:
     """Refuse an estimator whose shapes do not agree, or that cannot predict, by any exception."""
     fitted = estimator.fitted_
-    for tree in filter(None, (*fitted.trees, fitted.distilled)):
+    for tree in fitted.trees:
         _check_tree(tree, len(estimator.encoding_.feature_names))
         _check_values(tree)
     names = getattr(estimator, "feature_names_in_", None)

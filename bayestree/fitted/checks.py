@@ -102,7 +102,6 @@ def _judged(
     mixture: Mixture, rows: FloatArray | None, n_rows: int | None, held_out: HeldOut | None = None
 ) -> Convergence:
     """Run the checks of all trees; without a number of rows, those of the recorded statistics."""
-    distilled = mixture.distilled
     if not mixture.several:
         return _checked(mixture.shown, rows, n_rows, held_out)
     return diagnostics.mixed_convergence(
@@ -112,7 +111,6 @@ def _judged(
         means=None if n_rows is None else _mean_predictions(mixture, rows),
         unit=_unit(mixture.shown.posterior.model.leaf),
         held_out=held_out,
-        distilled=None if distilled is None else _checked(distilled, rows, n_rows),
     )
 
 

@@ -68,8 +68,7 @@ def polytope_size(estimator: MixtureEstimator, max_draws: int = 100) -> Polytope
     with fitting(estimator.verbose):
         trees = steps_of(mixture.trees, "modes") if mixture.several else mixture.trees
         each = [_size_of_tree(one, max_draws) for one in trees]
-    shown = mixture.distilled
-    own = each[mixture.medoid] if shown is None else _size_of_tree(shown, max_draws)
+    own = each[mixture.medoid]
     return replace(own, over_modes=_sizes(mixture, each)) if mixture.several else own
 
 
@@ -192,16 +191,14 @@ def sparsity_path(estimator: MixtureEstimator) -> SparsityPath:
     ------
     AttributeError
         If the facets of ``tree_`` are full: with ``sparsity=None`` or after a point estimate, in
-        trees beyond the size that ``sparsity="auto"`` names, and where another parameter gives
-        ``tree_`` facets of its own.
+        trees beyond the size that ``sparsity="auto"`` names, and with ``image_shape``.
     """
     check_is_fitted(estimator)
     found = estimator.fitted_.shown.sparsity
     if found is None:
         raise AttributeError(
             "tree_ has full facets, so there is no path of sparse ones: fit with sparsity=0.01, "
-            "nats a row that may be lost, or with max_columns=3, and leave refine, "
-            "mode_tree and image_shape at their defaults."
+            "nats a row that may be lost, or with max_columns=3, and without image_shape."
         )
     return found
 

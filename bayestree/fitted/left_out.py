@@ -25,7 +25,6 @@ from bayestree.tables.files import as_pandas
 SEED = 0  # of the folds, which are the same for two models of the same rows
 #: Parameters of the deterministic tree alone, off.
 OF_TREE: dict[str, Any] = {"sparsity": None, "max_columns": None, "points": None}
-OF_TREE |= {"refine": None, "mode_tree": "medoid"}
 
 
 def loo(

@@ -141,14 +141,11 @@ class Mixture:
         With sum 1.
     medoid : int
         The tree whose predictions differ least from the others.
-    distilled : FittedTree, optional
-        A single tree that was fitted to the predictions of the mixture.
     """
 
     trees: Sequence[FittedTree]
     weights: FloatArray
     medoid: int = 0
-    distilled: FittedTree | None = None
 
     @classmethod
     def of(cls, *trees: FittedTree) -> Self:
@@ -170,8 +167,8 @@ class Mixture:
 
     @property
     def shown(self) -> FittedTree:
-        """The tree that stands for the mixture: the distilled one, or the medoid."""
-        return self.distilled or self.trees[self.medoid]
+        """The tree that stands for the mixture: the medoid."""
+        return self.trees[self.medoid]
 
     def averages(self, prediction: Prediction) -> bool:
         """Tell whether predictions average over draws or trees."""
@@ -214,7 +211,7 @@ class Mixture:
 
     def output(self, number: int) -> "Mixture":
         """Return the mixture of a single output."""
-        return replace(self, trees=[tree.output(number) for tree in self.trees], distilled=None)
+        return replace(self, trees=[tree.output(number) for tree in self.trees])
 
 
 class MixtureEstimator(FittedModel, Protocol):

@@ -448,16 +448,10 @@ def _is_sparse(
         return True
     several = last.draws not in (None, (1, 1))
     narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES
-    if not (several and narrow and given["sparsity"] == "auto") or other_facets(given):
+    if not (several and narrow and given["sparsity"] == "auto") or given.get("image_shape"):
         return False
     reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
     return True
-
-
-def other_facets(given: Mapping[str, Any]) -> str:
-    """Return the parameter for which the deterministic tree has full facets; empty if none."""
-    usual = {"refine": None, "mode_tree": "medoid", "image_shape": None}
-    return next((f"{n}={given[n]!r}" for n, one in usual.items() if given.get(n, one) != one), "")
 
 
 def _kind(table: Table) -> str:

@@ -325,7 +325,6 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
     return {
         "modes": shown,
         "trees": drawn,
-        "distilled": own is None,
         "features": _features(study, [one.total for one in used if one is not None]),
         "groups": [] if rows is None else _groups(study, found, each, mean, leaf),
         "rows": "" if rows is None else rows.counted,

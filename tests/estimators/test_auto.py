@@ -306,15 +306,6 @@ def test_sample_weights_are_copies_of_rows(monkeypatch):
     assert np.isfinite(found.predict_proba(X)).all()
 
 
-def test_a_distilled_tree_has_the_experts_and_the_method_of_the_modes():
-    X, y = labelled()
-    found = ConvexPolytopeTreeClassifier(n_modes=2, mode_tree="distilled", **SMALL).fit(X, y)
-    assert found.fitted_.distilled is not None
-    assert found.posterior_.model.split.n_experts == 4
-    assert found.posterior_.inference == "vi"
-    assert found.tree_.n_nodes > 0
-
-
 @pytest.mark.parametrize("n_modes", [1, 3])
 def test_an_interrupted_fit_goes_on(n_modes):
     X, y = labelled(60)

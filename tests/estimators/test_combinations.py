@@ -55,25 +55,15 @@ REFUSED = {
         {"leaf": "linear", "dtype": "float32"},
         "leaf='linear' needs double precision",
     ),
-    "leaf and another tree": (
-        REGRESSOR,
-        {"leaf": "student", "refine": "tao"},
-        "leaf='student' cannot be combined with refine='tao', which fits leaves of means",
-    ),
-    "sparsity and another tree": (
+    "sparsity and image_shape": (
         CLASSIFIER,
-        {"max_columns": 2, "refine": "tao"},
-        "max_columns=2 cannot be combined with refine='tao'",
+        {"max_columns": 2, "image_shape": (2, 2)},
+        r"max_columns=2 cannot be combined with image_shape=(2, 2), which gives",
     ),
     "model and method": (
         CLASSIFIER,
         {"inference": "smc", "max_depth": 4},
         "max_depth must be at most 3 for inference='smc', got 4",
-    ),
-    "mode_tree and n_modes": (
-        CLASSIFIER,
-        {"n_modes": 1, "mode_tree": "distilled"},
-        "got n_modes=1: set n_modes to 2 or more, or mode_tree='medoid'.",
     ),
     "mode_weights and inference": (
         CLASSIFIER,
@@ -89,16 +79,6 @@ REFUSED = {
         CLASSIFIER,
         {"monotonic_cst": [1, 0, 0, 0]},
         "monotonic_cst needs two classes, or one output",
-    ),
-    "monotonic_cst and another tree": (
-        REGRESSOR,
-        {"monotonic_cst": [1, 0, 0, 0], "n_modes": 2, "mode_tree": "distilled"},
-        "monotonic_cst cannot be combined with mode_tree='distilled', which does not keep",
-    ),
-    "interaction_constraints and another tree": (
-        CLASSIFIER,
-        {"interaction_constraints": [[0, 1]], "refine": "tao"},
-        "interaction_constraints cannot be combined with refine='tao', whose facets would use",
     ),
     "search_facets and the model": (
         CLASSIFIER,
@@ -222,7 +202,6 @@ NOT_IN_BATCHES = {
     "class_weight in batches": ({"class_weight": "balanced"}, "got class_weight='balanced'"),
     "inference in batches": ({"inference": "nuts"}, "needs inference='map' or 'svi', got 'nuts'"),
     "n_modes in batches": ({"n_modes": 3}, "updates a single tree, got n_modes=3: set n_modes=1"),
-    "another tree in batches": ({"refine": "tao"}, "set refine=None"),
     "guide in batches": ({"inference": Svi(kl_weight=0.5)}, "own guide and kl_weight=1"),
     "search in batches": ({"inference": SEARCH}, "which needs all rows at once"),
     "sparsity in batches": ({"max_columns": 2}, "cannot use max_columns=2, because sparse facets"),

@@ -228,9 +228,6 @@ def test_exposures_of_another_shape_or_family_are_refused(fitted):
         fitted.predict(X, exposure=np.ones((4, 1)))
     with pytest.raises(ValueError, match="leaf='constant' takes y alone"):
         tree(leaf="constant").fit(X, np.ones(4), exposure=np.ones(4))
-    for name, value in {"refine": "tao", "mode_tree": "distilled"}.items():
-        with pytest.raises(ValueError, match="leaf='poisson' cannot be combined"):
-            tree(**{name: value, "n_modes": 2}).fit(X, np.arange(4))
 
 
 def test_an_exposure_is_one_number_for_each_row_given_once(rows):

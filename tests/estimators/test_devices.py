@@ -28,13 +28,11 @@ CASES = {
     "grow": {"inference": "grow"},
     "held-out rows": {"validation_fraction": 0.3},
     "modes": {"n_modes": 2},
-    "distilled": {"n_modes": 2, "mode_tree": "distilled"},
     "expert": {"inference": Svi(epochs=3, covariance="expert")},
     "autoguide": {"inference": Svi(epochs=3, guide="AutoNormal")},
     "search": {"inference": Svi(epochs=3, search_facets=True)},
     "monotone": {"monotonic_cst": [0, 0, 0, 1]},
     "laplace": {"prior": "laplace"},
-    "tao": {"refine": "tao"},
 }
 
 

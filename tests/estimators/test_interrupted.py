@@ -20,7 +20,7 @@ CASES = {
     "cpt-svi": ("ConvexPolytopeTreeClassifier", CPT, ["grow", "map", "svi"]),
     "cpt-map": (
         "ConvexPolytopeTreeClassifier",
-        CPT | {"inference": MAP, "refine": "tao", "validation_fraction": 0.2},
+        CPT | {"inference": MAP, "validation_fraction": 0.2},
         None,
     ),
     "cpt-guide": (
@@ -41,11 +41,6 @@ CASES = {
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
     "survival": ("ConvexPolytopeTreeSurvival", CPT, ["grow", "map", "svi"]),
     "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 3}, ["modes"]),
-    "distilled": (
-        "ConvexPolytopeTreeClassifier",
-        CPT | {"n_modes": 2, "mode_tree": "distilled"},
-        ["modes", "grow", "map", "map", "svi"],
-    ),
     "modes-real-2": ("ConvexPolytopeTreeRegressor", CPT | {"n_modes": 2, "n_jobs": 2}, ["modes"]),
     "e2e": ("EndToEndTreeClassifier", EM | {"min_gain": 0}, ["grow", "em"]),
     "e2e-real": (
@@ -104,8 +99,7 @@ def same(a, b):
     )
 
 
-# Their parts, modes and distillation, are interrupted in other cases.
-SLOW = ("distilled", "modes-real-2")
+SLOW = ("modes-real-2",)  # whose modes are interrupted in another case
 
 
 def slowly(name):

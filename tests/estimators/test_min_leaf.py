@@ -19,14 +19,12 @@ LEAST = 12
 COMMON = {"min_leaf": LEAST, "random_state": 0}
 CPT = COMMON | {"n_modes": 1, "max_depth": 3, "n_experts": 4}
 MAP, SVI = Map(epochs=4, steepness=None), Svi(epochs=4, n_draws=4)
-DISTILLED = {"n_modes": 2, "mode_tree": "distilled"}
 FITS = [
     AlternatingTreeClassifier(**COMMON, max_depth=4),
     AlternatingTreeRegressor(**COMMON, max_depth=4),
     ConvexPolytopeTreeClassifier(**CPT, inference=MAP),
-    ConvexPolytopeTreeClassifier(**CPT, inference=MAP, refine="tao"),
     ConvexPolytopeTreeRegressor(**CPT, inference=SVI),
-    ConvexPolytopeTreeRegressor(**CPT | DISTILLED, inference=SVI),
+    ConvexPolytopeTreeRegressor(**CPT | {"n_modes": 2}, inference=SVI),
     EndToEndTreeClassifier(**COMMON, max_depth=3, epochs=3, learning_rate=0.05),
 ]
 

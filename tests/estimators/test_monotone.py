@@ -133,8 +133,6 @@ REFUSED = [
     ({"inference": "smc"}, "cannot keep predictions monotone"),
     ({"inference": Svi(guide="AutoNormal")}, "cannot keep predictions monotone"),
     ({"inference": Svi(covariance="expert")}, "cannot keep predictions monotone"),
-    ({"refine": "tao"}, "refine='tao'"),
-    ({"n_modes": 2, "mode_tree": "distilled"}, "mode_tree='distilled'"),
     ({"leaf": "linear"}, "leaf='constant' or 'poisson'"),
 ]
 

@@ -7,7 +7,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 
 from bayestree import ConvexPolytopeTreeRegressor, export_json, export_text, load
-from bayestree._utils.parameters import ParameterError
 from bayestree.inference import Map, Nuts, Svi
 
 N = 200
@@ -145,19 +144,6 @@ def test_other_inference(inference):
     reg = regressor(inference=inference, n_draws=10).fit(X, Y)
     assert reg.predict(X).shape == (80, 3)
     assert reg.score(X, Y) > 0.5  # the tree explains two of three outputs
-
-
-@pytest.mark.parametrize(
-    ("others", "message"),
-    [
-        ({"refine": "tao"}, "refine='tao'"),
-        ({"n_modes": 2, "mode_tree": "distilled"}, "mode_tree='distilled'"),
-    ],
-)
-def test_combinations_for_one_output_are_refused(others, message):
-    X, Y, _ = planted(n=40)
-    with pytest.raises(ParameterError, match=f"several columns cannot be combined with {message}"):
-        regressor(**others).fit(X, Y)
 
 
 def test_other_shapes_of_y():

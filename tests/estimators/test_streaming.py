@@ -190,7 +190,6 @@ class TestErrors:
             ({"inference": "smc"}, "needs inference='map' or 'svi', got 'smc'"),
             ({"inference": "grow"}, "needs inference='map' or 'svi', got 'grow'"),
             ({"inference": "svi", "n_modes": None}, "set n_modes=1"),
-            ({"refine": "tao"}, "set refine=None"),
         ],
     )
     def test_what_needs_all_rows(self, changes, said):

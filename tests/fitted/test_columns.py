@@ -54,7 +54,7 @@ TABLES = [
     EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=4), l1=0.1, **STEPS),
     EndToEndForestClassifier(2, **STEPS),
     ConvexPolytopeTreeClassifier(inference="grow", **CHEAP),
-    ConvexPolytopeTreeClassifier(inference=MAP, refine="tao", **CHEAP),
+    ConvexPolytopeTreeClassifier(inference=MAP, **CHEAP),
     ConvexPolytopeTreeClassifier(inference=SVI, **CHEAP),
     ConvexPolytopeTreeClassifier(
         inference=Svi(epochs=3, guide="AutoNormal"), prior="flat", **CHEAP

@@ -69,7 +69,6 @@ QUICK = [
         inference=Svi(epochs=5),
         n_draws=5,
         n_modes=2,
-        mode_tree="distilled",
     ),
     AlternatingTreeClassifier(max_depth=2),
     EndToEndTreeClassifier(max_depth=2, epochs=2, min_gain=0.0),

@@ -197,7 +197,6 @@ def test_a_mean_is_that_of_numpy(monkeypatch):
     "estimator",
     [
         AlternatingTreeClassifier(max_depth=2, random_state=0),
-        ConvexPolytopeTreeClassifier(refine="tao", inference="grow", **POLYTOPE),
         EndToEndForestClassifier(2, max_depth=2, epochs=2, random_state=0),
     ],
     ids=str,

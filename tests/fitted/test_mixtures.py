@@ -16,7 +16,7 @@ from bayestree import (
 )
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
-from bayestree.diagnostics import Check, Convergence, loo, mixed_convergence, mixed_loo
+from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
 from bayestree.inference import Svi
 from tests.estimators.modes import QUICK, weighted
@@ -294,19 +294,6 @@ def test_a_mode_with_all_the_weight_is_not_compared(several):
     assert found["modes"].says.startswith("mode 1 has nearly all of the weight")
     assert found["modes"].value == 0
     assert found["elbo"].says.startswith("mode 1: ")
-
-
-def test_chains_of_modes_stay_exact_beside_a_distilled_tree(several):
-    quantities = several.label_free(n_rows=4)
-    agreed, settled = (Check(n, "convergence", 1.0, 1.01, "ok", "", "") for n in ("r_hat", "elbo"))
-    table = several.modes_[0].check_convergence(n_rows=4).quantities
-    chains = Convergence((agreed,), (), table, "chains")
-    fitted = Convergence((settled,), (), table, "variational")
-    found = mixed_convergence([chains] * 3, several.mode_weights_, quantities, distilled=fitted)
-    assert found.kind == "chains"
-    assert "distilled tree, whose draws are variational" in found.intervals
-    alone = mixed_convergence([chains] * 3, several.mode_weights_, quantities)
-    assert "distilled" not in alone.intervals
 
 
 def test_the_container_says_what_was_fitted(iris, several):

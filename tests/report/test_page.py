@@ -129,22 +129,6 @@ def test_the_modes_are_compared():
 
 
 @pytest.mark.usefixtures("sketched")
-def test_a_distilled_tree_is_shown_beside_the_modes():
-    X, _, value = rows(80)
-    reg = bt.ConvexPolytopeTreeRegressor(
-        n_modes=2, mode_tree="distilled", max_depth=1, n_experts=2, inference=Svi(epochs=2),
-        n_draws=8,
-        random_state=0,
-    )  # fmt: skip
-    page = Page(html_report(reg.fit(X, value), X=X, y=value))
-    check_whole(page, [reg.tree_])
-    said = plain(page.at("modes")["text"])
-    assert "show a single tree that was fitted to these predictions" in said
-    assert "(shown)" not in said
-    assert "Standard deviation between modes" in said
-
-
-@pytest.mark.usefixtures("sketched")
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")  # a draw may have
 @pytest.mark.parametrize("n_chains", [2, 1])
 def test_evidence_and_size_of_sampled_topologies(n_chains):

@@ -17,7 +17,6 @@ CPT = {"tree": "cpt", "n_experts": 2, "min_rows": 4}
 SHORT = {"inference": "svi", "epochs": 5, "n_draws": 3}
 TREES = {
     "modes": (CPT, SHORT | {"n_modes": 2}),
-    "distilled": (CPT, SHORT | {"n_modes": 2, "mode_tree": "distilled"}),
     "tao": ({"tree": "tao"}, {}),
     "forest": ({"tree": "e2edf", "n_estimators": 2}, {"epochs": 2}),
 }

@@ -11,11 +11,9 @@ import bayestree
 from bayestree import (
     AlternatingTreeClassifier,
     AlternatingTreeRegressor,
-    ConvexPolytopeTreeClassifier,
     baselines,
     export_text,
 )
-from bayestree.inference import Map
 from tests.sampling import z_score
 
 
@@ -177,22 +175,6 @@ def test_files_bring_back_the_tree(kind, settings, tmp_path):
         np.testing.assert_array_equal(back.posterior_.stats["loss"], one.posterior_.stats["loss"])
         assert back.posterior_.model == one.posterior_.model
     np.testing.assert_array_equal(back.init.hyperplane, fitted.tree_.hyperplane)
-
-
-@pytest.mark.parametrize("n_experts", [1, 4])
-def test_the_deterministic_form_of_a_polytope_tree_is_polished(n_experts, cancer):
-    X, _, y, _ = cancer
-    settings = {"n_experts": n_experts, "max_depth": 2, "inference": Map(epochs=1, steepness=None)}
-    plain, polished = (
-        ConvexPolytopeTreeClassifier(
-            **settings, refine=refine, prediction="tree", random_state=0
-        ).fit(X, y)
-        for refine in (None, "tao")
-    )
-    assert wrong(polished, X, y) < wrong(plain, X, y)
-    for name in plain.posterior_.point:
-        np.testing.assert_array_equal(plain.posterior_.point[name], polished.posterior_.point[name])
-    assert len(polished.polytope_size().labels) == polished.tree_.n_nodes
 
 
 def test_a_series_of_penalties(cancer):
