@@ -1,48 +1,27 @@
 """Base class of the estimators of one tree: the fit, and the deterministic tree."""
 
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree import inference
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree._utils.parallel import threads_for
-from bayestree._utils.progress import fitting
-from bayestree.diagnostics.polytopes import Reach
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.estimators._combinations import BASE, Rules, check_combinations
-from bayestree.estimators._estimator import REMEDY, Estimator, member_of
+from bayestree.estimators._estimator import Estimator
 from bayestree.fitted import single_rows
-from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule, units, with_unused_columns
-from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitted.rows import Scaling, TrainingRows, UnitRule, units
+from bayestree.fitted.tree import Mixture
 from bayestree.fitted.validation import fitted_rows, validated
+from bayestree.fitting.engine import Recipe, fit_tree
+from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import precision_of
 from bayestree.inference import Data, GrowthLimits, Posterior
-from bayestree.inference.data import UNUSED
-from bayestree.inference.partitions import elsewhere
-from bayestree.inference.single_leaf import ONE_WAY, warn_single_leaf
-from bayestree.models import Network, SoftTree, named
+from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Categorical, Leaf
-from bayestree.routed_tree import Frame, RoutedTree, weight_unit
-from bayestree.topology import Topology
-
-ALL = slice(None)
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
-KEPT_LEAF = f"warm_start=True keeps the single leaf of the fit before; {REMEDY}"
-
-
-class Prepared(NamedTuple):
-    """The rows and the model of a fit."""
-
-    rows: TrainingRows  # of positive weight
-    model: SoftTree
-    data: Data  # the rows in the units of the fit
-    given: Data  # their columns in use: ``data`` itself, if all are used
+from bayestree.routed_tree import RoutedTree
 
 
 class BaseTree(Estimator):
@@ -70,7 +49,6 @@ class BaseTree(Estimator):
     device: str = "cpu"
     monotonic_cst: Any = None
 
-    _refits_leaves = True  # whether leaves that regress are refitted with a learned prior
     _rules: ClassVar[Rules] = BASE
 
     # Fitting.
@@ -79,8 +57,8 @@ class BaseTree(Estimator):
         """Return the model before its topology is known: by default, a hyperplane for each node."""
         return named.oblique(leaf)
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        """Fit the model to rows in the units of ``_unit_rule``."""
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
+        """Fit the model to rows in the units of a scaling."""
         raise NotImplementedError
 
     def _unit_rule(self) -> UnitRule:
@@ -104,158 +82,40 @@ class BaseTree(Estimator):
         """Number of values that a step of the fit processes, which determines the threads."""
         return n_rows * n_features
 
-    def _needs_double(self) -> bool:
-        """Return whether ``dtype="auto"`` is double precision for any number of rows."""
-        return self._some_family().needs_double
-
     def _weights_are_counts(self) -> bool:
         """Return whether the scale of the weights matters, as it does for a posterior."""
         return False
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Keep the fitted tree."""
-        self.fitted_ = Mixture.of(self._fitted_tree(rows, leaf))
+        rows = rows.counted()
+        recipe = self._recipe(rows, leaf)
+        check_combinations(self, recipe.model)
+        self._keep(Mixture.of(fit_tree(recipe, rows)))
         return self
 
-    def _fitted_tree(self, rows: TrainingRows, leaf: Leaf) -> FittedTree:
-        """Fit the model to scaled rows, and derive the deterministic tree."""
-        return self._from_prepared(self._prepare(rows, leaf))
-
-    def _from_prepared(self, prepared: Prepared) -> FittedTree:
-        with threads_for(self._work(*prepared.rows.X.shape)), fitting(self.verbose):
-            found = self._infer(prepared.model, prepared.given)
-            if self._refits_leaves and prepared.model.leaf.regresses:
-                found = inference.recalibrated(found, prepared.given)
-        return self._complete(found, prepared)
-
-    def _prepare(self, rows: TrainingRows, leaf: Leaf) -> Prepared:
-        """Check the parameters, and scale the rows of positive weight."""
-        model = self._model(leaf)
-        check_combinations(self, model)
-        rows = rows.counted()
-        center, scale = units(rows.X, rows.weights, self._unit_rule())
-        if not self._continues():
-            scale = np.where(self._used, scale, UNUSED)
-            own = self._scaling.units._replace(center=center, scale=scale)
-            self._scaling = replace(self._scaling, units=own)
-        unit = 1.0 if self._weights_are_counts() else weight_unit(rows.weights)
-        reduced = not (self._used.all() or self._in_place())
-        columns = self._used if reduced else ALL
-        represented = self._prepare_partitions(rows, leaf, unit, columns)
-        data = given = self._data(rows, unit / represented).for_leaf(leaf)
-        if reduced:
-            given = self._data(rows, unit / represented, columns).for_leaf(leaf)
-        model = model.with_(leaf=leaf.informed(given.y, given.weights))
-        return Prepared(rows, model, data, given)
-
-    def _prepare_partitions(
-        self, rows: TrainingRows, leaf: Leaf, unit: float, columns: slice | BoolArray
-    ) -> float:
-        """Prepare the rows in other processes, if ``rows`` is a sample of these.
-
-        Returns the weight of all rows relative to that of the sample.
-        """
-        whole = elsewhere()
-        if whole is None:
-            return 1.0
-        precision = self._precision(len(rows.y))
-        settings = self.get_params(deep=False) | {"dtype": precision, "random_state": None}
-        member = member_of(self, type(self)(**settings))
-        load = partial(member._partition, leaf=leaf, unit=unit, columns=columns)
-        whole.prepare(load, rows.X[:].min(axis=0), rows.X[:].max(axis=0))
-        complete = len(rows.y) == whole.n_rows
-        return 1.0 if complete else float(whole.weight / rows.weights.sum())
-
-    def _partition(
-        self,
-        rows: TrainingRows,
-        *,
-        leaf: Leaf,
-        unit: float,
-        columns: slice | BoolArray,
-    ) -> Data:
-        """Return rows, with y in the units of the data, as the fit takes them."""
-        rows = rows._replace(y=self._encode(rows.y)).counted()
-        return self._data(rows, unit, columns).for_leaf(leaf)
-
-    def _complete(self, found: Posterior, prepared: Prepared) -> FittedTree:
-        """Complete the result of the inference by the deterministic tree."""
-        reduced = prepared.given is not prepared.data
-        posterior = with_unused_columns(found, self._used, reduced=reduced)
-        tree, reach = self._hardened(posterior, prepared.rows, prepared.data)
-        of_y, extra = self._scaling.units, prepared.rows.extra
-        return FittedTree(
-            tree=tree.rescaled(of_y.y_scale, of_y.y_center),
-            posterior=posterior,
+    def _recipe(self, rows: TrainingRows, leaf: Leaf) -> Recipe:
+        """Return what the fit of a tree to rows of positive weight needs."""
+        n_rows, n_features = rows.X.shape
+        return Recipe(
+            model=self._model(leaf),
+            method=self._infer,
+            form=self._form(),
             scaling=self._scaling,
-            reach=reach,
+            units=self._unit_rule(),
+            continues=self._continues(),
+            whole=self._in_place(),
+            counts=self._weights_are_counts(),
+            dtype=precision_of(self.dtype, n_rows, self._some_family().needs_double),
+            device=self.device,
+            work=self._work(n_rows, n_features),
+            verbose=self.verbose,
             parameters=self.get_params(deep=False),
-            with_extra=extra is not None and bool((extra != 1).any()),
         )
 
-    def _precision(self, n_rows: int) -> str:
-        """Return the name of the precision of a fit to so many rows."""
-        return precision_of(self.dtype, n_rows, self._needs_double())
-
-    def _data(self, rows: TrainingRows, unit: float, columns: slice | BoolArray = ALL) -> Data:
-        """Return the rows in the units of the fit."""
-        dtype = DTYPES[self._precision(len(rows.y))]
-        X: Any = self._scaling.standardise(rows.X)
-        X = X.tensor(dtype, self.device, columns) if isinstance(X, FileRows) else X[:, columns]
-        return Data.of(X, rows.response, rows.weights / unit, dtype=dtype, device=self.device)
-
-    def _hardened(
-        self, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> tuple[Any, Reach | None]:
-        """Derive the deterministic tree from the point estimate and the training rows.
-
-        Also the statistics of these rows, if the posterior has diagnostics.
-        """
-        tree = self._splits(posterior, rows.class_names).prune(rows.X, self.min_leaf)
-        if posterior.model.topology.n_nodes:
-            self._warn_if_single_leaf(tree.topology, posterior.model.leaf, data, ONE_WAY)
-        return self._filled(tree, posterior, rows, data), None
-
-    def _filled(self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data) -> Any:
-        """Fill the leaves of the deterministic tree from the training rows."""
-        filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
-        return filled._with(**self._leaf_values(filled, posterior, rows, data))
-
-    def _leaf_values(
-        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> dict[str, FloatArray]:
-        """Return the fields of ``tree_`` that the family of leaves estimates itself."""
-        family = posterior.model.leaf
-        if family.averages:
-            return {}
-        each = family.statistics(data.for_leaf(family).y, data.weights)
-        sums = each.new_zeros(tree.n_leaves, each.shape[1])
-        sums.index_add_(0, torch.as_tensor(tree.apply(rows.X), device=each.device), each)
-        found = family.tree_values(sums.cpu())
-        if "slope" in found:
-            found["slope"] = found["slope"] / self._scaling.units.scale
-        return found
-
-    def _warn_if_single_leaf(self, topology: Topology, leaf: Leaf, data: Data, reason: str) -> None:
-        if topology.n_nodes == 0:
-            warn_single_leaf(data.y, leaf, self._limits(), reason)
-
-    def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
-        """Return the splits of a point estimate at 1/2, in the units of the data."""
-        model = posterior.model
-        point = with_unused_columns(posterior, self._used, reduced=False).point
-        own = self._scaling.units
-        frame: Frame = {
-            "center": own.center,
-            # networks receive the unused columns as well, in a unit that makes them vanish
-            "scale": own.scale
-            if isinstance(model.split, Network)
-            else np.where(self._used, own.scale, 1.0),
-            "feature_names": self._feature_names,
-            "class_names": class_names,
-            "quantity": model.leaf.quantity,
-        }
-        return model.split.tree(model.topology, point, frame)
+    def _form(self) -> HardForm:
+        """Return how the posterior becomes the deterministic tree."""
+        return HardForm(self._limits(), self._feature_names, self.smoothing)
 
     def _before_fit(self, X: ArrayLike) -> tuple[SoftTree, FloatArray]:
         """Return the model, and the columns in use of X in the units that a fit to X would have."""

@@ -17,6 +17,8 @@ from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.fitted.rows import Scaling
+from bayestree.fitting.modes import scores_unseen_rows
+from bayestree.fitting.sparse import asks_for_sparsity
 from bayestree.inference import Map, Svi, Units, Vi
 from bayestree.models.contracts.quick import broken_contract
 from bayestree.tables import Encoding, Numbers
@@ -98,11 +100,6 @@ def complaint(check: Callable[..., object], *arguments: Any) -> str:
 def differs(tree: Any, name: str) -> bool:
     """Return whether a parameter has another value than its default."""
     return bool(getattr(tree, name) != parameters_of(type(tree))[name].default)
-
-
-def scores_unseen_rows(tree: Any) -> bool:
-    """Return whether the modes of a fit can be scored on rows that they have not seen."""
-    return bool(tree.validation_fraction or tree._plan.last.draws not in (None, (1, 1)))
 
 
 def _why_no_device(tree: Any, _: Any) -> str:
@@ -202,7 +199,7 @@ MODES: Rules = (
         lambda tree, _: (
             tree.mode_weights == "stacking"
             and tree._plan.n_trees > 1
-            and not scores_unseen_rows(tree)
+            and not scores_unseen_rows(tree._stages())
         ),
         "mode_weights='stacking' needs several draws or held-out rows, and "
         "inference={tree.inference!r} is a point estimate: use mode_weights='equal', or hold rows "
@@ -233,12 +230,6 @@ FACET_COLUMNS: Rules = (
         "restore them, or set warm_start=False to fit a new tree.",
     ),
 )
-
-
-def asks_for_sparsity(tree: Any) -> str:
-    """Return the parameters that ask for sparse facets; empty if none does."""
-    asked = ((name, getattr(tree, name)) for name in ("sparsity", "max_columns", "points"))
-    return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
 
 
 def _searches_another_prior(tree: Any, _: Any) -> bool:
@@ -278,7 +269,7 @@ POLYTOPE: Rules = (
     *FACET_COLUMNS,
     Rule(
         "sparsity and image_shape",
-        lambda tree, _: tree.image_shape is not None and asks_for_sparsity(tree),
+        lambda tree, _: tree.image_shape is not None and asks_for_sparsity(tree.get_params(deep=False)),
         "{found} cannot be combined with image_shape={tree.image_shape!r}, which gives the "
         "deterministic tree facets of its own; leave one of them at its default.",
     ),
@@ -349,7 +340,7 @@ STREAMING: Rules = (
     ),
     Rule(
         "sparsity in batches",
-        lambda tree, _: asks_for_sparsity(tree),
+        lambda tree, _: asks_for_sparsity(tree.get_params(deep=False)),
         "cannot use {found}, because sparse facets need all rows at once: leave it at its default",
     ),
     Rule(

@@ -129,6 +129,10 @@ class Estimator(InUsualState, BaseEstimator):
         """Fit to rows and keep the result as ``fitted_``."""
         raise NotImplementedError
 
+    def _keep(self, found: Mixture) -> None:
+        """Keep what the engine has found."""
+        self.fitted_, self._scaling = found, found.shown.scaling
+
     def _fit_encoded(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Fit to rows, which have been checked."""
         return self._fit(rows, leaf)
@@ -279,7 +283,7 @@ class Estimator(InUsualState, BaseEstimator):
     def _view(self, fitted: FittedTree, kind: type["Estimator"] | None = None) -> Any:
         """Return an estimator of a tree, of the given class or of this class."""
         found = member_of(self, (kind or type(self))(**fitted.parameters))
-        found.fitted_, found._scaling = Mixture.of(fitted), fitted.scaling
+        found._keep(Mixture.of(fitted))
         return found
 
     def _averages(self) -> bool:

@@ -1,9 +1,7 @@
-"""Trees that are fitted to the same rows and kept together: modes, and forests."""
+"""Forests: trees that are fitted to the same rows and kept together."""
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,107 +10,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parallel import Call, in_order, one_thread, threads_for
+from bayestree._utils.parallel import one_thread, threads_for
 from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of, takes
-from bayestree._utils.progress import Track, Verbose, fitting
+from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree, Prepared
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
-from bayestree.estimators._contents import arrays_of, build, describe
+from bayestree.estimators._combinations import check_combinations
 from bayestree.estimators._estimator import Estimator, member_of
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor
 from bayestree.fitted import predictions
-from bayestree.fitted.checks import UnconvergedWarning
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
-from bayestree.inference import Data, Posterior
+from bayestree.fitting.engine import complete, fit_each, prepare
+from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.memory_mapped import check_memory
-from bayestree.inference.single_leaf import SingleLeafWarning, warn_single_leaf, why_not_grown
+from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
-
-Member = TypeVar("Member", bound=BaseTree)
-
-
-def fit_members(
-    members: Sequence[Member],
-    prepared: Prepared,
-    leaf: Leaf,
-    *,
-    label: str,
-    n_jobs: int | None,
-    verbose: Verbose,
-) -> list[FittedTree]:
-    """Fit each of the trees to the rows that the first of them has prepared.
-
-    An interrupted fit continues with the first tree that was not complete.
-    """
-    trees = [member_of(members[0], tree) for tree in members]
-    calls: list[Call[FittedTree]] = [(_fitted, (tree, prepared, leaf), {}) for tree in trees]
-    if n_jobs and prepared.data.mapped:  # workers map what is in memory, and read a file themselves
-        calls = [(_fitted_anew, (tree, prepared.rows, leaf), {}) for tree in trees]
-    grown = _Grown(members)
-
-    def remaining() -> Iterator[FittedTree]:
-        yield from in_order(calls[len(grown.trees) :], n_jobs=n_jobs)
-
-    found = remaining()
-    with fitting(verbose):
-        for _ in Track(members, label, show=bool(verbose), parts={"grown": grown}):
-            grown.trees.append(next(found))
-    return grown.trees
-
-
-def fit_together(
-    members: Sequence[Any], prepared: Prepared, *, verbose: Verbose
-) -> list[FittedTree]:
-    """Fit the trees of several estimators at once, by the seed and the settings of the first."""
-    first, work = members[0], members[0]._work(*prepared.rows.X.shape)
-    with threads_for(work), fitting(verbose), warnings.catch_warnings():
-        for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
-            warnings.simplefilter("ignore", of_all)
-        found = first._infer_several(members, prepared.model, prepared.given)
-        return [
-            member_of(first, tree)._complete(posterior, prepared)
-            for tree, posterior in zip(members, found, strict=True)
-        ]
-
-
-class _Grown:
-    """The trees fitted so far; their state is the contents of their model files."""
-
-    def __init__(self, members: Sequence[BaseTree]) -> None:
-        self.members = members
-        self.trees: list[FittedTree] = []
-
-    def state_dict(self) -> dict[str, Any]:
-        each = [tree._view(one) for tree, one in zip(self.members, self.trees, strict=False)]
-        return {"trees": [(describe(tree), arrays_of(tree)) for tree in each]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.trees = [
-            build(type(tree), described, arrays, None).fitted_.shown
-            for tree, (described, arrays) in zip(self.members, state["trees"], strict=False)
-        ]
-
-
-def _fitted(tree: BaseTree, prepared: Prepared, leaf: Leaf) -> FittedTree:
-    # trees that are continued may have splits of their own
-    model = tree._model(leaf).with_(leaf=prepared.model.leaf)
-    with one_thread(), warnings.catch_warnings():
-        for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
-            warnings.simplefilter("ignore", of_all)
-        return tree._from_prepared(prepared._replace(model=model))
-
-
-def _fitted_anew(tree: BaseTree, rows: TrainingRows, leaf: Leaf) -> FittedTree:
-    with one_thread():
-        prepared = tree._prepare(rows, leaf)
-    return _fitted(tree, prepared, leaf)
-
 
 OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not passed on
 
@@ -151,15 +69,13 @@ class Forest(Estimator):
         shared = self._shared()
         return [member_of(self, self._tree(random_state=seed, **shared)) for seed in seeds.tolist()]
 
-    def _keep(
+    def _keep_trees(
         self, trees: list[FittedTree], first: BaseTree, rows: TrainingRows, leaf: Leaf
     ) -> None:
         """Keep the fitted trees; warn if none has a split."""
-        self.fitted_ = Mixture.of(*trees)
-        self._scaling = trees[0].scaling
+        self._keep(Mixture.of(*trees))
         if self.get_n_leaves() == len(trees):
-            X, y, weights, *_ = rows.counted()
-            data = Data.of(X, y, weights)
+            data = Data.of(rows.X, rows.y, rows.weights)
             reason = f"every tree: {self._why_single_leaves(first, data)}"
             warn_single_leaf(data.y, leaf, first._limits(), reason)
 
@@ -213,13 +129,13 @@ class IndependentForest(Forest):
     ] = None
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        members = self._trees()
+        rows, members = rows.counted(), self._trees()
+        recipes = [tree._recipe(rows, leaf) for tree in members]
+        check_combinations(members[0], recipes[0].model)
         with one_thread():
-            prepared = members[0]._prepare(rows, leaf)
-        trees = fit_members(
-            members, prepared, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
-        )
-        self._keep(trees, members[0], rows, leaf)
+            prepared = prepare(recipes[0], rows)
+        trees = fit_each(recipes, prepared, label="trees", n_jobs=self.n_jobs, verbose=self.verbose)
+        self._keep_trees(trees, members[0], rows, leaf)
         return self
 
 
@@ -227,20 +143,19 @@ class IndependentForest(Forest):
 class JointForest(Forest):
     """Fit all trees together."""
 
-    def _infer(self, model: SoftTree, data: Data, first: Any) -> list[Posterior]:
-        """Return the posteriors of the trees, for the model and rows of the ``first`` of them."""
+    def _infer(self, model: SoftTree, data: Data, limits: GrowthLimits) -> list[Posterior]:
+        """Return the posteriors of the trees."""
         raise NotImplementedError
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        trees = self._trees()
-        prepared = trees[0]._prepare(rows, leaf)
-        with threads_for(trees[0]._work(*rows.X.shape)), fitting(self.verbose):
-            found = self._infer(prepared.model, prepared.given, trees[0])
-        fitted = [
-            member_of(trees[0], tree)._complete(posterior, prepared)
-            for tree, posterior in zip(trees, found, strict=True)
-        ]
-        self._keep(fitted, trees[0], rows, leaf)
+        rows, members = rows.counted(), self._trees()
+        recipes = [tree._recipe(rows, leaf) for tree in members]
+        check_combinations(members[0], recipes[0].model)
+        prepared = prepare(recipes[0], rows)
+        with threads_for(recipes[0].work), fitting(self.verbose):
+            found = self._infer(prepared.model, prepared.given, recipes[0].form.limits)
+        trees = [complete(*one, prepared) for one in zip(recipes, found, strict=True)]
+        self._keep_trees(trees, members[0], rows, leaf)
         return self
 
 

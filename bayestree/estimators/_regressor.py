@@ -393,8 +393,7 @@ class NumericRegressor(TreeRegressor):
                 f"number must be an output from 0 to {n_outputs - 1}, got {written(number)}."
             )
         found = copy.copy(self)
-        found.fitted_ = self.fitted_.output(number)
-        found._scaling = found.fitted_.shown.scaling
+        found._keep(self.fitted_.output(number))
         return found
 
     @property

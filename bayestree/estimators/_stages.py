@@ -1,22 +1,13 @@
 """Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
-import warnings
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
-from sklearn.utils import check_random_state
 
-from bayestree import inference
-from bayestree._utils.arrays import BoolArray
-from bayestree._utils.seed import draw_seed
-from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._combinations import STAGED, check_combinations
 from bayestree.fitted import (
     arviz,
@@ -28,30 +19,25 @@ from bayestree.fitted import (
     validation,
 )
 from bayestree.fitted.rows import FileRows, TrainingRows
-from bayestree.fitted.tree import FittedTree, Prediction
+from bayestree.fitted.tree import Prediction
+from bayestree.fitting.engine import Recipe
+from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
-from bayestree.inference import Data, GrowthLimits, Posterior, Stage
+from bayestree.fitting.stages import Stages
+from bayestree.inference import GrowthLimits
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.partitions import elsewhere
-from bayestree.inference.single_leaf import SingleLeafWarning
-from bayestree.inference.smc.method import fingerprint
-from bayestree.inference.training import HARD, leaf_sums
-from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
-from bayestree.tree import Tree
 
 
 class StagedTree(BaseTree):
     """A soft tree, fitted by growth and the inference methods that continue from its tree."""
-
-    _refits_leaves = False  # which the stages do
 
     inference: Any
     n_draws: int | None
     prediction: Prediction = "auto"
     validation_fraction: float = 0.0
     _rules = STAGED
-    _split_seed: int | None = None  # of the held-out rows, which all modes share
 
     to_arviz = arviz.to_arviz
     sample_posterior_predictive = predictions.sample_posterior_predictive
@@ -72,7 +58,7 @@ class StagedTree(BaseTree):
     _kept_plan: FitPlan | None = None  # of the last fit
     _seen: Table | None = None  # its rows
 
-    def _planned(self, table: Table) -> FitPlan:
+    def _planned(self, table: Table, **changes: Any) -> FitPlan:
         """Plan the fit, from the parameters and what is known of the rows."""
         raise NotImplementedError
 
@@ -134,10 +120,10 @@ class StagedTree(BaseTree):
         check_combinations(new, new._model(leaf))
         return found
 
-    def _keep_plan(self, rows: TrainingRows, leaf: Leaf) -> FitPlan:
-        """Plan the fit to these rows; refuse it if memory is short."""
+    def _keep_plan(self, rows: TrainingRows, leaf: Leaf, **changes: Any) -> FitPlan:
+        """Plan the fit to these rows, and refuse it if memory is short."""
         self._seen = _table(rows, leaf)
-        found = self._kept_plan = self._planned(self._seen)
+        found = self._kept_plan = self._planned(self._seen, **changes)
         if self.device == "cpu" and not self._continues():
             for what, needed in found.memory(int(self._used.sum())).items():
                 check_memory(what, needed)
@@ -148,9 +134,6 @@ class StagedTree(BaseTree):
         self._kept_plan = None  # which was of other parameters
         return found
 
-    def _precision(self, n_rows: int) -> str:
-        return super()._precision(n_rows) if self._kept_plan is None else self._kept_plan.dtype
-
     def _limits(self) -> GrowthLimits:
         return self._plan.limits
 
@@ -159,131 +142,30 @@ class StagedTree(BaseTree):
         stages = self._before_rows(in_parts=True).stages
         return not regresses and all(stage.in_chunks for stage in stages)
 
-    def _needs_double(self) -> bool:
-        return super()._needs_double() or any(stage.needs_double for stage in self._plan.stages)
-
     def _weights_are_counts(self) -> bool:
         return True
-
-    def _grow(
-        self, growth: Any, model: SoftTree, data: Data, n_trees: int, **common: Any
-    ) -> list[Posterior]:
-        """Grow the trees from which the next stage starts."""
-        found: list[Posterior] = growth.fit_several(
-            model, data, n_trees, limits=self._limits(), **common
-        )
-        return found
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         super()._fit(rows, leaf)
         checks.warn_if_unconverged(self)
         return self
 
-    def _complete(self, found: Posterior, prepared: Prepared) -> FittedTree:
-        if "log_evidence" in found.stats:  # to that of y in its own units
-            weights = prepared.rows.weights
-            shift = weights.sum() * np.log(self._scaling.units.y_scale).sum()
-            own = fingerprint(self._scaling.units.decode(prepared.rows.response), weights)
-            stats = {"log_evidence": found.stats["log_evidence"] - shift, "rows": np.array(own)}
-            found = replace(found, stats={**found.stats, **stats})
-        return super()._complete(found, prepared)
+    def _recipe(self, rows: TrainingRows, leaf: Leaf) -> Recipe:
+        found = super()._recipe(rows, leaf)
+        return replace(found, method=self._stages(), dtype=self._plan.dtype, recalibrates=False)
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        return self._infer_several([self], model, data)[0]
-
-    def _infer_several(
-        self, members: Sequence[Any], model: SoftTree, data: Data
-    ) -> list[Posterior]:
-        """Fit one tree or, by a method that can, several at once: one for each of ``members``."""
-        seeds = check_random_state(draw_seed(self.random_state))
-        common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
-        training, validation = self._hold_out(data, seeds)
-        common["validation"] = validation
-        growth, *stages = self._plan.stages
-        samples_topology = any(stage.samples_topology for stage in stages)
-        if self._continues():
-            grown = [fitted_start(one.posterior_, model, training, self._used) for one in members]
-            self._warn_if_single_leaf(grown[0].model.topology, model.leaf, training, KEPT_LEAF)
-        else:
-            with warnings.catch_warnings():
-                if samples_topology:  # which decides about splits
-                    warnings.simplefilter("ignore", SingleLeafWarning)
-                grown = self._grow(growth, model, training, len(members), **common)
-        found = dict(enumerate(grown))
-        if not samples_topology:
-            last = [growth, *stages][-1].draws
-            found = {
-                i: one if one.model.topology.n_nodes else _single(one, training, last, seeds)
-                for i, one in found.items()
-            }
-        split = [i for i, one in found.items() if one.model.topology.n_nodes or samples_topology]
-        if split and not stages:
-            return [inference.recalibrated(one, training) for one in found.values()]
-        if split:
-            found |= zip(
-                split,
-                self._refine([found[i] for i in split], stages, training, common),
-                strict=True,
-            )
-        return [*found.values()]
-
-    def _refine(
-        self, found: list[Posterior], stages: list[Stage], data: Data, common: dict[str, Any]
-    ) -> list[Posterior]:
-        """Run the stages after growth on one tree or, if they can, on several."""
-        for stage in stages:
-            start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
-            found = stage.run_several(found, data, **start, **common)
-            if len(found) == 1 and found[0].model.topology.n_nodes == 0:
-                model = found[0].model
-                self._warn_if_single_leaf(model.topology, model.leaf, data, stage.why_single_leaf)
-                return found
-        return [self._sharpened(one, data, common) for one in found]
-
-    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
-        """Refit the posterior with steeper splits where these suit the rows better."""
-        return found
-
-    def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
-        """Split training from validation rows, stratified by class."""
-        if self.validation_fraction == 0:
-            return data, None
-        if self._split_seed is not None:
-            seeds = check_random_state(draw_seed(self._split_seed))
-        from sklearn.model_selection import train_test_split  # noqa: PLC0415 - takes 0.1 s to import
-
-        classes = None if data.y.is_floating_point() else data.y.numpy(force=True)
-        parts = train_test_split(
-            np.arange(len(data.X)),
-            test_size=self.validation_fraction,
-            stratify=classes,
-            random_state=seeds,
+    def _stages(self) -> Stages:
+        """Return the method of the fit."""
+        return Stages(
+            self._plan,
+            self.random_state,
+            bool(self.verbose),
+            self.validation_fraction,
+            start=self.posterior_ if self._continues() else None,
         )
-        kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
-        return data.subset(kept), data.subset(held)
 
-    def _hardened(
-        self, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> tuple[Any, Reach | None]:
-        limits = self._limits()
-        sampled = self._plan.samples_topology  # which no other limits bind
-        if sampled:
-            limits = replace(limits, min_gain=0.0, min_rows=0.0, min_leaf=1)
-        with warnings.catch_warnings():
-            if sampled:
-                warnings.simplefilter("ignore", SingleLeafWarning)
-            hard = inference.harden(posterior, data, limits=limits)
-        found = self._splits(hard.posterior, rows.class_names)
-        if not isinstance(found, Tree):
-            raise TypeError(
-                "the diagnostics of a posterior need linear experts, got the split "
-                f"{posterior.model.split!r}."
-            )
-        tree, kept = found.drop_experts(rows.X).pruned(rows.X, limits.min_leaf)
-        tree = self._filled(tree, posterior, rows, data)
-        standardised = self._scaling.standardise(rows.X)
-        nodes = hard.sources[kept]
-        return tree, diagnostics.measure_nodes(posterior, tree, rows.X, standardised, nodes)
+    def _form(self) -> HardForm:
+        return replace(super()._form(), polytopes=True, sampled=self._plan.samples_topology)
 
 
 def _table(rows: TrainingRows, leaf: Leaf) -> Table:
@@ -291,32 +173,3 @@ def _table(rows: TrainingRows, leaf: Leaf) -> Table:
     n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
     in_parts = isinstance(rows.X, FileRows) or elsewhere() is not None
     return Table(n_rows, n_features, leaf.n_classes, in_parts)
-
-
-def _single(
-    grown: Posterior, data: Data, draws: tuple[int, int] | None, seeds: np.random.RandomState
-) -> Posterior:
-    """Estimate the leaf of a tree without a split, or draw from its posterior."""
-    grown = inference.recalibrated(grown, data)
-    if draws is None:
-        return grown
-    return inference.single_leaf(
-        grown, data, n_chains=draws[0], n_draws=draws[1], random_state=seeds
-    )
-
-
-def fitted_start(posterior: Posterior, model: SoftTree, data: Data, used: BoolArray) -> Posterior:
-    """Return the splits of a fit as the start of another, with leaves estimated from its rows.
-
-    The result is what growth would give. ``used`` marks the columns of the posterior that ``data``
-    has, if it does not have all of them.
-    """
-    sites = posterior.point_sites(data.X)
-    splits = {name: sites[name] for name in model.split.parameters(sites)}
-    if data.X.shape[1] < len(used):
-        splits["hyperplane"] = splits["hyperplane"][..., np.flatnonzero(used)]
-    fitted = posterior.model
-    model = model.with_(topology=fitted.topology, split=fitted.split, steepness=fitted.steepness)
-    sums = leaf_sums(model.with_(steepness=HARD), splits, data)
-    model = model.with_(leaf=model.leaf.calibrate(sums))
-    return Posterior.from_point(model, splits | model.leaf.estimate(sums), "grow")

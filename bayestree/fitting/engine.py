@@ -32,7 +32,7 @@ from bayestree.inference import Data, Posterior
 from bayestree.inference.data import UNUSED
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
-from bayestree.models import SoftTree
+from bayestree.models import Network, SoftTree
 from bayestree.routed_tree import weight_unit
 
 ALL = slice(None)
@@ -210,7 +210,8 @@ class _Grown:
         self.trees = []
         for recipe, (described, arrays) in zip(self.recipes, state["trees"], strict=False):
             names, split = recipe.form.feature_names, recipe.model.split
-            one = tree_from(described, arrays, names, split)
+            network = split if isinstance(split, Network) else None
+            one = tree_from(described, arrays, names, network)
             own = {"scaling": self.prepared.scaling, "parameters": recipe.parameters}
             self.trees.append(replace(one, **own))
 

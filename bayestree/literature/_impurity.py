@@ -11,6 +11,7 @@ from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
+from bayestree.fitted.rows import Scaling
 from bayestree.inference import Data, Posterior
 from bayestree.inference.grow import GrowingTree
 from bayestree.inference.splitters import Splitter
@@ -48,7 +49,7 @@ class ImpurityTree(BaseTree):
         """Return the search for the splits."""
         raise NotImplementedError
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         criterion = self._impurity(model.leaf)
         prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
         return inference.grow(

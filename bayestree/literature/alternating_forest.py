@@ -156,14 +156,14 @@ class BaseAlternatingForest(JointForest):
 
     _tree: ClassVar[type[BaseTree]] = AlternatingForestTree
 
-    def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
+    def _infer(self, model: SoftTree, data: Data, limits: GrowthLimits) -> list[Posterior]:
         return fitted_by(
             AlternatingForest,
             self,
             model,
             data,
             n_trees=self.n_estimators,
-            limits=first._limits(),
+            limits=limits,
         )
 
 

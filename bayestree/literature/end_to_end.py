@@ -18,8 +18,6 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
-from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import Rule, Rules, complaint, differs
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
@@ -43,8 +41,10 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
-from bayestree.fitted.rows import TrainingRows, UnitRule
+from bayestree.fitted.rows import UnitRule
+from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table, agreed, check_refines, precision_of
+from bayestree.fitting.stages import Stages, grown
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
     EndToEndSplitter,
@@ -221,7 +221,7 @@ class BaseEndToEndTree(StagedTree):
         ),
     )
 
-    def _planned(self, table: Table) -> FitPlan:
+    def _planned(self, table: Table, **_: Any) -> FitPlan:
         """Plan growth and EM, and then the method that is given, if it is another one."""
         given = self.inference
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
@@ -292,16 +292,16 @@ class BaseEndToEndTree(StagedTree):
             features=self._subsets(),
             **{name: getattr(self, name) for name in OF_STUMPS},
         )
-        grown = super()._grow(growth, model, data, n_trees, splitter=splitter, **common)
+        found = grown(growth, model, data, n_trees, splitter=splitter, **common)
         reached = self._steepness_of_stumps()
-        return [replace(one, model=one.model.with_(steepness=reached)) for one in grown]
+        return [replace(one, model=one.model.with_(steepness=reached)) for one in found]
 
-    def _hardened(
-        self, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> tuple[Any, Reach | None]:
+    def _stages(self) -> Stages:
+        return replace(super()._stages(), grow=self._grow)
+
+    def _form(self) -> HardForm:
         # Only linear splits have polytopes and diagnostics.
-        base = StagedTree if self.split == "oblique" else BaseTree
-        return base._hardened(self, posterior, rows, data)
+        return replace(super()._form(), polytopes=self.split == "oblique")
 
 
 @declare

@@ -21,6 +21,7 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitted.rows import Scaling
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.single_leaf import ONE_WAY, why_not_parted
@@ -127,7 +128,7 @@ class BaseNeuralTree(BaseTree):
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.end_to_end(leaf)
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         return fitted_by(NeuralTree, self, model, data)
 
 

@@ -14,7 +14,8 @@ from sklearn.base import is_classifier
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.estimators.registry import GUESSED, OLD_GUIDE, REMOVED, TREES, tasks_of
+from bayestree.estimators.registry import GUESSED, TREES, tasks_of
+from bayestree.fitted.removed import OLD_GUIDE, REMOVED
 from bayestree.fitting.settings import with_settings
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (

@@ -25,7 +25,8 @@ from pydantic_core import ErrorDetails
 from bayestree import estimators
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
-from bayestree.estimators.registry import REMOVED, TREES, tasks_of
+from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.fitted.removed import REMOVED
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 

@@ -31,7 +31,8 @@ from bayestree.estimators._contents import (
     plain_model,
 )
 from bayestree.estimators.files import ModelFileError
-from bayestree.estimators.registry import ESTIMATORS, REMOVED
+from bayestree.estimators.registry import ESTIMATORS
+from bayestree.fitted.removed import REMOVED
 from bayestree.fitting.settings import without_settings
 from bayestree.inference import Map, Svi
 from bayestree.models import (

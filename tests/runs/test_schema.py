@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayestree.estimators.registry import REMOVED, TREES, tasks_of
+from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.fitted.removed import REMOVED
 from bayestree.fitting.settings import SETTINGS
 from bayestree.inference import Smc, Svi
 from bayestree.inference.splitters.searches import OC1
