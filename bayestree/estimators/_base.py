@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.estimators._combinations import BASE, Rules, check_combinations
+from bayestree.fitting.rules import BASE, Rules, check_combinations
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted import single_rows
 from bayestree.fitted.rows import Scaling, TrainingRows, UnitRule, units

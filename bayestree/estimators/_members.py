@@ -16,7 +16,7 @@ from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
-from bayestree.estimators._combinations import check_combinations
+from bayestree.fitting.rules import check_combinations
 from bayestree.estimators._estimator import Estimator, member_of
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor

@@ -13,7 +13,7 @@ from bayestree._utils.wording import warn
 from bayestree.distributed.fit import on_workers
 from bayestree.distributed.rows import Sample
 from bayestree.distributed.worker import Source
-from bayestree.estimators._combinations import PARTITIONED, first_broken
+from bayestree.fitting.rules import PARTITIONED, first_broken
 from bayestree.inference.partitions import PartitionedRows, partitioned
 from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
 from bayestree.tables.columns import codes_by_column

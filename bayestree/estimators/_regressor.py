@@ -19,7 +19,7 @@ from bayestree._utils.seed import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._base import BaseTree
-from bayestree.estimators._combinations import OUTPUTS
+from bayestree.fitting.rules import OUTPUTS
 from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
 from bayestree.estimators._parameters import NUMERIC, family_of
 from bayestree.fitted import explanations, predictions

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
 from bayestree.estimators._base import BaseTree
-from bayestree.estimators._combinations import STAGED, check_combinations
+from bayestree.fitting.rules import STAGED, check_combinations
 from bayestree.fitted import (
     arviz,
     checks,

@@ -21,7 +21,7 @@ from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._combinations import STREAMING, first_broken
+from bayestree.fitting.rules import STREAMING, first_broken
 from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import with_unused_columns

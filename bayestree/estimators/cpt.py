@@ -22,7 +22,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import POLYTOPE, check_combinations
+from bayestree.fitting.rules import POLYTOPE, check_combinations
 from bayestree.estimators._near_optimal import near_optimal_trees
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,

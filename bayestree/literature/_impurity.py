@@ -9,7 +9,7 @@ from bayestree import inference
 from bayestree._utils.parameters import Model, NonNegative, declare, takes
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import Rule
+from bayestree.fitting.rules import Rule
 from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
 from bayestree.fitted.rows import Scaling
 from bayestree.inference import Data, Posterior

@@ -12,7 +12,7 @@ from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
-from bayestree.estimators._combinations import Rule
+from bayestree.fitting.rules import Rule
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.fitted.rows import Scaling, UnitRule
 from bayestree.fitting.stages import KEPT_LEAF

@@ -19,7 +19,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import Rule, Rules, complaint, differs
+from bayestree.fitting.rules import Rule, Rules, complaint, differs
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,

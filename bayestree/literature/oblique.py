@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import ByName, Model, check_parameters, declare, takes
-from bayestree.estimators._combinations import Rule, complaint
+from bayestree.fitting.rules import Rule, complaint
 from bayestree.estimators._parameters import MeanFamily, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter

@@ -15,7 +15,7 @@ from bayestree import (
     ObliqueTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.estimators._combinations import STREAMING, check_without_rows, rules_of
+from bayestree.fitting.rules import STREAMING, check_without_rows, rules_of
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.inference import Em, Svi
 from bayestree.literature.plane_searches import OC1
