@@ -32,7 +32,6 @@ from bayestree.fitted.rows import TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.plan import SINGLE_ROWS
 from bayestree.inference import Data, Map, Posterior, Stage, Svi, Vi, pointwise
-from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
@@ -114,7 +113,7 @@ def _processes(estimator: Any, members: Sequence[Any], data: Data) -> int | None
     """
     given: int | None = estimator.n_jobs
     suits = len(data.X) >= SINGLE_ROWS and data.X.device.type == "cpu" and not data.mapped
-    if given is not None or watched() or not suits or elsewhere() is not None:
+    if given is not None or watched() or not suits:
         return given
     return processes_for(len(members))
 
