@@ -9,7 +9,6 @@ from scipy.sparse import csr_matrix
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.fitting.rules import BASE, Rules, check_combinations
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted import single_rows
 from bayestree.fitted.rows import Scaling, TrainingRows, UnitRule, units
@@ -18,6 +17,7 @@ from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.fitting.engine import Recipe, fit_tree
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import precision_of
+from bayestree.fitting.rules import BASE, Rules, check_combinations
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Categorical, Leaf

@@ -16,7 +16,6 @@ from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import Classifier
-from bayestree.fitting.rules import check_combinations
 from bayestree.estimators._estimator import Estimator, member_of
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor
@@ -25,6 +24,7 @@ from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
 from bayestree.fitting.engine import complete, fit_each, prepare
+from bayestree.fitting.rules import check_combinations
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
 from bayestree.estimators._base import BaseTree
-from bayestree.fitting.rules import STAGED, check_combinations
 from bayestree.fitted import (
     arviz,
     checks,
@@ -23,10 +22,10 @@ from bayestree.fitted.tree import Prediction
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
+from bayestree.fitting.rules import STAGED, check_combinations
 from bayestree.fitting.stages import Stages
 from bayestree.inference import GrowthLimits
 from bayestree.inference.memory_mapped import check_memory
-from bayestree.inference.partitions import elsewhere
 from bayestree.models.leaves import Leaf
 
 
@@ -171,5 +170,4 @@ class StagedTree(BaseTree):
 def _table(rows: TrainingRows, leaf: Leaf) -> Table:
     """Return what a plan depends on of the rows."""
     n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
-    in_parts = isinstance(rows.X, FileRows) or elsewhere() is not None
-    return Table(n_rows, n_features, leaf.n_classes, in_parts)
+    return Table(n_rows, n_features, leaf.n_classes, isinstance(rows.X, FileRows))

@@ -21,12 +21,12 @@ from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
-from bayestree.fitting.rules import STREAMING, first_broken
 from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.hard import HardForm
+from bayestree.fitting.rules import STREAMING, first_broken
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.harden import harden_sums
 from bayestree.inference.warm_start import Memory
@@ -244,13 +244,13 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
     )
     names = tuple(str(label) for label in getattr(estimator, "classes_", ()))
     tree: Any = form.splits(hard.posterior, fitted.scaling, names)
-    leaves = _leaves(fitted, sums, mass.numpy(), form.smoothing)
+    leaves = tree_leaves(fitted, sums, mass.numpy(), form.smoothing)
     tree = tree._with(**leaves).drop_experts(X).rescaled(units.y_scale, units.y_center)
     reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources)
     return replace(fitted, tree=tree, reach=reach)
 
 
-def _leaves(
+def tree_leaves(
     fitted: FittedTree, sums: torch.Tensor, mass: FloatArray, smoothing: float
 ) -> dict[str, AnyArray]:
     """Compute the leaves of the deterministic tree from sums of statistics."""

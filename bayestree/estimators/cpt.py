@@ -22,7 +22,6 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.fitting.rules import POLYTOPE, check_combinations
 from bayestree.estimators._near_optimal import near_optimal_trees
 from bayestree.estimators._parameters import (
     HYPERPLANE_PRIORS,
@@ -42,7 +41,7 @@ from bayestree.estimators._parameters import (
     directions,
     facet_groups,
 )
-from bayestree.estimators._partitioned import fit_files
+from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
@@ -52,6 +51,7 @@ from bayestree.fitted.tree import Mixture
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
+from bayestree.fitting.rules import POLYTOPE, check_combinations
 from bayestree.fitting.settings import SETTINGS, refuse_settings
 from bayestree.fitting.sparse import Projection
 from bayestree.inference import Stage
@@ -320,6 +320,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
     partial_fit = partial_fit_classes
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare
@@ -359,3 +360,4 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     partial_fit = partial_fit_numbers
     fit_files = fit_files
+    sample_check_ = property(sample_check)

@@ -12,9 +12,9 @@ from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
-from bayestree.fitting.rules import Rule
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.fitted.rows import Scaling, UnitRule
+from bayestree.fitting.rules import Rule
 from bayestree.fitting.stages import KEPT_LEAF
 from bayestree.inference import Data, Posterior, grow
 from bayestree.inference.single_leaf import SingleLeafWarning, why_not_grown, why_not_parted

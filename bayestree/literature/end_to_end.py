@@ -19,7 +19,6 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.fitting.rules import Rule, Rules, complaint, differs
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
@@ -38,12 +37,13 @@ from bayestree.estimators._parameters import (
     WarmStart,
     check_image,
 )
-from bayestree.estimators._partitioned import fit_files
+from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import UnitRule
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table, agreed, check_refines, precision_of
+from bayestree.fitting.rules import Rule, Rules, complaint, differs
 from bayestree.fitting.stages import Stages, grown
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
@@ -336,6 +336,7 @@ class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
     leaf: ShareFamily = "constant"
 
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare
@@ -369,6 +370,7 @@ class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
     leaf: NumericFamily = "constant"
 
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare

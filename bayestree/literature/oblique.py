@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import ByName, Model, check_parameters, declare, takes
-from bayestree.fitting.rules import Rule, complaint
 from bayestree.estimators._parameters import MeanFamily, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitting.rules import Rule, complaint
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
 from bayestree.literature.plane_searches import CO2, OC1, CartLC, Guide, HHCart
