@@ -1,14 +1,20 @@
 """Base class of the estimators of one tree: the fit, and the deterministic tree."""
 
+import math
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.parameters import parameters_of
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted import single_rows
 from bayestree.fitted.rows import Scaling, TrainingRows, UnitRule, units
@@ -17,11 +23,12 @@ from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.fitting.engine import Recipe, fit_tree
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import precision_of
-from bayestree.fitting.rules import BASE, Rules, check_combinations
-from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.fitting.rules import BASE, CONTRACT, Case, Rules, check_rules, rules_of
+from bayestree.inference import Data, GrowthLimits, Posterior, Units
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding, Numbers
 
 
 class BaseTree(Estimator):
@@ -90,9 +97,25 @@ class BaseTree(Estimator):
         """Keep the fitted tree."""
         rows = rows.counted()
         recipe = self._recipe(rows, leaf)
-        check_combinations(self, recipe.model)
+        self._check(recipe.model)
         self._keep(Mixture.of(fit_tree(recipe, rows)))
         return self
+
+    def _check(self, model: SoftTree, *, but: Rules = ()) -> None:
+        """Raise ParameterError for a combination of parameters that is refused."""
+        check_rules((rule for rule in rules_of(type(self)) if rule not in but), self._case(model))
+
+    def _case(self, model: SoftTree | None) -> Case:
+        """Return what rules judge."""
+        known = parameters_of(type(self))
+        names = {*known, "device", "dtype", "leaf"}  # which not all classes have as parameters
+        return Case(
+            SimpleNamespace(**{name: getattr(self, name) for name in names}),
+            {name: one.default for name, one in known.items()},
+            model,
+            used=None if model is None else self._used,
+            start=self.fitted_ if self._continues() else None,
+        )
 
     def _recipe(self, rows: TrainingRows, leaf: Leaf) -> Recipe:
         """Return what the fit of a tree to rows of positive weight needs."""
@@ -165,3 +188,31 @@ class BaseTree(Estimator):
 
     def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
         return [(1.0, self.tree_)]
+
+
+#: Parameters that name columns, and their values for the two columns below.
+OF_TWO_COLUMNS = {"interaction_constraints": ((0,), (1,)), "scale_groups": ((0, 1),)}
+
+
+def check_without_rows(estimator: Any) -> None:
+    """Raise ValueError for a combination that is refused whatever the rows are.
+
+    Two columns that vary and two classes stand for the rows; the fit checks the rules about their
+    numbers, contracts of the user's own parts, which may need a certain number of columns, and the
+    device, which another machine may have.
+    """
+    tree = copy(estimator._trees()[0] if hasattr(estimator, "_trees") else estimator)
+    n_features = math.prod(getattr(tree, "image_shape", None) or (2,))
+    number = np.arange(n_features)
+    tree.encoding_ = Encoding(tuple(map(Numbers, map(str, number))))
+    tree._scaling = Scaling(np.where(number < 2, number, -1), Units(number, number))
+    tree.n_features_in_, tree.device = n_features, "cpu"
+    if is_classifier(tree):
+        tree.classes_ = np.arange(2)
+    if (given := tree.monotonic_cst) is not None:
+        each = given.values() if isinstance(given, Mapping) else given
+        tree.monotonic_cst = {0: max(map(abs, each), default=0)}
+    for name, value in OF_TWO_COLUMNS.items():
+        if getattr(tree, name, None) is not None:
+            setattr(tree, name, value)
+    tree._check(tree._model(tree._some_family()), but=(CONTRACT,))

@@ -24,7 +24,6 @@ from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
 from bayestree.fitting.engine import complete, fit_each, prepare
-from bayestree.fitting.rules import check_combinations
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.single_leaf import warn_single_leaf, why_not_grown
@@ -131,7 +130,7 @@ class IndependentForest(Forest):
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         rows, members = rows.counted(), self._trees()
         recipes = [tree._recipe(rows, leaf) for tree in members]
-        check_combinations(members[0], recipes[0].model)
+        members[0]._check(recipes[0].model)
         with one_thread():
             prepared = prepare(recipes[0], rows)
         trees = fit_each(recipes, prepared, label="trees", n_jobs=self.n_jobs, verbose=self.verbose)
@@ -150,7 +149,7 @@ class JointForest(Forest):
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         rows, members = rows.counted(), self._trees()
         recipes = [tree._recipe(rows, leaf) for tree in members]
-        check_combinations(members[0], recipes[0].model)
+        members[0]._check(recipes[0].model)
         prepared = prepare(recipes[0], rows)
         with threads_for(recipes[0].work), fitting(self.verbose):
             found = self._infer(prepared.model, prepared.given, recipes[0].form.limits)

@@ -121,7 +121,11 @@ def fit_files(
 
 def check_partitions(estimator: Any) -> None:
     """Raise ParameterError if an estimator cannot be fitted to a sample of rows on workers."""
-    if reason := first_broken(PARTITIONED, estimator):
+    if not hasattr(estimator, "fit_files"):
+        reason = "is for convex polytope trees and end-to-end trees: choose one of these"
+    else:
+        reason = first_broken(PARTITIONED, estimator._case(None))
+    if reason:
         raise ParameterError(f"a fit to a sample of rows on workers {reason}.")
 
 

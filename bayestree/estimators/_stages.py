@@ -22,10 +22,11 @@ from bayestree.fitted.tree import Prediction
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
-from bayestree.fitting.rules import STAGED, check_combinations
+from bayestree.fitting.rules import STAGED, Case
 from bayestree.fitting.stages import Stages
 from bayestree.inference import GrowthLimits
 from bayestree.inference.memory_mapped import check_memory
+from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 
 
@@ -116,7 +117,7 @@ class StagedTree(BaseTree):
         new = copy(self)
         rows, leaf = new._encoded(X, *new._y_and_extra(y), sample_weight)
         found = new._keep_plan(rows, leaf)
-        check_combinations(new, new._model(leaf))
+        new._check(new._model(leaf))
         return found
 
     def _keep_plan(self, rows: TrainingRows, leaf: Leaf, **changes: Any) -> FitPlan:
@@ -148,6 +149,9 @@ class StagedTree(BaseTree):
         super()._fit(rows, leaf)
         checks.warn_if_unconverged(self)
         return self
+
+    def _case(self, model: SoftTree | None) -> Case:
+        return replace(super()._case(model), plan=self._plan)
 
     def _recipe(self, rows: TrainingRows, leaf: Leaf) -> Recipe:
         found = super()._recipe(rows, leaf)

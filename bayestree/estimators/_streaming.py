@@ -26,7 +26,7 @@ from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.hard import HardForm
-from bayestree.fitting.rules import STREAMING, first_broken
+from bayestree.fitting.rules import STREAMING, Case, first_broken
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.harden import harden_sums
 from bayestree.inference.warm_start import Memory
@@ -46,9 +46,14 @@ class _Streaming:
         if estimator is None:
             return self.method
         with suppress(ParameterError):  # the fit explains it
-            if reason := first_broken(STREAMING, estimator):
+            if reason := first_broken(STREAMING, _case(estimator)):
                 raise AttributeError(f"partial_fit {reason}.")
         return MethodType(self.method, estimator)
+
+
+def _case(estimator: Any) -> Case:
+    """Return what rules judge of an estimator whose rows come in batches."""
+    return replace(estimator._case(None), plan=estimator._before_rows(in_parts=True))
 
 
 ABOUT = """

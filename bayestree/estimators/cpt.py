@@ -51,7 +51,7 @@ from bayestree.fitted.tree import Mixture
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
-from bayestree.fitting.rules import POLYTOPE, check_combinations
+from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, refuse_settings
 from bayestree.fitting.sparse import Projection
 from bayestree.inference import Stage
@@ -200,7 +200,7 @@ class BasePolytopeTree(StagedTree):
         if self._plan.n_trees == 1:
             super()._fit(rows, leaf)
         else:
-            check_combinations(self, self._model(leaf))
+            self._check(self._model(leaf))
             found = fit_modes(
                 self._recipes(rows, leaf),
                 rows,

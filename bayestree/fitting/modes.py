@@ -21,7 +21,7 @@ from bayestree.fitted.checks import UnconvergedWarning
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.engine import Prepared, Recipe, complete, fit_each, prepare
-from bayestree.fitting.plan import SINGLE_ROWS
+from bayestree.fitting.plan import SINGLE_ROWS, FitPlan
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, pointwise
 from bayestree.inference.single_leaf import SingleLeafWarning, warn_single_leaf
@@ -107,9 +107,9 @@ def _processes(given: int | None, n_modes: int, data: Data) -> int | None:
     return processes_for(n_modes)
 
 
-def scores_unseen_rows(stages: Stages) -> bool:
+def scores_unseen_rows(plan: FitPlan, validation_fraction: float) -> bool:
     """Return whether modes can be scored on rows that they have not seen."""
-    return bool(stages.validation_fraction or stages.plan.last.draws not in (None, (1, 1)))
+    return bool(validation_fraction or plan.last.draws not in (None, (1, 1)))
 
 
 def _weigh(
@@ -118,7 +118,7 @@ def _weigh(
     """Return the weights of the modes, shape (M,)."""
     if mode_weights == "elbo":
         return elbo_weights([_elbo(one.posterior.stats) for one in trees])
-    if mode_weights == "equal" or not scores_unseen_rows(stages):
+    if mode_weights == "equal" or not scores_unseen_rows(stages.plan, stages.validation_fraction):
         return np.full(len(trees), 1 / len(trees))
     held_out = stages.validation_fraction > 0
     rows = scored.weights.numpy(force=True).astype(np.float64)

@@ -1,76 +1,83 @@
 """Combinations of parameters that are refused: a table for each kind of estimator.
 
-A class lists its rules in ``_rules``, next to the rules of its bases. All are checked before any
-work is done. The rules of the trees in ``literature`` are in their classes.
+A rule judges what a fit is asked for: the parameters, the plan, the model, and the fit that it
+continues. A class of estimators lists its rules in ``_rules``, next to those of its bases; the rules
+of the trees in ``literature`` are in their modules. All are checked before any work is done.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import is_classifier
 
-from bayestree._utils.parameters import ParameterError, parameters_of
-from bayestree.fitted.rows import Scaling
+from bayestree._utils.arrays import BoolArray
+from bayestree._utils.parameters import ParameterError
+from bayestree.fitted.tree import Mixture
 from bayestree.fitting.modes import scores_unseen_rows
+from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.sparse import asks_for_sparsity
-from bayestree.inference import Map, Svi, Units, Vi
+from bayestree.inference import Map, Posterior, Svi, Vi
 from bayestree.models.contracts.quick import broken_contract
-from bayestree.tables import Encoding, Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a fit is asked for.
+
+    Attributes
+    ----------
+    given : namespace
+        The parameters of the estimator, as attributes.
+    defaults : mapping
+        The defaults of the parameters.
+    model : SoftTree
+        None before the rows are known.
+    plan : FitPlan
+        None for a fit without stages.
+    used : bool array, shape (d,)
+        The features that the fit may use.
+    start : Mixture, optional
+        The trees of the fit that is continued.
+    """
+
+    given: Any
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    model: Any = None
+    plan: FitPlan | Any = None
+    used: BoolArray | Any = None
+    start: Mixture | None = None
+
+    @property
+    def before(self) -> Posterior | Any:
+        """The posterior of the fit that is continued; None for a new one."""
+        return None if self.start is None else self.start.shown.posterior
+
+    def differs(self, name: str) -> bool:
+        """Return whether a parameter has another value than its default."""
+        return bool(getattr(self.given, name) != self.defaults[name])
+
+    @property
+    def n_used(self) -> int:
+        """Number of features that the fit may use."""
+        return int(np.count_nonzero(self.used))
 
 
 class Rule(NamedTuple):
-    """A combination of parameters that is refused.
+    """A combination that is refused.
 
-    ``broken`` takes an estimator and its model, and returns a true value if they break the rule.
-    ``message`` is a format string that may use ``tree``, ``model``, and ``found``, the true value.
+    ``broken`` takes a case, and returns a true value if it breaks the rule. ``message`` is a format
+    string that may use the attributes of the case, and ``found``, the true value.
     """
 
     name: str
-    broken: Callable[[Any, Any], object]
+    broken: Callable[[Case], object]
     message: str
 
 
 Rules = tuple[Rule, ...]
-
-
-def check_combinations(tree: Any, model: Any, *, but: Rules = ()) -> None:
-    """Raise ParameterError for the first rule that an estimator with this model breaks."""
-    rules = tuple(rule for rule in rules_of(type(tree)) if rule not in but)
-    if reason := first_broken(rules, tree, model):
-        raise ParameterError(reason)
-
-
-#: Parameters that name columns, and their values for the two columns below.
-OF_TWO_COLUMNS = {"interaction_constraints": ((0,), (1,)), "scale_groups": ((0, 1),)}
-
-
-def check_without_rows(estimator: Any) -> None:
-    """Raise ValueError for a combination that is refused whatever the rows are.
-
-    Two columns that vary and two classes stand for the rows; the fit checks the rules about their
-    numbers, contracts of the user's own parts, which may need a certain number of columns, and the
-    device, which another machine may have.
-    """
-    tree = copy(estimator._trees()[0] if hasattr(estimator, "_trees") else estimator)
-    n_features = math.prod(getattr(tree, "image_shape", None) or (2,))
-    number = np.arange(n_features)
-    tree.encoding_ = Encoding(tuple(map(Numbers, map(str, number))))
-    tree._scaling = Scaling(np.where(number < 2, number, -1), Units(number, number))
-    tree.n_features_in_, tree.device = n_features, "cpu"
-    if is_classifier(tree):
-        tree.classes_ = np.arange(2)
-    if (given := tree.monotonic_cst) is not None:
-        each = given.values() if isinstance(given, Mapping) else given
-        tree.monotonic_cst = {0: max(map(abs, each), default=0)}
-    for name, value in OF_TWO_COLUMNS.items():
-        if getattr(tree, name, None) is not None:
-            setattr(tree, name, value)
-    check_combinations(tree, tree._model(tree._some_family()), but=(CONTRACT,))
 
 
 def rules_of(kind: type) -> Rules:
@@ -79,11 +86,18 @@ def rules_of(kind: type) -> Rules:
     return tuple(chain.from_iterable(own))
 
 
-def first_broken(rules: Rules, tree: Any, model: Any = None) -> str:
+def check_rules(rules: Iterable[Rule], case: Case) -> None:
+    """Raise ParameterError for the first rule that a case breaks."""
+    if reason := first_broken(rules, case):
+        raise ParameterError(reason)
+
+
+def first_broken(rules: Iterable[Rule], case: Case) -> str:
     """Return the message of the first rule that is broken; empty if none is."""
     for rule in rules:
-        if found := rule.broken(tree, model):
-            return rule.message.format(tree=tree, model=model, found=found)
+        if found := rule.broken(case):
+            parts = {name: getattr(case, name) for name in ("given", "model", "plan", "before")}
+            return rule.message.format(**parts, found=found)
     return ""
 
 
@@ -96,40 +110,34 @@ def complaint(check: Callable[..., object], *arguments: Any) -> str:
     return ""
 
 
-def differs(tree: Any, name: str) -> bool:
-    """Return whether a parameter has another value than its default."""
-    return bool(getattr(tree, name) != parameters_of(type(tree))[name].default)
-
-
-def _why_no_device(tree: Any, _: Any) -> str:
+def _why_no_device(case: Case) -> str:
     """Return the reason why the device cannot be used; empty if it can."""
     try:
-        torch.zeros(1, device=tree.device).item()  # "meta" makes tensors, but no numbers
+        torch.zeros(1, device=case.given.device).item()  # "meta" makes tensors, but no numbers
     except (RuntimeError, AssertionError) as error:
         return str(error).splitlines()[0]
     return ""
 
 
-def _has_another_split(tree: Any, model: Any) -> bool:
-    if not tree._continues():
+def _has_another_split(case: Case) -> bool:
+    if case.before is None:
         return False
-    dropped = tree.posterior_.settings.get("drop_idle", False)  # by the fit itself
-    return bool(model.split != tree.posterior_.model.split and not dropped)
+    dropped = case.before.settings.get("drop_idle", False)  # by the fit itself
+    return bool(case.model.split != case.before.model.split and not dropped)
 
 
-def _too_many_features(tree: Any, model: Any) -> int:
+def _too_many_features(case: Case) -> int:
     """Return the number of features in use if it is too large for the leaves, otherwise 0."""
-    most, n_used = model.leaf.most_features, int(tree._used.sum())
-    return n_used if most is not None and n_used > most else 0
+    most = case.model.leaf.most_features
+    return case.n_used if most is not None and case.n_used > most else 0
 
 
-def _broken_contract(tree: Any, _: Any) -> str:
+def _broken_contract(case: Case) -> str:
     """Return how an object that the user passes as prior or leaf breaks its contract."""
-    n_used = int(tree._used.sum())
     for name in ("prior", "leaf"):
-        given = getattr(tree, name, "")
-        if not isinstance(given, str) and (reason := broken_contract(given, n_used)):
-            return f"{name}={given!r} cannot be used for {n_used} features: {reason}"
+        given = getattr(case.given, name, "")
+        if not isinstance(given, str) and (reason := broken_contract(given, case.n_used)):
+            return f"{name}={given!r} cannot be used for {case.n_used} features: {reason}"
     return ""
 
 
@@ -137,43 +145,44 @@ CONTRACT = Rule("prior or leaf of the user", _broken_contract, "{found}")
 
 BASE: Rules = (
     CONTRACT,
-    Rule("device", _why_no_device, "device {tree.device!r} cannot be used here: {found}"),
+    Rule("device", _why_no_device, "device {given.device!r} cannot be used here: {found}"),
     Rule(
         "warm_start and splits",
         _has_another_split,
-        "warm_start=True continues from {tree.posterior_.model.split!r} splits, but the parameters "
+        "warm_start=True continues from {before.model.split!r} splits, but the parameters "
         "ask for {model.split!r}: change n_experts or split back, or set warm_start=False to fit a "
         "new tree.",
     ),
     Rule(
         "leaf and features",
         _too_many_features,
-        "leaf={tree.leaf!r} is for at most {model.leaf.most_features} features that vary, got "
+        "leaf={given.leaf!r} is for at most {model.leaf.most_features} features that vary, got "
         "{found}: its cost grows with the square of their number. Select features, or set "
         "leaf='constant'.",
     ),
     Rule(
         "leaf and dtype",
-        lambda tree, model: model.leaf.needs_double and tree.dtype == "float32",
-        "leaf={tree.leaf!r} needs double precision, because its sums of squares cancel; set "
+        lambda case: case.model.leaf.needs_double and case.given.dtype == "float32",
+        "leaf={given.leaf!r} needs double precision, because its sums of squares cancel; set "
         "dtype='auto' or 'float64', got 'float32'.",
     ),
 )
 
 
-def _refused_by_a_stage(tree: Any, model: Any) -> str:
-    return next(filter(None, (complaint(stage.check, model) for stage in tree._plan.stages)), "")
+def _refused_by_a_stage(case: Case) -> str:
+    reasons = (complaint(stage.check, case.model) for stage in case.plan.stages)
+    return next(filter(None, reasons), "")
 
 
 STAGED: Rules = (Rule("model and method", _refused_by_a_stage, "{found}"),)
 
 
-def _other_number_of_modes(tree: Any, _: Any) -> int:
+def _other_number_of_modes(case: Case) -> int:
     """Return the number of fitted modes if a warm start asks for another, otherwise 0."""
-    if tree.n_modes is None or not tree._continues():
+    if case.given.n_modes is None or case.start is None:
         return 0
-    n_fitted = len(tree.fitted_.trees)
-    return 0 if n_fitted == tree.n_modes else n_fitted
+    n_fitted = len(case.start.trees)
+    return 0 if n_fitted == case.given.n_modes else n_fitted
 
 
 MODES: Rules = (
@@ -185,23 +194,23 @@ MODES: Rules = (
     ),
     Rule(
         "mode_weights and inference",
-        lambda tree, _: (
-            tree.mode_weights == "elbo"
-            and tree._plan.n_trees > 1
-            and not isinstance(tree._plan.last, Svi | Vi)
+        lambda case: (
+            case.given.mode_weights == "elbo"
+            and case.plan.n_trees > 1
+            and not isinstance(case.plan.last, Svi | Vi)
         ),
-        "mode_weights='elbo' needs inference='vi' or 'svi', got {tree.inference!r}; use "
+        "mode_weights='elbo' needs inference='vi' or 'svi', got {given.inference!r}; use "
         "mode_weights='equal' or 'stacking'.",
     ),
     Rule(
         "mode_weights and draws",
-        lambda tree, _: (
-            tree.mode_weights == "stacking"
-            and tree._plan.n_trees > 1
-            and not scores_unseen_rows(tree._stages())
+        lambda case: (
+            case.given.mode_weights == "stacking"
+            and case.plan.n_trees > 1
+            and not scores_unseen_rows(case.plan, case.given.validation_fraction)
         ),
         "mode_weights='stacking' needs several draws or held-out rows, and "
-        "inference={tree.inference!r} is a point estimate: use mode_weights='equal', or hold rows "
+        "inference={given.inference!r} is a point estimate: use mode_weights='equal', or hold rows "
         "out by validation_fraction.",
     ),
 )
@@ -209,13 +218,13 @@ MODES: Rules = (
 MONOTONE: Rules = (
     Rule(
         "warm_start and monotonic_cst",
-        lambda tree, model: tree._continues() and model.monotone != tree.posterior_.model.monotone,
+        lambda case: case.before is not None and case.model.monotone != case.before.model.monotone,
         "warm_start=True continues a tree that was fitted with another monotonic_cst: restore it, "
         "or set warm_start=False to fit a new tree.",
     ),
     Rule(
         "monotonic_cst and leaf",
-        lambda _, model: model.monotone and model.leaf.level_site is None,
+        lambda case: case.model.monotone and case.model.leaf.level_site is None,
         "monotonic_cst needs two classes, or one output and leaf='constant' or 'poisson', got "
         "leaves {model.leaf!r}; leave it at None.",
     ),
@@ -224,19 +233,17 @@ MONOTONE: Rules = (
 FACET_COLUMNS: Rules = (
     Rule(
         "warm_start and interaction_constraints",
-        lambda tree, model: tree._continues() and model.groups != tree.posterior_.model.groups,
+        lambda case: case.before is not None and case.model.groups != case.before.model.groups,
         "warm_start=True continues a tree that was fitted with other interaction_constraints: "
         "restore them, or set warm_start=False to fit a new tree.",
     ),
 )
 
 
-def _searches_another_prior(tree: Any, _: Any) -> bool:
-    searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._plan.stages)
-    fits = (
-        tree.prior == "inverse-gamma" and tree.steepness in (None, 1) and tree._plan.n_experts > 1
-    )
-    return searches and not fits
+def _searches_another_prior(case: Case) -> bool:
+    searches = any(isinstance(stage, Svi) and stage.search_facets for stage in case.plan.stages)
+    usual = case.given.prior == "inverse-gamma" and case.given.steepness in (None, 1)
+    return searches and not (usual and case.plan.n_experts > 1)
 
 
 ONLY_DEPTH = "only max_depth limits the trees that it samples"
@@ -257,8 +264,8 @@ def _without_effect(name: str, reason: str) -> Rule:
     """Return the rule for a parameter that a sampler of topologies does not use."""
     return Rule(
         f"{name} and sampled topologies",
-        lambda tree, _: tree._plan.samples_topology and differs(tree, name),
-        f"inference={{tree.inference!r}} cannot use {name}={{tree.{name}!r}}: {reason}.",
+        lambda case: case.plan.samples_topology and case.differs(name),
+        f"inference={{given.inference!r}} cannot use {name}={{given.{name}!r}}: {reason}.",
     )
 
 
@@ -268,28 +275,26 @@ POLYTOPE: Rules = (
     *FACET_COLUMNS,
     Rule(
         "sparsity and image_shape",
-        lambda tree, _: (
-            tree.image_shape is not None and asks_for_sparsity(tree.get_params(deep=False))
-        ),
-        "{found} cannot be combined with image_shape={tree.image_shape!r}, which gives the "
+        lambda case: case.given.image_shape is not None and asks_for_sparsity(vars(case.given)),
+        "{found} cannot be combined with image_shape={given.image_shape!r}, which gives the "
         "deterministic tree facets of its own; leave one of them at its default.",
     ),
     Rule(
         "search_facets and the model",
         _searches_another_prior,
         "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
-        "more, got {tree.prior!r}, {tree.steepness} and {tree._plan.n_experts}.",
+        "more, got {given.prior!r}, {given.steepness} and {plan.n_experts}.",
     ),
     Rule(
         "scale_groups and prior",
-        lambda tree, _: tree.scale_groups is not None and tree.prior != "inverse-gamma",
+        lambda case: case.given.scale_groups is not None and case.given.prior != "inverse-gamma",
         "scale_groups needs prior='inverse-gamma', whose scales the groups share, got "
-        "{tree.prior!r}; leave one of them at its default.",
+        "{given.prior!r}; leave one of them at its default.",
     ),
     Rule(
         "n_modes and sampled topologies",
-        lambda tree, _: tree._plan.samples_topology and tree._plan.n_trees > 1,
-        "inference={tree.inference!r} cannot use n_modes above 1: n_chains sets the number of its "
+        lambda case: case.plan.samples_topology and case.plan.n_trees > 1,
+        "inference={given.inference!r} cannot use n_modes above 1: n_chains sets the number of its "
         "runs.",
     ),
     *(_without_effect(name, reason) for name, reason in WITHOUT_EFFECT.items()),
@@ -299,59 +304,58 @@ POLYTOPE: Rules = (
 OUTPUTS: Rules = (
     Rule(
         "several outputs",
-        lambda tree, model: model.leaf.n_outputs > 1 and tree._plan.samples_topology,
-        "y with several columns cannot be combined with inference={tree.inference!r}, which is for "
+        lambda case: case.model.leaf.n_outputs > 1 and case.plan.samples_topology,
+        "y with several columns cannot be combined with inference={given.inference!r}, which is for "
         "one output; fit a regressor for each column, or leave inference at its default.",
     ),
 )
 
 
-def _last_is(kind: Any, tree: Any) -> Any:
-    """Return the last stage of a fit to batches if it is of this kind, otherwise None."""
-    last = tree._before_rows(in_parts=True).last
-    return last if isinstance(last, kind) else None
+def _last_is(kind: Any, case: Case) -> Any:
+    """Return the last stage of a fit if it is of this kind, otherwise None."""
+    return case.plan.last if isinstance(case.plan.last, kind) else None
 
 
 #: What batches of ``partial_fit`` cannot be combined with.
 STREAMING: Rules = (
     Rule(
         "class_weight in batches",
-        lambda tree, _: getattr(tree, "class_weight", None) == "balanced",
+        lambda case: getattr(case.given, "class_weight", None) == "balanced",
         "needs the same weights in all batches, got class_weight='balanced': give a dict",
     ),
     Rule(
         "inference in batches",
-        lambda tree, _: not _last_is(Map | Svi, tree),
-        "needs inference='map' or 'svi', got {tree.inference!r}",
+        lambda case: not _last_is(Map | Svi, case),
+        "needs inference='map' or 'svi', got {given.inference!r}",
     ),
     Rule(
         "n_modes in batches",
-        lambda tree, _: tree._plan.n_trees > 1,
-        "updates a single tree, got n_modes={tree.n_modes}: set n_modes=1",
+        lambda case: case.plan.n_trees > 1,
+        "updates a single tree, got n_modes={given.n_modes}: set n_modes=1",
     ),
     Rule(
         "guide in batches",
-        lambda tree, _: (svi := _last_is(Svi, tree)) and not (svi.own_guide and svi.kl_weight == 1),
+        lambda case: (svi := _last_is(Svi, case)) and not (svi.own_guide and svi.kl_weight == 1),
         "needs the package's own guide and kl_weight=1",
     ),
     Rule(
         "search in batches",
-        lambda tree, _: (svi := _last_is(Svi, tree)) and svi.search_facets,
+        lambda case: (svi := _last_is(Svi, case)) and svi.search_facets,
         "cannot use search_facets, which needs all rows at once: leave it at False",
     ),
     Rule(
         "sparsity in batches",
-        lambda tree, _: asks_for_sparsity(tree.get_params(deep=False)),
+        lambda case: asks_for_sparsity(vars(case.given)),
         "cannot use {found}, because sparse facets need all rows at once: leave it at its default",
     ),
     Rule(
         "monotonic_cst in batches",
-        lambda tree, _: tree.monotonic_cst is not None,
+        lambda case: case.given.monotonic_cst is not None,
         "cannot keep predictions monotone: set monotonic_cst=None, or use fit",
     ),
     Rule(
         "interaction_constraints in batches",
-        lambda tree, _: tree.interaction_constraints is not None,
+        lambda case: case.given.interaction_constraints is not None,
         "cannot keep facets within groups of columns: set interaction_constraints=None, or use fit",
     ),
 )
@@ -360,18 +364,13 @@ STREAMING: Rules = (
 #: What a fit to a sample of rows on workers (``fit_files``) cannot be combined with.
 PARTITIONED: Rules = (
     Rule(
-        "fit to files",
-        lambda tree, _: not hasattr(tree, "fit_files"),
-        "is for convex polytope trees and end-to-end trees: choose one of these",
-    ),
-    Rule(
         "class_weight in files",
-        lambda tree, _: getattr(tree, "class_weight", None) is not None,
+        lambda case: getattr(case.given, "class_weight", None) is not None,
         "cannot use class_weight: name a column of weights instead",
     ),
     Rule(
         "warm_start in files",
-        lambda tree, _: tree.warm_start,
+        lambda case: case.given.warm_start,
         "starts a new tree: leave warm_start at False",
     ),
 )

@@ -79,8 +79,8 @@ class ImpurityClassifier(TreeClassifier, ImpurityTree):
     _rules = (
         Rule(
             "criterion and leaf",
-            lambda tree, model: model.leaf.regresses and tree.criterion != "entropy",
-            "criterion={tree.criterion!r} is for constant leaves, got leaf={tree.leaf!r}, whose "
+            lambda case: case.model.leaf.regresses and case.given.criterion != "entropy",
+            "criterion={given.criterion!r} is for constant leaves, got leaf={given.leaf!r}, whose "
             "splits are compared by their likelihood; leave criterion at 'entropy', or set "
             "leaf='constant'.",
         ),

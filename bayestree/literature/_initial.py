@@ -66,13 +66,13 @@ class InitialTree(BaseTree):
     _rules = (
         Rule(
             "init and max_depth",
-            lambda tree, _: tree.init == "random" and tree.max_depth > MAX_RANDOM_DEPTH,
+            lambda case: case.given.init == "random" and case.given.max_depth > MAX_RANDOM_DEPTH,
             "init='random' creates a complete tree: max_depth must be "
-            f"{MAX_RANDOM_DEPTH} or less, got {{tree.max_depth}}.",
+            f"{MAX_RANDOM_DEPTH} or less, got {{given.max_depth}}.",
         ),
         Rule(
             "scaling and leaf",
-            lambda tree, model: model.leaf.regresses and tree.scaling == "none",
+            lambda case: case.model.leaf.regresses and case.given.scaling == "none",
             "scaling='none' leaves features as they are, but the priors of the slopes in the "
             "leaves are for centred features of unit size; set scaling='standard'.",
         ),

@@ -24,6 +24,10 @@ SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
 }
 
 
+def _search(splitter: str | PlaneSearch) -> PlaneSearch:
+    return SEARCHES[splitter]() if isinstance(splitter, str) else splitter
+
+
 @declare
 @takes(RandomRun)
 class BaseObliqueTree(ImpurityTree):
@@ -41,14 +45,15 @@ class BaseObliqueTree(ImpurityTree):
     ] = "hhcart"
 
     _rules = (
-        Rule("splitter", lambda tree, _: complaint(check_parameters, tree._search()), "{found}"),
+        Rule(
+            "splitter",
+            lambda case: complaint(check_parameters, _search(case.given.splitter)),
+            "{found}",
+        ),
     )
 
-    def _search(self) -> PlaneSearch:
-        return SEARCHES[self.splitter]() if isinstance(self.splitter, str) else self.splitter
-
     def _splitter(self, leaf: Leaf) -> PlaneSplitter:
-        return PlaneSplitter(self._search(), leaf, self._impurity(leaf), self.min_leaf)
+        return PlaneSplitter(_search(self.splitter), leaf, self._impurity(leaf), self.min_leaf)
 
 
 @declare
