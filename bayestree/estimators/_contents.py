@@ -19,14 +19,13 @@ from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.estimators.registry import OLD_GUIDE, REMOVED
 from bayestree.fitted.rows import Scaling
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.fitting.settings import without_settings
 from bayestree.inference import GrowthLimits, Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.inference.stage import Settings
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.models.likelihoods import LIKELIHOODS
-from bayestree.models.priors import HyperplanePrior
+from bayestree.models.priors import Prior
 from bayestree.models.priors.base import Lengths
 from bayestree.tables import Encoding
 from bayestree.topology import Topology
@@ -83,7 +82,7 @@ def _parts() -> dict[str, type]:
     Methods of a user are also known by their class alone, as in files up to version 0.2.0.
     """
     settings = defined(Settings)
-    known = settings | defined(HyperplanePrior) | defined(Leaf)
+    known = settings | defined(Prior) | defined(Leaf)
     own = {name: kind for name, kind in known.items() if not name.startswith("bayestree.")}
     plain = {kind.__name__: kind for kind in own.values() if issubclass(kind, Settings)}
     package = {kind.__name__: kind for name, kind in settings.items() if name not in own}
@@ -92,9 +91,7 @@ def _parts() -> dict[str, type]:
 
 def _name(kind: type) -> str:
     """Return the name of a part in files; empty for other classes."""
-    if issubclass(kind, HyperplanePrior | Leaf | Settings) and not kind.__module__.startswith(
-        "bayestree."
-    ):
+    if issubclass(kind, Prior | Leaf | Settings) and not kind.__module__.startswith("bayestree."):
         return name_of(kind)  # also of a class that has been defined again since
     parts = _parts()
     return kind.__name__ if parts.get(kind.__name__) is kind else ""
@@ -314,10 +311,8 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
     """Build the fitted estimator of a class from its description and arrays."""
     given = _known(kind, from_plain(described["params"], network))
-    if kind.file_settings():
-        one = next(iter(described.get("modes", [described])))
-        given = without_settings(given, one["inference"])
-    estimator = kind(**given)
+    one = next(iter(described.get("modes", [described])))
+    estimator = kind(**kind.with_objects(given, one.get("inference", "")))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
     if names is not None:

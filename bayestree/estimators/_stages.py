@@ -18,6 +18,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._base import KEPT_LEAF, BaseTree, Prepared
 from bayestree.estimators._combinations import STAGED, check_combinations
+from bayestree.estimators.registry import REMOVED
 from bayestree.fitted import (
     arviz,
     checks,
@@ -30,6 +31,7 @@ from bayestree.fitted import (
 from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.fitting.plan import FitPlan, Table
+from bayestree.fitting.settings import refuse_settings
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.inference.partitions import elsewhere
@@ -71,6 +73,10 @@ class StagedTree(BaseTree):
 
     _kept_plan: FitPlan | None = None  # of the last fit
     _seen: Table | None = None  # its rows
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        refuse_settings(cls, given, REMOVED)
+        return super().__new__(cls)
 
     def _planned(self, table: Table) -> FitPlan:
         """Plan the fit, from the parameters and what is known of the rows."""
@@ -144,6 +150,7 @@ class StagedTree(BaseTree):
         return found
 
     def set_params(self, **given: Any) -> Self:
+        refuse_settings(type(self), self.get_params(deep=False) | given, REMOVED)
         found = super().set_params(**given)
         self._kept_plan = None  # which was of other parameters
         return found

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import InstanceOf
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import models
@@ -28,20 +29,20 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._combinations import POLYTOPE, check_combinations
 from bayestree.estimators._modes import Modes, fit_modes
 from bayestree.estimators._parameters import (
-    HYPERPLANE_PRIORS,
     ClassName,
     FacetColumns,
     Hardware,
-    HyperplanePriors,
     Limits,
     MethodDepth,
     MonotoneColumns,
     NumericFamily,
     Prediction,
     RandomRun,
+    SplitPriors,
     WarmStart,
     directions,
     facet_groups,
+    in_columns,
 )
 from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
@@ -51,7 +52,7 @@ from bayestree.estimators._streaming import partial_fit_classes, partial_fit_num
 from bayestree.fitted import checks, diagnostics
 from bayestree.fitted.rows import TrainingRows, UnitRule
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
-from bayestree.fitting.settings import SETTINGS, refuse_settings
+from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
 from bayestree.inference import (
     Data,
     Map,
@@ -71,7 +72,7 @@ from bayestree.tree import Tree
     RandomRun,
     Hardware,
     Prediction,
-    HyperplanePriors,
+    SplitPriors,
     FacetColumns,
     Limits,
     MethodDepth,
@@ -124,8 +125,6 @@ class BasePolytopeTree(StagedTree):
             "fit will do."
         ),
     ] = "auto"
-    concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
-    rate: Annotated[Positive, Model("c_0 of the gamma process.")] = 1.0
     scaling: Annotated[
         Literal["standard", "common"],
         Model(
@@ -169,18 +168,13 @@ class BasePolytopeTree(StagedTree):
 
     _rules = POLYTOPE
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        refuse_settings(given)
-        return super().__new__(cls)
-
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
-        """Return the settings of methods that files have beside the parameters."""
-        return SETTINGS
+        return SETTINGS | prior_settings(classes=issubclass(cls, ClassifierMixin))
 
-    def set_params(self, **given: Any) -> Self:
-        refuse_settings({"inference": self.inference} | given)
-        return super().set_params(**given)
+    @classmethod
+    def with_objects(cls, given: Mapping[str, Any], fitted: str = "", /) -> dict[str, Any]:
+        return with_priors(with_methods(given, fitted), cls.file_settings())
 
     @property
     def modes_(self) -> Sequence[Self]:
@@ -253,10 +247,8 @@ class BasePolytopeTree(StagedTree):
         )
 
     def _priors(self) -> models.Priors:
-        weight = models.GammaProcess(self.concentration, self.rate)
-        named = isinstance(self.prior, str)
-        prior = HYPERPLANE_PRIORS[self.prior](self) if named else self.prior
-        return models.Priors(weight, prior)
+        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
+        return models.Priors(self._plan.weight_prior, prior)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         if not (self._plan.steeper and fits_worse_than_tree(found, data)):
@@ -272,7 +264,7 @@ class BasePolytopeTree(StagedTree):
         return polytope_plan(self.get_params(deep=False), self._some_family(), table, start)
 
     def _in_place(self) -> bool:
-        return self.image_shape is not None
+        return self.image_shape is not None or getattr(self.prior, "couples_features", False)
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling
@@ -306,10 +298,6 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     >>> bool(clf.score(X, y) > 0.9)
     True
     """
-
-    scale_shape = 0.5
-    shrinkage_shape = 0.1
-    shrinkage_rate = 0.1
 
     leaf: Annotated[
         ClassName | Annotated[InstanceOf[Leaf], Own],

@@ -1,5 +1,6 @@
 """End-to-end trees and forests (E2EDT, E2EDF; Hehn, Kooij and Hamprecht, 2020)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -7,15 +8,19 @@ from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import BoolArray
+from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ByName,
     Count,
     Inference,
     Model,
     NonNegative,
+    Parameter,
+    ParameterError,
     Positive,
     Size,
     declare,
+    parameters_of,
     takes,
 )
 from bayestree.diagnostics.polytopes import Reach
@@ -25,7 +30,6 @@ from bayestree.estimators._combinations import Rule, Rules, complaint, differs
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
-    INTERCEPT_SCALE,
     NUMERIC,
     Depth,
     Hardware,
@@ -39,12 +43,22 @@ from bayestree.estimators._parameters import (
     Subsets,
     WarmStart,
     check_image,
+    in_columns,
 )
 from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import TrainingRows, UnitRule
-from bayestree.fitting.plan import FitPlan, Table, agreed, check_refines, precision_of
+from bayestree.fitting.plan import (
+    HYPERPLANE_PRIORS,
+    INTERCEPT_SCALE,
+    FitPlan,
+    Table,
+    agreed,
+    check_refines,
+    precision_of,
+    prior_of,
+)
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
     EndToEndSplitter,
@@ -52,7 +66,7 @@ from bayestree.literature._em_stumps import (
     RandomPatch,
     subset_rule,
 )
-from bayestree.models import Laplace, Network, Oblique, SoftTree, Spatial, named
+from bayestree.models import Laplace, Network, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
@@ -128,7 +142,7 @@ class EndToEndTraining:
 
 def _needs_coefficients(tree: Any, _: Any) -> dict[str, Any] | None:
     """Return the parameters for hyperplanes if the splits are networks, otherwise None."""
-    linear = {"l1": 0.0, "spatial": 0.0, "max_features": None, "patch_size": None}
+    linear = {"prior": "flat", "max_features": None, "patch_size": None}
     given = {name: getattr(tree, name) for name in linear}
     needed = given != linear or any(stage.linear_only for stage in tree._plan.stages)
     return given | {"inference": tree.inference} if needed and tree.split != "oblique" else None
@@ -136,10 +150,21 @@ def _needs_coefficients(tree: Any, _: Any) -> dict[str, Any] | None:
 
 def _wrong_image(tree: Any, _: Any) -> str:
     """Return why the rows are no images of the given shape; empty if they are, or need not be."""
-    if not tree.spatial and tree.image_shape is None:
+    if tree.image_shape is None:
         return ""
-    setting = f"spatial={tree.spatial}"
-    return complaint(check_image, tree.image_shape, tree.n_features_in_, setting)
+    return complaint(check_image, tree.image_shape, tree.n_features_in_, "image_shape")
+
+
+@declare
+class Penalties:
+    """The settings of priors, by the names that files use."""
+
+    l1: Annotated[
+        NonNegative, Model("Rate of the 'laplace' prior on the coefficients, in nats; 0 without.")
+    ] = 0.0
+    spatial: Annotated[
+        NonNegative, Model("Strength lambda of the 'spatial' prior (eq. 15); 0 without.")
+    ] = 0.0
 
 
 @declare
@@ -159,19 +184,15 @@ class BaseEndToEndTree(StagedTree):
         Literal["oblique"] | InstanceOf[Network],
         Model("f(x): linear, or a torch module for each node."),
     ] = "oblique"
-    l1: Annotated[
-        NonNegative,
+    prior: Annotated[
+        Literal["flat", "laplace", "spatial"] | Annotated[InstanceOf[HyperplanePrior], Own],
         Model(
-            "Rate of a Laplace prior on the coefficients, in nats: sparser splits, which "
-            "generalise better with few rows or many features. The paper has no such prior."
+            "Prior on the coefficients: none, as in the paper; 'laplace' for sparser splits, which "
+            "generalise better with few rows or many features; 'spatial' for coefficients that are "
+            "smooth as an image (eq. 15). Or a prior with its own settings, such as "
+            "bayestree.models.Laplace(3.0, 10.0)."
         ),
-    ] = 0.0
-    spatial: Annotated[
-        NonNegative,
-        Model(
-            "Strength lambda of the smoothness of each split's coefficients as an image (eq. 15)."
-        ),
-    ] = 0.0
+    ] = "flat"
     inference: Annotated[
         Literal["em", "svi"] | Annotated[InstanceOf[Stage], ByName({"em": Em, "svi": Svi})],
         Inference(
@@ -187,7 +208,7 @@ class BaseEndToEndTree(StagedTree):
         Rule(
             "split and what needs coefficients",
             _needs_coefficients,
-            "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
+            "prior, max_features, patch_size and inference='svi' need split='oblique', "
             "because a network has no coefficients for features; got {found} with {tree.split!r}.",
         ),
         Rule("features of a split", lambda tree, _: complaint(tree._subsets), "{found}"),
@@ -206,12 +227,6 @@ class BaseEndToEndTree(StagedTree):
             "refine_epochs={tree.refine_epochs} would be ignored: inference={tree.inference!r} has "
             "its own epochs; set them there.",
         ),
-        Rule(
-            "l1 and spatial",
-            lambda tree, _: tree.l1 and tree.spatial,
-            "l1 and spatial are two priors of the same coefficients, got {tree.l1} and "
-            "{tree.spatial}: leave one at 0.",
-        ),
         Rule("image_shape", _wrong_image, "{found}"),
         Rule(
             "split and leaf",
@@ -220,6 +235,26 @@ class BaseEndToEndTree(StagedTree):
             "{tree.split!r}.",
         ),
     )
+
+    @classmethod
+    def file_settings(cls) -> Mapping[str, Parameter]:
+        return parameters_of(Penalties)
+
+    @classmethod
+    def with_objects(cls, given: Mapping[str, Any], _fitted: str = "", /) -> dict[str, Any]:
+        found = dict(given)
+        l1, spatial = found.pop("l1", 0.0), found.pop("spatial", 0.0)
+        if l1 and spatial:
+            raise ParameterError(
+                "l1 and spatial are two priors of the same coefficients, got "
+                f"{l1} and {spatial}: leave one at 0."
+            )
+        if l1:
+            found["prior"] = Laplace(l1, INTERCEPT_SCALE)
+        elif spatial:
+            smooth = HYPERPLANE_PRIORS["spatial"](0, found.get("image_shape"))
+            found["prior"] = replace(smooth, strength=spatial)
+        return found
 
     def _planned(self, table: Table) -> FitPlan:
         """Plan growth and EM, and then the method that is given, if it is another one."""
@@ -248,7 +283,16 @@ class BaseEndToEndTree(StagedTree):
         limits = GrowthLimits(depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain)
         method = given if isinstance(given, str) else type(given).__name__.lower()
         reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
-        return FitPlan(method, tuple(stages), limits, dtype=dtype, table=table, reasons=reasons)
+        prior = prior_of(self.get_params(deep=False), table, reasons)
+        return FitPlan(
+            method,
+            tuple(stages),
+            limits,
+            dtype=dtype,
+            prior=prior,
+            table=table,
+            reasons=reasons,
+        )
 
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step
@@ -262,19 +306,15 @@ class BaseEndToEndTree(StagedTree):
         return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        prior: HyperplanePrior | None = None
-        if self.l1:
-            prior = Laplace(self.l1, INTERCEPT_SCALE)
-        elif self.spatial and self.image_shape is not None:
-            height, width = self.image_shape
-            prior = Spatial(self.spatial, (height, width))
+        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
         return named.end_to_end(leaf, prior=prior, split=self._split())
 
     def _split(self) -> StumpSplit:
         return Oblique() if isinstance(self.split, str) else self.split
 
     def _in_place(self) -> bool:
-        return self.image_shape is not None or isinstance(self.split, Network)
+        whole = getattr(self.prior, "couples_features", False) or isinstance(self.split, Network)
+        return whole or self.image_shape is not None
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling

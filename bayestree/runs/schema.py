@@ -15,7 +15,6 @@ from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.estimators.registry import GUESSED, OLD_GUIDE, REMOVED, TREES, tasks_of
-from bayestree.fitting.settings import with_settings
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     ClusterTable,
@@ -143,11 +142,10 @@ class RunFile(Head):
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
         kind = estimator_of(self.tree, str(task or self.task()))
-        if of_method := {name: found.pop(name) for name in kind.file_settings()}:
-            try:
-                found["inference"] = with_settings(found["inference"], of_method)
-            except ParameterError as error:
-                raise InputError(f"[inference] {error}") from error
+        try:
+            found = kind.with_objects(found)
+        except ParameterError as error:
+            raise InputError(str(error)) from error
         made = kind(**found, missing_values=self.data.missing_values)
         several = len(self.data.targets) > 1
         if several and is_classifier(made):
