@@ -132,10 +132,15 @@ def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dic
     found = {name: value for name, value in given.items() if name not in OF_PRIORS}
     own = {n: None if given.get(n) == NONE else given.get(n, known[n].default) for n in OF_PRIORS}
     changed = {name for name, value in own.items() if value != known[name].default}
-    if changed & {*OF_WEIGHTS}:
+    if changed & {*OF_WEIGHTS} and isinstance(found.get("weight_prior", ""), str):
         found["weight_prior"] = GammaProcess(*(own[name] for name in OF_WEIGHTS))
     name = found.get("prior", "inverse-gamma")
     fields = PRIORS.get(name, {}) if isinstance(name, str) else {}
+    if own["scale_groups"] is not None and "groups" not in fields:
+        raise ParameterError(
+            f"scale_groups would be ignored: the scales that it groups are those of "
+            f"prior='inverse-gamma', got prior={name!r}; leave it out."
+        )
     if changed & {*fields.values()}:
         values = {field: own[name] for field, name in fields.items()}
         groups = values.pop("groups", None)
@@ -235,7 +240,8 @@ def refuse_settings(kind: Any, given: Mapping[str, Any], removed: Mapping[str, A
         remedy = "leave the default out"
     elif new:
         shown = ", ".join(f"{name}={value}" for name, value in new.items())
-        remedy = f"write {shown}, with bayestree.inference and bayestree.models"
+        homes = sorted({"inference" if name == "inference" else "models" for name in new})
+        remedy = f"write {shown}, with {' and '.join(f'bayestree.{home}' for home in homes)}"
     raise ParameterError(
         f"{', '.join(moved)} {'is a setting' if len(moved) == 1 else 'are settings'} of a method "
         f"or a prior: {remedy}."
