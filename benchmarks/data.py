@@ -21,11 +21,11 @@ class AbsentError(Exception):
 
 
 def made(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Make an estimator; settings of its method stand beside its parameters, as in run files."""
-    from bayestree.fitting.settings import without_settings  # noqa: PLC0415 - may be absent
-
-    given = {"inference": "auto"} | dict(settings)
-    return kind(**(without_settings(given) if kind.file_settings else settings))
+    """Make an estimator; settings of methods and priors stand beside its parameters, as in files."""
+    if not (of_file := getattr(kind, "file_settings", dict)()):
+        return kind(**settings)
+    usual = {"inference": "auto"} if "inference" not in settings and "epochs" in of_file else {}
+    return kind(**kind.with_objects(usual | dict(settings)))
 
 
 class Split(NamedTuple):

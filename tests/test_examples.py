@@ -26,7 +26,7 @@ from bayestree import (
 )
 from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
-from bayestree.fitting.settings import without_settings
+from bayestree.fitting.settings import with_methods
 from bayestree.inference import Map, Smc, Svi
 from tests.short_checks import short_checks, short_stages
 
@@ -141,7 +141,7 @@ def hastened(inference):
     """The method with few epochs or particles; SVI where the rows would select one."""
     match inference:
         case str():
-            return without_settings({"inference": inference, "epochs": 5}, "svi")["inference"]
+            return with_methods({"inference": inference, "epochs": 5}, "svi")["inference"]
         case Map() | Svi():
             return replace(inference, epochs=min(inference.epochs or 5, 5))
         case Smc():

@@ -27,6 +27,7 @@ from bayestree.fitting.rules import BASE, CONTRACT, Case, Rules, check_rules, ru
 from bayestree.inference import Data, GrowthLimits, Posterior, Units
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Categorical, Leaf
+from bayestree.models.priors import GroupedScale
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Numbers
 
@@ -191,7 +192,7 @@ class BaseTree(Estimator):
 
 
 #: Parameters that name columns, and their values for the two columns below.
-OF_TWO_COLUMNS = {"interaction_constraints": ((0,), (1,)), "scale_groups": ((0, 1),)}
+OF_TWO_COLUMNS = {"interaction_constraints": ((0,), (1,))}
 
 
 def check_without_rows(estimator: Any) -> None:
@@ -215,4 +216,6 @@ def check_without_rows(estimator: Any) -> None:
     for name, value in OF_TWO_COLUMNS.items():
         if getattr(tree, name, None) is not None:
             setattr(tree, name, value)
+    if isinstance(prior := getattr(tree, "prior", None), GroupedScale):
+        tree.prior = replace(prior, groups=((0, 1),))
     tree._check(tree._model(tree._some_family()), but=(CONTRACT,))

@@ -24,7 +24,6 @@ from bayestree.fitted.contents import (
     tree_from,
 )
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.fitting.settings import without_settings
 from bayestree.models import Network
 from bayestree.models.priors.base import Lengths
 from bayestree.tables import Encoding
@@ -91,10 +90,8 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
     """Build the fitted estimator of a class from its description and arrays."""
     given = known_parameters(kind, from_plain(described["params"], network))
-    if kind.file_settings():
-        one = next(iter(described.get("modes", [described])))
-        given = without_settings(given, one["inference"])
-    estimator = kind(**given)
+    one = next(iter(described.get("modes", [described])))
+    estimator = kind(**kind.with_objects(given, one.get("inference", "")))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
     if names is not None:

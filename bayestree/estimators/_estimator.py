@@ -87,8 +87,16 @@ class Estimator(InUsualState, BaseEstimator):
 
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
-        """Return the settings of methods that files have beside the parameters."""
+        """Return the settings of methods and priors that files have beside the parameters."""
         return {}
+
+    @classmethod
+    def with_objects(cls, given: Mapping[str, Any], _fitted: str = "", /) -> dict[str, Any]:
+        """Return the parameters of a file with these settings in their objects.
+
+        A model file has the method that fitted its tree, and ignores the settings of others.
+        """
+        return dict(given)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, if ``deep``, the settings in them, as "inference__epochs"."""
@@ -108,7 +116,7 @@ class Estimator(InUsualState, BaseEstimator):
             if isinstance(part, str | list | tuple):
                 raise ParameterError(
                     f"{name}={part!r} is not one object with settings: set one first, such as "
-                    f"{name}=bayestree.inference.Svi(), or set {name} as a whole."
+                    f"inference=Svi() or prior=Laplace(), or set {name} as a whole."
                 )
             known = [one.name for one in fields(part)] if is_dataclass(part) else []
             if setting not in known:

@@ -1,6 +1,5 @@
 """Parameters that several estimators share, and the families of leaves by name."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -19,7 +18,6 @@ from bayestree._utils.parameters import (
     Model,
     NonNegative,
     ParameterError,
-    Positive,
     Run,
     Seed,
     Shape,
@@ -27,14 +25,19 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree._utils.progress import Verbose
+from bayestree.fitting.plan import PriorName
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
-from bayestree.models.priors import HyperplanePrior, width_scale
+from bayestree.models.priors import (
+    GroupedScale,
+    HyperplanePrior,
+    InverseGammaScale,
+    WeightPrior,
+    width_scale,
+)
 from bayestree.tables import Encoding
-from bayestree.tables.columns import quote_columns
 from bayestree.tables.kinds import Numbers, Ordered
 
-INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
 
 
@@ -210,51 +213,30 @@ class Prediction:
     ] = "auto"
 
 
-#: The names that ``prior`` accepts; a new prior is a name here and a line in HYPERPLANE_PRIORS.
-PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
-
-
 @declare
-class HyperplanePriors(ImageShape):
-    """The prior on the hyperplanes of polytope splits."""
+class SplitPriors(ImageShape):
+    """The priors on polytope splits."""
 
     prior: Annotated[
         PriorName | Annotated[InstanceOf[HyperplanePrior], Own],
         Model(
             "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
-            "scale of each facet; 'laplace' the l1 penalty of sparse oblique trees as a prior, "
-            "with wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' "
-            "are improper: the posterior is local to the fitted tree, and a warning names the "
-            "nodes whose coefficients the rows do not determine (see docs/concepts/priors.md). Or "
-            "a prior of your own (see docs/develop/development.md)."
+            "scale of each facet, with a_beta = 0.5, e_0 = f_0 = 0.1 for classes and 2, 1, 1 "
+            "otherwise; 'laplace' the l1 penalty of sparse oblique trees as a prior, with rate 1 "
+            "and wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' are "
+            "improper: the posterior is local to the fitted tree, and a warning names the nodes "
+            "whose coefficients the rows do not determine (see docs/concepts/priors.md). Or a "
+            "prior with its own settings, such as bayestree.models.Laplace(3.0, 10.0) or "
+            "InverseGammaScale(2.0, width=10), or of your own (see docs/develop/development.md)."
         ),
     ] = "inverse-gamma"
-    scale_shape: Annotated[
-        Positive, Model("a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).")
-    ] = 2.0
-    shrinkage_shape: Annotated[Positive, Model("e_0 of the gamma prior of b_beta.")] = 1.0
-    shrinkage_rate: Annotated[Positive, Model("f_0, a rate, of the gamma prior of b_beta.")] = 1.0
-    prior_width: Annotated[
-        Positive | Literal["none"],
+    weight_prior: Annotated[
+        Literal["gamma-process"] | Annotated[InstanceOf[WeightPrior], Own],
         Model(
-            "Number of features at which the coefficients of the 'inverse-gamma' prior have the "
-            "scale of the intercept. For d features their scale is multiplied by "
-            "(prior_width / d)^p, p = 1/2 or, for heavier tails, 1 / (2 scale_shape), so that the "
-            "prior on the number of facets hardly depends on d; 10 is a good value. 'none': the "
-            "same scale for any d, as in the paper."
+            "Prior on the weights of the experts: the paper's gamma process with gamma_0 = c_0 = "
+            "1, or another one, such as bayestree.models.GammaProcess(concentration=0.3)."
         ),
-    ] = "none"
-    scale_groups: Annotated[
-        Literal["columns"] | tuple[tuple[str, ...], ...] | tuple[tuple[Size, ...], ...] | None,
-        Model(
-            "Coefficients that share an 'inverse-gamma' scale, so that they are shrunk together: "
-            "'columns' for all features of a column (the levels of a category, a missing value), "
-            "or groups of columns by name or number, none of which is in two. By default, each "
-            "feature has a scale of its own, as in the paper."
-        ),
-    ] = None
-    l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
-    spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0
+    ] = "gamma-process"
 
 
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
@@ -373,22 +355,20 @@ def facet_groups(given: Any, encoding: Encoding) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(sorted(own.tolist())) for own in found if len(own))
 
 
-def scale_groups_of(given: Any, encoding: Encoding) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of two or more features whose coefficients share a scale."""
-    if given is None:
-        return ()
-    every: Iterable[Any] = ([number] for number in range(len(encoding.columns)))
-    groups = [
-        _numbers(group, encoding, "scale_groups")
-        for group in (every if given == "columns" else given)
-    ]
-    names = Counter(encoding.names[number] for own in groups for number in own)
-    if twice := [name for name, count in names.items() if count > 1]:
-        raise ParameterError(
-            f"scale_groups has {quote_columns(twice)} in several groups: name a column once."
-        )
-    found = (np.concatenate([encoding.places[number] for number in own]) for own in groups)
-    return tuple(tuple(own.tolist()) for own in found if len(own) > 1)
+def in_columns(prior: HyperplanePrior, encoding: Encoding, n_used: int) -> HyperplanePrior:
+    """Return the prior on the features of these columns, of which ``n_used`` vary."""
+    if isinstance(prior, GroupedScale):
+        every: Any = [[number] for number in range(len(encoding.columns))]
+        given = every if prior.groups == "columns" else prior.groups
+        numbers = [_numbers(group, encoding, "groups") for group in given]
+        places = (np.concatenate([encoding.places[number] for number in own]) for own in numbers)
+        groups = tuple(tuple(own.tolist()) for own in places if len(own) > 1)
+        scales = {name: value for name, value in vars(prior).items() if name != "groups"}
+        prior = replace(prior, groups=groups) if groups else InverseGammaScale(**scales)
+    if isinstance(prior, InverseGammaScale) and prior.width is not None:
+        scale = prior.coefficient_scale * width_scale(n_used, prior.width, prior.shape)
+        prior = replace(prior, coefficient_scale=scale, width=None)
+    return prior
 
 
 def _numbers(group: Collection[Any], encoding: Encoding, parameter: str) -> tuple[int, ...]:
@@ -451,30 +431,6 @@ def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
         for feature in features[: len(column.labels)]:
             found[feature] = int(direction)
     return tuple(found) if any(found) else ()
-
-
-def _inverse_gamma(tree: Any) -> HyperplanePrior:
-    prior = models.InverseGammaScale(tree.scale_shape, tree.shrinkage_shape, tree.shrinkage_rate)
-    if groups := scale_groups_of(tree.scale_groups, tree.encoding_):
-        prior = models.GroupedScale(**vars(prior), groups=groups)
-    if tree.prior_width == "none":
-        return prior
-    scale = width_scale(int(tree._used.sum()), tree.prior_width, tree.scale_shape)
-    return replace(prior, coefficient_scale=scale)
-
-
-def _spatial(tree: Any) -> HyperplanePrior:
-    image = check_image(tree.image_shape, tree.n_features_in_, "prior='spatial'")
-    return models.Spatial(tree.spatial, image)
-
-
-#: The priors by name, from the parameters of an estimator.
-HYPERPLANE_PRIORS: Mapping[PriorName, Callable[[Any], HyperplanePrior]] = {
-    "inverse-gamma": _inverse_gamma,
-    "laplace": lambda tree: models.Laplace(tree.l1, INTERCEPT_SCALE),
-    "flat": lambda _: models.Flat(),
-    "spatial": _spatial,
-}
 
 
 @declare

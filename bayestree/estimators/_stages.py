@@ -17,12 +17,14 @@ from bayestree.fitted import (
     predictions,
     validation,
 )
+from bayestree.fitted.removed import REMOVED
 from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.fitted.tree import Prediction
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.fitting.rules import STAGED, Case
+from bayestree.fitting.settings import refuse_settings
 from bayestree.fitting.stages import Stages
 from bayestree.inference import GrowthLimits
 from bayestree.inference.memory_mapped import check_memory
@@ -57,6 +59,10 @@ class StagedTree(BaseTree):
 
     _kept_plan: FitPlan | None = None  # of the last fit
     _seen: Table | None = None  # its rows
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        refuse_settings(cls, given, REMOVED)
+        return super().__new__(cls)
 
     def _planned(self, table: Table, **changes: Any) -> FitPlan:
         """Plan the fit, from the parameters and what is known of the rows."""
@@ -130,6 +136,7 @@ class StagedTree(BaseTree):
         return found
 
     def set_params(self, **given: Any) -> Self:
+        refuse_settings(type(self), self.get_params(deep=False) | given, REMOVED)
         found = super().set_params(**given)
         self._kept_plan = None  # which was of other parameters
         return found

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import InstanceOf
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import models
@@ -24,11 +25,9 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._near_optimal import near_optimal_trees
 from bayestree.estimators._parameters import (
-    HYPERPLANE_PRIORS,
     ClassName,
     FacetColumns,
     Hardware,
-    HyperplanePriors,
     Limits,
     MethodDepth,
     Modes,
@@ -37,9 +36,11 @@ from bayestree.estimators._parameters import (
     Prediction,
     RandomRun,
     Sparse,
+    SplitPriors,
     WarmStart,
     directions,
     facet_groups,
+    in_columns,
 )
 from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
@@ -52,7 +53,7 @@ from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
 from bayestree.fitting.rules import POLYTOPE
-from bayestree.fitting.settings import SETTINGS, refuse_settings
+from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
 from bayestree.fitting.sparse import Projection
 from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
@@ -64,7 +65,7 @@ from bayestree.models.leaves import Leaf
     RandomRun,
     Hardware,
     Prediction,
-    HyperplanePriors,
+    SplitPriors,
     FacetColumns,
     Limits,
     MethodDepth,
@@ -117,8 +118,6 @@ class BasePolytopeTree(StagedTree):
             "fit will do."
         ),
     ] = "auto"
-    concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
-    rate: Annotated[Positive, Model("c_0 of the gamma process.")] = 1.0
     scaling: Annotated[
         Literal["standard", "common"],
         Model(
@@ -162,18 +161,13 @@ class BasePolytopeTree(StagedTree):
 
     _rules = POLYTOPE
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        refuse_settings(given)
-        return super().__new__(cls)
-
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
-        """Return the settings of methods that files have beside the parameters."""
-        return SETTINGS
+        return SETTINGS | prior_settings(classes=issubclass(cls, ClassifierMixin))
 
-    def set_params(self, **given: Any) -> Self:
-        refuse_settings({"inference": self.inference} | given)
-        return super().set_params(**given)
+    @classmethod
+    def with_objects(cls, given: Mapping[str, Any], fitted: str = "", /) -> dict[str, Any]:
+        return with_priors(with_methods(given, fitted), cls.file_settings())
 
     @property
     def modes_(self) -> Sequence[Self]:
@@ -256,10 +250,8 @@ class BasePolytopeTree(StagedTree):
         )
 
     def _priors(self) -> models.Priors:
-        weight = models.GammaProcess(self.concentration, self.rate)
-        named = isinstance(self.prior, str)
-        prior = HYPERPLANE_PRIORS[self.prior](self) if named else self.prior
-        return models.Priors(weight, prior)
+        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
+        return models.Priors(self._plan.weight_prior, prior)
 
     def _planned(self, table: Table, **changes: Any) -> FitPlan:
         start = self.fitted_ if self._continues() else None
@@ -267,7 +259,7 @@ class BasePolytopeTree(StagedTree):
         return polytope_plan(given, self._some_family(), table, start)
 
     def _in_place(self) -> bool:
-        return self.image_shape is not None
+        return self.image_shape is not None or getattr(self.prior, "couples_features", False)
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling
@@ -301,10 +293,6 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     >>> bool(clf.score(X, y) > 0.9)
     True
     """
-
-    scale_shape = 0.5
-    shrinkage_shape = 0.1
-    shrinkage_rate = 0.1
 
     leaf: Annotated[
         ClassName | Annotated[InstanceOf[Leaf], Own],

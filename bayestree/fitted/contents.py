@@ -20,7 +20,7 @@ from bayestree.inference.stage import Settings
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.models.likelihoods import LIKELIHOODS
-from bayestree.models.priors import HyperplanePrior
+from bayestree.models.priors import Prior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -70,7 +70,7 @@ def _parts() -> dict[str, type]:
     Methods of a user are also known by their class alone, as in files up to version 0.2.0.
     """
     settings = defined(Settings)
-    known = settings | defined(HyperplanePrior) | defined(Leaf)
+    known = settings | defined(Prior) | defined(Leaf)
     own = {name: kind for name, kind in known.items() if not name.startswith("bayestree.")}
     plain = {kind.__name__: kind for kind in own.values() if issubclass(kind, Settings)}
     package = {kind.__name__: kind for name, kind in settings.items() if name not in own}
@@ -79,9 +79,7 @@ def _parts() -> dict[str, type]:
 
 def _name(kind: type) -> str:
     """Return the name of a part in files; empty for other classes."""
-    if issubclass(kind, HyperplanePrior | Leaf | Settings) and not kind.__module__.startswith(
-        "bayestree."
-    ):
+    if issubclass(kind, Prior | Leaf | Settings) and not kind.__module__.startswith("bayestree."):
         return name_of(kind)  # also of a class that has been defined again since
     parts = _parts()
     return kind.__name__ if parts.get(kind.__name__) is kind else ""

@@ -167,9 +167,9 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
     unless it is a point estimate or ``prediction="tree"``.
     """
     found = {}
-    # "auto" finds a way for a prior without expectations
-    expects = getattr(getattr(estimator, "prior", None), "expects", True)
-    if expects and estimator.get_params(deep=False).get("inference") == "auto":
+    chosen = estimator.get_params(deep=False).get("inference") == "auto"
+    # "auto" finds a guide for priors that the package's own cannot fit
+    if chosen and getattr(estimator._plan.last, "own_guide", True):
         found["inference"] = estimator._plan.method
     if estimator._averages() and estimator.fitted_.shown.n_draws > 1:
         known = estimator.get_params(deep=False)

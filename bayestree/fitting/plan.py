@@ -5,9 +5,9 @@ Every default of a convex polytope tree that depends on the rows or on the metho
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import counted
@@ -15,6 +15,15 @@ from bayestree.fitted.tree import Mixture
 from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.stage import Minibatches
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import (
+    Flat,
+    GammaProcess,
+    HyperplanePrior,
+    InverseGammaScale,
+    Laplace,
+    Spatial,
+    WeightPrior,
+)
 
 #: The stages that each name of a method selects, growth first.
 PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
@@ -34,7 +43,22 @@ SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision
 FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
 # Slow growth leaves more to the refinement by Adam, which then generalises better.
 SLOW_GROWTH = 0.015
+INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
+
+
+#: The names that ``prior`` accepts; a new prior is a name here and a line in HYPERPLANE_PRIORS.
+PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
+
+#: The priors by name, from the number of classes and the shape of the images in the rows.
+HYPERPLANE_PRIORS: Mapping[str, Callable[[int, Any], HyperplanePrior]] = {
+    "inverse-gamma": lambda n_classes, _: (
+        InverseGammaScale(0.5, 0.1, 0.1) if n_classes else InverseGammaScale(2.0)
+    ),
+    "laplace": lambda *_: Laplace(1.0, INTERCEPT_SCALE),
+    "flat": lambda *_: Flat(),
+    "spatial": lambda _, image_shape: _smooth(image_shape),
+}
 
 
 class Table(NamedTuple):
@@ -64,6 +88,8 @@ class FitPlan:
         Maximum number of facets of a split.
     dtype : str
         The precision of the fit.
+    prior, weight_prior : HyperplanePrior, WeightPrior
+        The priors on the splits, before what they name of the columns is known.
     table : Table
         What was known of the rows.
     steeper : bool
@@ -81,6 +107,8 @@ class FitPlan:
     n_trees: int = 1
     n_experts: int = 1
     dtype: str = "float64"
+    prior: HyperplanePrior = field(default_factory=Flat)
+    weight_prior: WeightPrior = field(default_factory=GammaProcess)
     table: Table = field(default_factory=Table)
     steeper: bool = False
     sparse: bool = False
@@ -144,6 +172,8 @@ class FitPlan:
             "limits": asdict(self.limits),
             "experts": self.n_experts,
             "dtype": self.dtype,
+            "prior": str(self.prior),
+            "weight_prior": str(self.weight_prior),
             "sparse": self.sparse,
             "reasons": dict(self.reasons),
         }
@@ -167,6 +197,8 @@ class FitPlan:
             "depth": f"at most {limits.max_depth}",
             "leaves": "" if limits.max_leaves is None else f"at most {limits.max_leaves}",
             "facets": f"at most {self._n_facets} of a split",
+            "prior": str(self.prior),
+            "weights": str(self.weight_prior) if self._n_facets > 1 else "",
             "precision": self.dtype,
             "again": "with steeper splits, if these suit the rows better" if self.steeper else "",
             "tree_": "with facets of few columns" if self.sparse else "",
@@ -180,6 +212,27 @@ def precision_of(dtype: str, n_rows: int | None, needs_double: bool) -> str:
         return dtype
     many = n_rows is not None and n_rows >= SINGLE_ROWS
     return "float32" if many and not needs_double else "float64"
+
+
+def _smooth(image_shape: Any) -> Spatial:
+    if image_shape is None:
+        raise ParameterError(
+            "prior='spatial' needs image_shape, the height and width of the image in each row."
+        )
+    return Spatial(1.0, image_shape)
+
+
+def prior_of(given: Mapping[str, Any], table: Table, reasons: dict[str, str]) -> HyperplanePrior:
+    """Return the prior on hyperplanes of a fit; refuse one for images of another size."""
+    found: Any = given["prior"]
+    if isinstance(found, str):
+        if found == "inverse-gamma":
+            reasons["prior"] = f"by default for {_kind(table)}"
+        found = HYPERPLANE_PRIORS[found](table.n_classes, given["image_shape"])
+    if isinstance(found, Spatial) and table.n_features is not None:
+        found.check_width(table.n_features)
+    prior: HyperplanePrior = found
+    return prior
 
 
 def polytope_plan(
@@ -204,6 +257,9 @@ def polytope_plan(
         If ``inference`` is no method for these trees, or states other values than a parameter.
     """
     reasons: dict[str, str] = {}
+    prior, weight = prior_of(given, table, reasons), given["weight_prior"]
+    weight = GammaProcess() if isinstance(weight, str) else weight
+    given = {**given, "prior": prior, "weight_prior": weight}
     inference = given["inference"]
     if isinstance(inference, str) and inference == "auto":
         inference, reasons["method"] = selected(given, table, start)
@@ -226,6 +282,8 @@ def polytope_plan(
         n_trees,
         _n_experts(given, natural, table, start, reasons),
         precision_of(given["dtype"], table.n_rows, needs_double),
+        prior,
+        weight,
         table,
         steeper=_may_be_steeper(given, last, table),
         sparse=_is_sparse(given, last, table, reasons),
@@ -251,7 +309,11 @@ def selected(given: Mapping[str, Any], table: Table, start: Mixture | None) -> t
 
 def asks_for_svi(given: Mapping[str, Any]) -> str:
     """Return the parameter that only SVI can follow; empty if there is none."""
-    usual = {"prior": "inverse-gamma", "monotonic_cst": None, "image_shape": None, "device": "cpu"}
+    if not isinstance(given["prior"], InverseGammaScale):
+        return "prior"
+    if not given["weight_prior"].implements("law"):
+        return "weight_prior"
+    usual = {"monotonic_cst": None, "image_shape": None, "device": "cpu"}
     for name, value in usual.items():
         found = given.get(name, value)
         if not (isinstance(found, type(value)) and found == value):
@@ -328,7 +390,8 @@ def _defaults(
     if kind is Map and isinstance(after, Svi):
         return after.chosen(*parameters_of(Minibatches))
     automatic = isinstance(given["inference"], str) and given["inference"] == "auto"
-    if kind is Svi and automatic and not getattr(given["prior"], "expects", True):
+    expects = given["prior"].expects and given["weight_prior"].implements("law")
+    if kind is Svi and automatic and not expects:
         return {"guide": "AutoNormal"}  # which needs the density alone
     return {}
 

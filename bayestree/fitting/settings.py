@@ -1,27 +1,33 @@
-"""Settings of methods beside the parameters of the estimator, as run files and cards have them.
+"""Settings of methods and priors beside the parameters of the estimator, as in run files and cards.
 
-In Python they belong to the object of the method, such as ``inference=Svi(epochs=30)``; in a run
-file they stand next to its name, as ``inference = "svi"`` and ``epochs = 30``.
+In Python they belong to the object of the method or prior, such as ``inference=Svi(epochs=30)`` and
+``prior=Laplace(3.0)``; in a run file they stand next to its name, as ``inference = "svi"`` and
+``epochs = 30``.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from bayestree._utils.parameters import (
+    NONE,
     Inference,
+    Model,
+    Parameter,
     ParameterError,
     Positive,
+    Size,
     declare,
     parameters_of,
     takes,
 )
 from bayestree._utils.wording import written
-from bayestree.fitting.plan import PIPELINES
+from bayestree.fitting.plan import HYPERPLANE_PRIORS, PIPELINES
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.nuts.method import Chains
 from bayestree.inference.stage import Minibatches
 from bayestree.inference.svi import Variational
+from bayestree.models.priors import GammaProcess, GroupedScale
 
 
 @declare
@@ -38,8 +44,43 @@ class OfMethods:
     ] = None
 
 
+@declare
+class OfPriors:
+    """The settings of named priors, by the names that files use, with the defaults for numbers."""
+
+    concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
+    rate: Annotated[Positive, Model("c_0 of the gamma process.")] = 1.0
+    scale_shape: Annotated[
+        Positive, Model("a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).")
+    ] = 2.0
+    shrinkage_shape: Annotated[Positive, Model("e_0 of the gamma prior of b_beta.")] = 1.0
+    shrinkage_rate: Annotated[Positive, Model("f_0, a rate, of the gamma prior of b_beta.")] = 1.0
+    prior_width: Annotated[
+        Positive | None,
+        Model(
+            "Number of features at which the coefficients of the 'inverse-gamma' prior have the "
+            "scale of the intercept. For d features their scale is multiplied by "
+            "(prior_width / d)^p, p = 1/2 or, for heavier tails, 1 / (2 scale_shape), so that the "
+            "prior on the number of facets hardly depends on d; 10 is a good value. 'none': the "
+            "same scale for any d, as in the paper."
+        ),
+    ] = None
+    scale_groups: Annotated[
+        Literal["columns"] | tuple[tuple[str, ...], ...] | tuple[tuple[Size, ...], ...] | None,
+        Model(
+            "Coefficients that share an 'inverse-gamma' scale, so that they are shrunk together: "
+            "'columns' for all features of a column (the levels of a category, a missing value), "
+            "or groups of columns by name or number, none of which is in two. By default, each "
+            "feature has a scale of its own, as in the paper."
+        ),
+    ] = None
+    l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
+    spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0
+
+
 #: The parameters of files that are settings of a method; ``n_jobs`` is one of the estimator.
 SETTINGS = {name: one for name, one in parameters_of(OfMethods).items() if name != "n_jobs"}
+OF_PRIORS = parameters_of(OfPriors)
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -57,6 +98,55 @@ NAMES: Mapping[type[Stage], Mapping[str, str]] = {
     Mcmc: {name: name for name in ("n_chains", "n_warmup")},
     Smc: {"n_chains": "n_chains"},
 }
+
+
+#: For each name of a prior, its fields and their names in files.
+PRIORS: Mapping[str, Mapping[str, str]] = {
+    "inverse-gamma": {
+        "shape": "scale_shape",
+        "shrinkage_shape": "shrinkage_shape",
+        "shrinkage_rate": "shrinkage_rate",
+        "width": "prior_width",
+        "groups": "scale_groups",
+    },
+    "laplace": {"rate": "l1"},
+    "spatial": {"strength": "spatial"},
+}
+OF_WEIGHTS = ("concentration", "rate")
+
+
+def prior_settings(*, classes: bool) -> dict[str, Parameter]:
+    """Return the parameters of files that are settings of priors, with their defaults."""
+    found = parameters_of(OfPriors)
+    usual = HYPERPLANE_PRIORS["inverse-gamma"](int(classes), None)
+    own = {
+        name: getattr(usual, one)
+        for one, name in PRIORS["inverse-gamma"].items()
+        if hasattr(usual, one)
+    }
+    return {n: replace(one, default=own.get(n, one.default)) for n, one in found.items()}
+
+
+def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dict[str, Any]:
+    """Return parameters with the settings of priors, if they are not the defaults, in objects."""
+    found = {name: value for name, value in given.items() if name not in OF_PRIORS}
+    own = {n: None if given.get(n) == NONE else given.get(n, known[n].default) for n in OF_PRIORS}
+    changed = {name for name, value in own.items() if value != known[name].default}
+    if changed & {*OF_WEIGHTS} and isinstance(found.get("weight_prior", ""), str):
+        found["weight_prior"] = GammaProcess(*(own[name] for name in OF_WEIGHTS))
+    name = found.get("prior", "inverse-gamma")
+    fields = PRIORS.get(name, {}) if isinstance(name, str) else {}
+    if own["scale_groups"] is not None and "groups" not in fields:
+        raise ParameterError(
+            f"scale_groups would be ignored: the scales that it groups are those of "
+            f"prior='inverse-gamma', got prior={name!r}; leave it out."
+        )
+    if changed & {*fields.values()}:
+        values = {field: own[name] for field, name in fields.items()}
+        groups = values.pop("groups", None)
+        prior = replace(HYPERPLANE_PRIORS[name](0, found.get("image_shape")), **values)
+        found["prior"] = GroupedScale(**vars(prior), groups=groups) if groups else prior
+    return found
 
 
 def with_settings(inference: Any, given: Mapping[str, Any]) -> Any:
@@ -106,37 +196,53 @@ def _names_of(method: str) -> set[str]:
     return {name for kind in PIPELINES[method] for name in NAMES[kind].values()}
 
 
-def without_settings(given: Mapping[str, Any], fitted: str) -> dict[str, Any]:
-    """Return parameters of version 0.2.0 with the settings of methods in ``inference``.
+def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:
+    """Return parameters with the settings of methods in ``inference``.
 
-    Those that its method did not have, it ignored; "auto" has ``fitted`` the tree by a method.
+    Version 0.2.0 ignored those that its method did not have; its "auto" has ``fitted`` the tree.
     """
     settings = {name: value for name, value in given.items() if name in SETTINGS}
     found = {name: value for name, value in given.items() if name not in SETTINGS}
     method, changed = found["inference"], {n for n in settings if differs(n, settings[n])}
-    if isinstance(method, str) and changed:
+    if not fitted:
+        found["inference"] = with_settings(method, settings)
+    elif isinstance(method, str) and changed:
         named = (fitted if fitted in PIPELINES else "svi") if method == "auto" else method
         used = {name: settings[name] for name in changed & _names_of(named)}
         found["inference"] = with_settings(named, used) if used else method
     return found
 
 
-def refuse_settings(given: Mapping[str, Any]) -> None:
-    """Raise ParameterError for parameters that are settings of a method, with their new place."""
-    moved = {name: given[name] for name in given if name in SETTINGS}
+def refuse_settings(kind: Any, given: Mapping[str, Any], removed: Mapping[str, Any]) -> None:
+    """Raise ParameterError for former parameters of a class, with what to do.
+
+    They are settings of a method or a prior, or ``removed``, with a former default and a remedy.
+    """
+    known, usual = kind.file_settings(), {n: p.default for n, p in parameters_of(kind).items()}
+    moved = {name: given[name] for name in given if name not in usual}
+    if name := next((name for name in moved if name in removed), ""):
+        raise ParameterError(f"{name} was removed after version 0.2.0; {removed[name][1]}.")
+    moved = {name: value for name, value in moved.items() if name in known}
     if not moved:
         return
-    named = given.get("inference", "auto")
-    changed = {name for name, value in moved.items() if differs(name, value)}
-    able = [name for name in PIPELINES if changed <= _names_of(name)]
-    usual = named if named in able else able[0] if able and named == "auto" else ""
+    changed = {name for name, value in moved.items() if value != known[name].default}
+    asked, of_method = usual | given, changed & SETTINGS.keys()
+    if of_method and asked["inference"] == "auto":
+        able = [name for name in PIPELINES if of_method <= _names_of(name)]
+        asked["inference"] = next(iter(able), "auto")
+    try:
+        found = kind.with_objects(asked)
+        new = {n: v for n, v in found.items() if n in usual and v != asked[n]}
+    except ParameterError:
+        new = {}
+    remedy = "give inference or prior an object that has them"
     if not changed:
         remedy = "leave the default out"
-    elif usual:
-        remedy = f"write inference={with_settings(usual, moved)!r}, with bayestree.inference"
-    else:
-        remedy = "give inference an object of bayestree.inference that has them"
+    elif new:
+        shown = ", ".join(f"{name}={value}" for name, value in new.items())
+        homes = sorted({"inference" if name == "inference" else "models" for name in new})
+        remedy = f"write {shown}, with {' and '.join(f'bayestree.{home}' for home in homes)}"
     raise ParameterError(
-        f"{', '.join(moved)} {'is a setting' if len(moved) == 1 else 'are settings'} of a method: "
-        f"{remedy}."
+        f"{', '.join(moved)} {'is a setting' if len(moved) == 1 else 'are settings'} of a method "
+        f"or a prior: {remedy}."
     )

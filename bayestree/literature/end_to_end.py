@@ -1,5 +1,6 @@
 """End-to-end trees and forests (E2EDT, E2EDF; Hehn, Kooij and Hamprecht, 2020)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -7,22 +8,25 @@ from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import BoolArray
+from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ByName,
     Count,
     Inference,
     Model,
     NonNegative,
+    Parameter,
+    ParameterError,
     Positive,
     Size,
     declare,
+    parameters_of,
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
-    INTERCEPT_SCALE,
     NUMERIC,
     Depth,
     Hardware,
@@ -36,14 +40,24 @@ from bayestree.estimators._parameters import (
     Subsets,
     WarmStart,
     check_image,
+    in_columns,
 )
 from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import UnitRule
 from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import FitPlan, Table, agreed, check_refines, precision_of
-from bayestree.fitting.rules import Rule, Rules, complaint, differs
+from bayestree.fitting.plan import (
+    HYPERPLANE_PRIORS,
+    INTERCEPT_SCALE,
+    FitPlan,
+    Table,
+    agreed,
+    check_refines,
+    precision_of,
+    prior_of,
+)
+from bayestree.fitting.rules import Case, Rule, Rules, complaint
 from bayestree.fitting.stages import Stages, grown
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
@@ -52,7 +66,7 @@ from bayestree.literature._em_stumps import (
     RandomPatch,
     subset_rule,
 )
-from bayestree.models import Laplace, Network, Oblique, SoftTree, Spatial, named
+from bayestree.models import Laplace, Network, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
@@ -126,20 +140,45 @@ class EndToEndTraining:
     ] = "variance"
 
 
-def _needs_coefficients(tree: Any, _: Any) -> dict[str, Any] | None:
+def _needs_coefficients(case: Case) -> dict[str, Any] | None:
     """Return the parameters for hyperplanes if the splits are networks, otherwise None."""
-    linear = {"l1": 0.0, "spatial": 0.0, "max_features": None, "patch_size": None}
-    given = {name: getattr(tree, name) for name in linear}
-    needed = given != linear or any(stage.linear_only for stage in tree._plan.stages)
-    return given | {"inference": tree.inference} if needed and tree.split != "oblique" else None
+    if case.given.split == "oblique":
+        return None
+    linear = {"prior": "flat", "max_features": None, "patch_size": None}
+    given = {name: getattr(case.given, name) for name in linear}
+    needed = given != linear or any(stage.linear_only for stage in case.plan.stages)
+    return given | {"inference": case.given.inference} if needed else None
 
 
-def _wrong_image(tree: Any, _: Any) -> str:
+def _wrong_image(case: Case) -> str:
     """Return why the rows are no images of the given shape; empty if they are, or need not be."""
-    if not tree.spatial and tree.image_shape is None:
+    if case.given.image_shape is None:
         return ""
-    setting = f"spatial={tree.spatial}"
-    return complaint(check_image, tree.image_shape, tree.n_features_in_, setting)
+    return complaint(check_image, case.given.image_shape, len(case.used), "image_shape")
+
+
+def _in_place(given: Any) -> bool:
+    """Return whether features keep their positions, by the parameters of a tree."""
+    whole = getattr(given.prior, "couples_features", False) or isinstance(given.split, Network)
+    return whole or given.image_shape is not None
+
+
+def _subsets(given: Any, used: BoolArray) -> RandomFeatures | RandomPatch | None:
+    """Return the rule for the features that each split may use; None for all of them."""
+    n_features = len(used) if _in_place(given) else int(used.sum())
+    return subset_rule(n_features, given.max_features, given.image_shape, given.patch_size)
+
+
+@declare
+class Penalties:
+    """The settings of priors, by the names that files use."""
+
+    l1: Annotated[
+        NonNegative, Model("Rate of the 'laplace' prior on the coefficients, in nats; 0 without.")
+    ] = 0.0
+    spatial: Annotated[
+        NonNegative, Model("Strength lambda of the 'spatial' prior (eq. 15); 0 without.")
+    ] = 0.0
 
 
 @declare
@@ -159,19 +198,15 @@ class BaseEndToEndTree(StagedTree):
         Literal["oblique"] | InstanceOf[Network],
         Model("f(x): linear, or a torch module for each node."),
     ] = "oblique"
-    l1: Annotated[
-        NonNegative,
+    prior: Annotated[
+        Literal["flat", "laplace", "spatial"] | Annotated[InstanceOf[HyperplanePrior], Own],
         Model(
-            "Rate of a Laplace prior on the coefficients, in nats: sparser splits, which "
-            "generalise better with few rows or many features. The paper has no such prior."
+            "Prior on the coefficients: none, as in the paper; 'laplace' for sparser splits, which "
+            "generalise better with few rows or many features; 'spatial' for coefficients that are "
+            "smooth as an image (eq. 15). Or a prior with its own settings, such as "
+            "bayestree.models.Laplace(3.0, 10.0)."
         ),
-    ] = 0.0
-    spatial: Annotated[
-        NonNegative,
-        Model(
-            "Strength lambda of the smoothness of each split's coefficients as an image (eq. 15)."
-        ),
-    ] = 0.0
+    ] = "flat"
     inference: Annotated[
         Literal["em", "svi"] | Annotated[InstanceOf[Stage], ByName({"em": Em, "svi": Svi})],
         Inference(
@@ -187,39 +222,59 @@ class BaseEndToEndTree(StagedTree):
         Rule(
             "split and what needs coefficients",
             _needs_coefficients,
-            "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
-            "because a network has no coefficients for features; got {found} with {tree.split!r}.",
+            "prior, max_features, patch_size and inference='svi' need split='oblique', "
+            "because a network has no coefficients for features; got {found} with {given.split!r}.",
         ),
-        Rule("features of a split", lambda tree, _: complaint(tree._subsets), "{found}"),
+        Rule(
+            "features of a split",
+            lambda case: complaint(_subsets, case.given, case.used),
+            "{found}",
+        ),
         Rule(
             "features of a split and inference",
-            lambda tree, _: (
-                tree._subsets() is not None
-                and not all(stage.keeps_zeros for stage in tree._plan.stages[1:])
+            lambda case: (
+                _subsets(case.given, case.used) is not None
+                and not all(stage.keeps_zeros for stage in case.plan.stages[1:])
             ),
             "max_features and patch_size fix coefficients at 0, but posterior draws are never "
             "exactly 0; use inference='em', or all features.",
         ),
         Rule(
             "refine_epochs and Em",
-            lambda tree, _: isinstance(tree.inference, Em) and tree.refine_epochs is not None,
-            "refine_epochs={tree.refine_epochs} would be ignored: inference={tree.inference!r} has "
-            "its own epochs; set them there.",
-        ),
-        Rule(
-            "l1 and spatial",
-            lambda tree, _: tree.l1 and tree.spatial,
-            "l1 and spatial are two priors of the same coefficients, got {tree.l1} and "
-            "{tree.spatial}: leave one at 0.",
+            lambda case: (
+                isinstance(case.given.inference, Em) and case.given.refine_epochs is not None
+            ),
+            "refine_epochs={given.refine_epochs} would be ignored: "
+            "inference={given.inference!r} has its own epochs; set them there.",
         ),
         Rule("image_shape", _wrong_image, "{found}"),
         Rule(
             "split and leaf",
-            lambda tree, model: model.leaf.regresses and tree.split != "oblique",
-            "leaf={tree.leaf!r} needs split='oblique'; use leaf='constant' with the network "
-            "{tree.split!r}.",
+            lambda case: case.model.leaf.regresses and case.given.split != "oblique",
+            "leaf={given.leaf!r} needs split='oblique'; use leaf='constant' with the network "
+            "{given.split!r}.",
         ),
     )
+
+    @classmethod
+    def file_settings(cls) -> Mapping[str, Parameter]:
+        return parameters_of(Penalties)
+
+    @classmethod
+    def with_objects(cls, given: Mapping[str, Any], _fitted: str = "", /) -> dict[str, Any]:
+        found = dict(given)
+        l1, spatial = found.pop("l1", 0.0), found.pop("spatial", 0.0)
+        if l1 and spatial:
+            raise ParameterError(
+                "l1 and spatial are two priors of the same coefficients, got "
+                f"{l1} and {spatial}: leave one at 0."
+            )
+        if l1:
+            found["prior"] = Laplace(l1, INTERCEPT_SCALE)
+        elif spatial:
+            smooth = HYPERPLANE_PRIORS["spatial"](0, found.get("image_shape"))
+            found["prior"] = replace(smooth, strength=spatial)
+        return found
 
     def _planned(self, table: Table, **_: Any) -> FitPlan:
         """Plan growth and EM, and then the method that is given, if it is another one."""
@@ -240,7 +295,7 @@ class BaseEndToEndTree(StagedTree):
             stages.append(Svi(n_draws=self.n_draws))
         elif isinstance(given, Stage) and refined is not given:
             check_refines(given, ("em", "svi"))
-            asked = self.n_draws if differs(self, "n_draws") else None
+            asked = self.n_draws if self.n_draws != Svi.n_draws else None
             stages.append(agreed(given, "n_draws", asked))
         needs_double = self._some_family().needs_double or any(one.needs_double for one in stages)
         dtype = precision_of(self.dtype, table.n_rows, needs_double)
@@ -248,7 +303,16 @@ class BaseEndToEndTree(StagedTree):
         limits = GrowthLimits(depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain)
         method = given if isinstance(given, str) else type(given).__name__.lower()
         reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
-        return FitPlan(method, tuple(stages), limits, dtype=dtype, table=table, reasons=reasons)
+        prior = prior_of(self.get_params(deep=False), table, reasons)
+        return FitPlan(
+            method,
+            tuple(stages),
+            limits,
+            dtype=dtype,
+            prior=prior,
+            table=table,
+            reasons=reasons,
+        )
 
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step
@@ -256,25 +320,15 @@ class BaseEndToEndTree(StagedTree):
     def _weights_are_counts(self) -> bool:
         return self._plan.last.draws is not None
 
-    def _subsets(self) -> RandomFeatures | RandomPatch | None:
-        """Return the rule for the features that each split may use; None for all of them."""
-        n_features = len(self._used) if self._in_place() else int(self._used.sum())
-        return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
-
     def _model(self, leaf: Leaf) -> SoftTree:
-        prior: HyperplanePrior | None = None
-        if self.l1:
-            prior = Laplace(self.l1, INTERCEPT_SCALE)
-        elif self.spatial and self.image_shape is not None:
-            height, width = self.image_shape
-            prior = Spatial(self.spatial, (height, width))
+        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
         return named.end_to_end(leaf, prior=prior, split=self._split())
 
     def _split(self) -> StumpSplit:
         return Oblique() if isinstance(self.split, str) else self.split
 
     def _in_place(self) -> bool:
-        return self.image_shape is not None or isinstance(self.split, Network)
+        return _in_place(self)
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling
@@ -289,7 +343,7 @@ class BaseEndToEndTree(StagedTree):
             self._split(),
             model.leaf,
             model.priors,
-            features=self._subsets(),
+            features=_subsets(self, self._used),
             **{name: getattr(self, name) for name in OF_STUMPS},
         )
         found = grown(growth, model, data, n_trees, splitter=splitter, **common)

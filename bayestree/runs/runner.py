@@ -24,9 +24,9 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
+from bayestree.estimators._base import check_without_rows
 from bayestree.estimators._partitioned import check_partitions, fit_sample
 from bayestree.fitting.plan import FitPlan
-from bayestree.estimators._base import check_without_rows
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml

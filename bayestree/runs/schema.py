@@ -16,7 +16,6 @@ from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
 from bayestree.fitted.removed import OLD_GUIDE, REMOVED
-from bayestree.fitting.settings import with_settings
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     ClusterTable,
@@ -144,11 +143,10 @@ class RunFile(Head):
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
         kind = estimator_of(self.tree, str(task or self.task()))
-        if of_method := {name: found.pop(name) for name in kind.file_settings()}:
-            try:
-                found["inference"] = with_settings(found["inference"], of_method)
-            except ParameterError as error:
-                raise InputError(f"[inference] {error}") from error
+        try:
+            found = kind.with_objects(found)
+        except ParameterError as error:
+            raise InputError(str(error)) from error
         made = kind(**found, missing_values=self.data.missing_values)
         several = len(self.data.targets) > 1
         if several and is_classifier(made):

@@ -15,11 +15,11 @@ from bayestree import (
     ObliqueTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.fitting.rules import STREAMING, check_without_rows, rules_of
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
+from bayestree.fitting.rules import STREAMING, check_without_rows, rules_of
 from bayestree.inference import Em, Svi
 from bayestree.literature.plane_searches import OC1
-from bayestree.models import Network, Spatial
+from bayestree.models import GroupedScale, Network, Spatial
 
 CLASSIFIER, REGRESSOR = ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 SEARCH = Svi(search_facets=True)
@@ -83,12 +83,7 @@ REFUSED = {
     "search_facets and the model": (
         CLASSIFIER,
         {"inference": SEARCH, "prior": "laplace", "steepness": 6.0, "n_experts": 1},
-        "n_experts of 2 or more, got 'laplace', 6.0 and 1.",
-    ),
-    "scale_groups and prior": (
-        CLASSIFIER,
-        {"scale_groups": "columns", "prior": "laplace"},
-        "scale_groups needs prior='inverse-gamma', whose scales the groups share, got 'laplace'",
+        "n_experts of 2 or more, got Laplace(intercept_scale=10.0), 6.0 and 1.",
     ),
     "n_modes and sampled topologies": (
         CLASSIFIER,
@@ -122,8 +117,8 @@ REFUSED = {
     ),
     "split and what needs coefficients": (
         EndToEndTreeClassifier,
-        {"split": Network(linear), "l1": 2.0},
-        "need split='oblique', because a network has no coefficients for features; got {'l1': 2.0",
+        {"split": Network(linear), "prior": "laplace"},
+        "need split='oblique', because a network has no coefficients for features; got {'prior': ",
     ),
     "features of a split": (
         EndToEndTreeClassifier,
@@ -139,11 +134,6 @@ REFUSED = {
         EndToEndTreeClassifier,
         {"inference": Em(), "refine_epochs": 7},
         "refine_epochs=7 would be ignored: inference=Em() has its own epochs; set them there.",
-    ),
-    "l1 and spatial": (
-        EndToEndTreeClassifier,
-        {"l1": 1.0, "spatial": 2.0, "image_shape": (2, 2)},
-        "two priors of the same coefficients, got 1.0 and 2.0: leave one at 0.",
     ),
     "image_shape": (
         EndToEndTreeClassifier,
@@ -254,7 +244,10 @@ def test_the_defaults_need_no_rows_to_be_accepted(name):
     [
         {"monotonic_cst": {"a": 1, "b": 0}, "inference": "svi"},
         {"monotonic_cst": [0, 0, 0], "inference": "vi"},
-        {"interaction_constraints": [["a", "b"], ["c"]], "scale_groups": [["a", "b", "c"]]},
+        {
+            "interaction_constraints": [["a", "b"], ["c"]],
+            "prior": GroupedScale(groups=[["a", "b", "c"]]),
+        },
         {"image_shape": (28, 28), "prior": "spatial"},
         {"leaf": "logistic", "warm_start": True, "max_depth": None},
     ],

@@ -15,7 +15,7 @@ from bayestree import (
 )
 from bayestree.estimators import cpt
 from bayestree.inference import Map, Nuts, Svi
-from bayestree.models import Oblique, Polytope
+from bayestree.models import InverseGammaScale, Oblique, Polytope
 
 CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
 INFERENCES = {
@@ -140,7 +140,7 @@ def test_pipelines_grids_and_clones():
         X, y
     )
     assert search.best_params_ == {"convexpolytopetreeclassifier__max_depth": 2}
-    model = classifier("svi", scale_shape=0.7)
+    model = classifier("svi", prior=InverseGammaScale(0.7))
     assert clone(model).get_params() == model.get_params()
 
 

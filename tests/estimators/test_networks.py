@@ -9,7 +9,7 @@ from torch import nn
 
 import bayestree as bt
 from bayestree.estimators.files import ModelFileError
-from bayestree.models import Network, SmallConvNet
+from bayestree.models import Laplace, Network, SmallConvNet
 from tests.sampling import z_score
 
 SETTINGS = {
@@ -148,8 +148,8 @@ def test_a_single_leaf_has_no_networks(moons, tmp_path):
     "settings",
     [
         {"inference": "svi"},
-        {"l1": 1.0},
-        {"spatial": 1.0, "image_shape": (1, 2)},
+        {"prior": Laplace(1.0)},
+        {"prior": "spatial", "image_shape": (1, 2)},
         {"max_features": 1},
         {"patch_size": (1, 1), "image_shape": (1, 2)},
     ],

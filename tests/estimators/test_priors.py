@@ -20,12 +20,12 @@ from tests.sampling import z_score
 
 PRIORS: dict[str, Any] = {
     "inverse-gamma": (
-        {"scale_shape": 0.7, "prior_width": 10},
+        InverseGammaScale(0.7, 0.1, 0.1, width=10),
         InverseGammaScale(0.7, 0.1, 0.1, coefficient_scale=5.0 ** (1 / 1.4)),
     ),
-    "laplace": ({"l1": 3.0}, Laplace(3.0, intercept_scale=10.0)),
-    "flat": ({}, Flat()),
-    "spatial": ({"spatial": 0.5, "image_shape": (1, 2)}, Spatial(0.5, (1, 2))),
+    "laplace": ("laplace", Laplace(1.0, intercept_scale=10.0)),
+    "flat": ("flat", Flat()),
+    "spatial": (Spatial(0.5, (1, 2)), Spatial(0.5, (1, 2))),
 }
 CHEAP = {
     "n_modes": 1,
@@ -58,9 +58,8 @@ def fitted(prior, inference="svi", kind=ConvexPolytopeTreeClassifier, **others):
     X, y = overlapping()
     if kind is ConvexPolytopeTreeRegressor:
         y = (y == "yes") + 0.1 * np.random.default_rng(1).normal(size=len(y))
-    numbers, _ = PRIORS[prior]
-    settings = CHEAP | {"inference": INFERENCES[inference]} | numbers | others
-    return kind(prior=prior, **settings).fit(X, y), X, y
+    settings = CHEAP | {"inference": INFERENCES[inference]} | others
+    return kind(prior=PRIORS[prior][0], **settings).fit(X, y), X, y
 
 
 @pytest.mark.portable
@@ -99,8 +98,10 @@ def test_regressors(prior):
 @pytest.mark.portable
 def test_a_greater_rate_shrinks_more():
     sizes, factors = [], []
-    for l1 in (0.1, 30.0):
-        model, _, _ = fitted("laplace", l1=l1)
+    X, y = overlapping()
+    for rate in (0.1, 30.0):
+        model = ConvexPolytopeTreeClassifier(prior=Laplace(rate, 10.0), inference=SVI, **CHEAP)
+        model.fit(X, y)
         sizes.append(np.abs(model.posterior_.point["hyperplane"]).sum())
         factors.append(model.shrinkage().kappa.max())
     assert sizes[1] < 0.5 * sizes[0]
@@ -110,8 +111,10 @@ def test_a_greater_rate_shrinks_more():
 @pytest.mark.portable
 def test_neighbours_become_alike():
     gaps = []
-    for spatial in (1e-3, 1e3):
-        model, _, _ = fitted("spatial", spatial=spatial)
+    X, y = overlapping()
+    for strength in (1e-3, 1e3):
+        prior = Spatial(strength, (1, 2))
+        model = ConvexPolytopeTreeClassifier(prior=prior, inference=SVI, **CHEAP).fit(X, y)
         gaps.append(abs(np.diff(model.posterior_.point["hyperplane"]).item()))
     assert gaps[1] < 0.1 * gaps[0]
 
@@ -132,9 +135,9 @@ def test_what_rows_do_not_hold_is_named():
     ("bad", "message"),
     [
         ({"prior": "normal"}, "prior must be"),
-        ({"prior": "laplace", "l1": 0.0}, "l1 must be"),
         ({"prior": "spatial"}, "prior='spatial' needs image_shape"),
-        ({"prior": "spatial", "image_shape": (3, 3)}, "has 9 pixels"),
+        ({"prior": "spatial", "image_shape": (3, 3)}, "9 pixels, but there are 2 features"),
+        ({"prior": Spatial(1.0, (3, 3))}, "9 pixels, but there are 2 features"),
         ({"prior": "flat", "n_experts": 3, "inference": SEARCH}, "needs prior='inverse-gamma'"),
     ],
 )

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the fit has not", "ignore:the fi
 CHEAP = {"max_depth": 1, "n_modes": 1, "n_experts": 2, "random_state": 0}
 QUICK = Vi(n_steps=15, n_draws=5)
 SVI = Svi(epochs=5, n_draws=5)
+BY_COLUMN = GroupedScale(0.5, 0.1, 0.1, groups="columns")
 CHAINS = {"n_chains": 2, "n_warmup": 10, "n_draws": 5, "drop_idle": True}
 
 
@@ -44,7 +45,7 @@ METHODS = {
 @pytest.mark.parametrize("inference", METHODS.values(), ids=METHODS)
 def test_every_method_fits_shared_scales(table, inference):
     X, y = table
-    clf = ConvexPolytopeTreeClassifier(inference=inference, scale_groups="columns", **CHEAP)
+    clf = ConvexPolytopeTreeClassifier(inference=inference, prior=BY_COLUMN, **CHEAP)
     prior = clf.fit(X, y).posterior_.model.priors.hyperplane
     names = ["constant", "a", "a missing", "b", "kind=u", "kind=v", "kind=w"]
     assert list(clf.tree_.feature_names) == names
@@ -55,9 +56,11 @@ def test_every_method_fits_shared_scales(table, inference):
 
 def test_what_reads_a_fitted_tree(table, tmp_path):
     X, y = table
-    clf = ConvexPolytopeTreeClassifier(inference=QUICK, scale_groups=[["a", "b"]], **CHEAP)
+    prior = GroupedScale(0.5, 0.1, 0.1, groups=[["a", "b"]])
+    clf = ConvexPolytopeTreeClassifier(inference=QUICK, prior=prior, **CHEAP)
     clf.fit(X, y).save(tmp_path / "tree.safetensors")
     restored = load(tmp_path / "tree.safetensors")
+    assert restored.prior == prior
     assert restored.posterior_.model == clf.posterior_.model
     assert restored.posterior_.model.among(np.arange(7) > 0).priors.hyperplane == GroupedScale(
         0.5, 0.1, 0.1, groups=((0, 1, 2),)
@@ -76,8 +79,8 @@ def test_shrinkage_counts_a_group_once(table):
     """Factors of a group have one prior precision, (a + n/2) / (b + sum of squares / 2)."""
     X, y = table
     settings = {"inference": Vi(n_steps=40, n_draws=60), "n_experts": 1}
-    groups = [["a", "b", "kind"]]
-    clf = ConvexPolytopeTreeClassifier(scale_groups=groups, **CHEAP | settings).fit(X, y)
+    prior = GroupedScale(0.5, 0.1, 0.1, groups=[["a", "b", "kind"]])
+    clf = ConvexPolytopeTreeClassifier(prior=prior, **CHEAP | settings).fit(X, y)
     found, draws = clf.shrinkage(), clf.posterior_.draws
     assert found.matched[0, 0] == 1
     assert np.isnan(found.kappa[0, 0, 0])  # the constant column
@@ -86,14 +89,14 @@ def test_shrinkage_counts_a_group_once(table):
     spread = ((high - low) / 2) ** 2
     total = (np.median(plane, axis=0) ** 2 + spread).sum()
     rate = np.median(draws["shrinkage"][0, :, 0, 0]) + total / 2
-    expected = (clf.scale_shape + 6 / 2) * spread / rate
+    expected = (prior.shape + 6 / 2) * spread / rate
     np.testing.assert_allclose(found.kappa[0, 0, 1:], np.minimum(expected, 1))
 
 
 def test_with_facets_within_groups(table):
     X, y = table
     clf = ConvexPolytopeTreeClassifier(
-        inference=QUICK, scale_groups="columns", interaction_constraints="no_interactions", **CHEAP
+        inference=QUICK, prior=BY_COLUMN, interaction_constraints="no_interactions", **CHEAP
     ).fit(X, y)
     rows = clf.posterior_.draws["hyperplane"].reshape(-1, 7)
     used = {frozenset(np.flatnonzero(row).tolist()) for row in rows}
@@ -102,7 +105,7 @@ def test_with_facets_within_groups(table):
 
 def test_columns_of_one_feature_keep_their_own_scales(table):
     X, y = table
-    reg = ConvexPolytopeTreeRegressor(inference="grow", scale_groups="columns", max_depth=1)
+    reg = ConvexPolytopeTreeRegressor(inference="grow", prior=BY_COLUMN, max_depth=1)
     prior = reg.fit(X[["b"]].assign(c=X["b"] ** 2), y * 1.0).posterior_.model.priors.hyperplane
     assert type(prior) is InverseGammaScale
 
@@ -113,24 +116,29 @@ def test_a_run_file_has_lists():
         "model": {"scale_groups": [["a", "b"]]},
     }
     tree = RunFile.from_parts(parts, "run.toml").estimator("regression")
-    assert [list(own) for own in tree.scale_groups] == [["a", "b"]]
+    assert tree.prior == GroupedScale(2.0, groups=(("a", "b"),))
 
 
 REFUSED = [
-    ({"scale_groups": [["a", "x9"]]}, "scale_groups: 'x9' is not a column of the fit"),
-    ({"scale_groups": [["a", "b"], ["b", "kind"]]}, "'b' in several groups"),
-    ({"scale_groups": [["a", "a"]]}, "names a column twice in the group"),
-    ({"scale_groups": [[]]}, "scale_groups has a group without columns"),
-    ({"scale_groups": ["a", "b"]}, "scale_groups must be 'columns', or a list of lists of strings"),
-    ({"scale_groups": "rows"}, "scale_groups must be 'columns', or a list of lists of strings"),
-    ({"inference": Svi(search_facets=True)}, "search_facets=True cannot be used with"),
+    ([["a", "x9"]], "groups: 'x9' is not a column of the fit"),
+    ([["a", "b"], ["b", "kind"]], "each in one group at most"),
+    ([["a", "a"]], "each in one group at most"),
+    ([[]], "groups must have features"),
+    (["a", "b"], "groups must be 'columns' or a list of lists"),
+    ("rows", "groups must be 'columns' or a list of lists"),
 ]
 
 
-@pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_refused(table, settings, message):
+@pytest.mark.parametrize(("groups", "message"), REFUSED)
+def test_refused(table, groups, message):
     with pytest.raises(ValueError, match=message):
-        ConvexPolytopeTreeClassifier(**{"scale_groups": "columns"} | settings, **CHEAP).fit(*table)
+        ConvexPolytopeTreeClassifier(prior=GroupedScale(groups=groups), **CHEAP).fit(*table)
+
+
+def test_shared_scales_are_not_searched(table):
+    inference = Svi(search_facets=True)
+    with pytest.raises(ValueError, match="search_facets=True cannot be used with"):
+        ConvexPolytopeTreeClassifier(prior=BY_COLUMN, inference=inference, **CHEAP).fit(*table)
 
 
 @pytest.mark.statistical
@@ -143,8 +151,9 @@ def test_a_planted_group_is_kept_and_the_others_shrink():
         X = rng.normal(size=(100, 24))
         y = rng.random(100) < 1 / (1 + np.exp(-X[:, :4] @ [1, -1, 1, -1]))
         noise = []
-        for given in (None, groups):
-            clf = ConvexPolytopeTreeClassifier(scale_groups=given, **CHEAP | {"n_experts": 1})
+        for given in ((), groups):
+            prior = GroupedScale(0.5, 0.1, 0.1, groups=given)
+            clf = ConvexPolytopeTreeClassifier(prior=prior, **CHEAP | {"n_experts": 1})
             plane = clf.fit(X, y).posterior_.draws["hyperplane"][0, :, 0, 0]
             size = np.abs(plane).mean(axis=0).reshape(6, 4).mean(axis=1)
             noise.append(size[1:].mean() / size[0])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from bayestree.estimators._sparsity import _alike, _Candidate, _merged
 from scipy.special import expit
 
 from bayestree import (
@@ -24,7 +25,6 @@ from bayestree import (
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.near_optimal import same_splits
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.estimators._sparsity import _alike, _Candidate, _merged
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import Mixture
 from bayestree.inference import Data, Map, Svi

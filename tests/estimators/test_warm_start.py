@@ -18,7 +18,7 @@ from bayestree import (
     load,
 )
 from bayestree.inference import Map, Svi, memory_mapped
-from bayestree.models import Network
+from bayestree.models import Laplace, Network
 
 QUICK = {
     "n_modes": 1,
@@ -136,7 +136,7 @@ def test_another_prior_starts_from_the_same_splits():
     X, y = rows()
     clf = classifier(inference=SVI).fit(X, y)
     before = deepcopy(clf)
-    clf.set_params(prior="laplace", l1=0.1, **STILL).fit(X, y)
+    clf.set_params(prior=Laplace(0.1, 10.0), **STILL).fit(X, y)
     assert_same_splits(clf, before)
 
 

@@ -25,7 +25,7 @@ from bayestree.baselines import random_oblique
 from bayestree.fitted.rows import columns_in_use
 from bayestree.inference import Map, Nuts, Svi, memory_mapped
 from bayestree.inference.data import UNUSED
-from bayestree.models import Network
+from bayestree.models import Laplace, Network
 from tests.short_checks import short_stages
 
 SEED = {"random_state": 0}
@@ -51,7 +51,7 @@ TABLES = [
     AlternatingTreeClassifier(init="random", max_depth=2, **SEED),
     AlternatingTreeRegressor(max_depth=2, leaf="linear", **SEED),
     EndToEndTreeClassifier(**STEPS),
-    EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=4), l1=0.1, **STEPS),
+    EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=4), prior=Laplace(0.1, 10.0), **STEPS),
     EndToEndForestClassifier(2, **STEPS),
     ConvexPolytopeTreeClassifier(inference="grow", **CHEAP),
     ConvexPolytopeTreeClassifier(inference=MAP, **CHEAP),
@@ -63,7 +63,7 @@ TABLES = [
     ConvexPolytopeTreeRegressor(inference=SVI, **CHEAP),
 ]
 IMAGES = [
-    EndToEndTreeClassifier(image_shape=(2, 3), spatial=1.0, **STEPS),
+    EndToEndTreeClassifier(image_shape=(2, 3), prior="spatial", **STEPS),
     EndToEndTreeClassifier(split=Network(layer), **STEPS),
     EndToEndForestClassifier(2, image_shape=(2, 3), patch_size=(2, 2), **STEPS),
     ConvexPolytopeTreeClassifier(inference=SVI, prior="spatial", image_shape=(2, 3), **CHEAP),

@@ -54,7 +54,7 @@ ESTIMATORS = [
     ConvexPolytopeTreeClassifier(inference=MAP, validation_fraction=0.2, **POLYTOPE),
     ConvexPolytopeTreeClassifier(inference=SVI, **POLYTOPE),
     EndToEndTreeClassifier(**QUICK),
-    EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=3), l1=1.0, **QUICK),
+    EndToEndTreeClassifier(inference=Svi(epochs=4, n_draws=3), prior="laplace", **QUICK),
 ]
 
 

@@ -1,5 +1,7 @@
 """The prior predictive distribution of the number of facets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,21 +33,21 @@ def simulated(X, estimator, n_draws=N_DRAWS):
     """The number by direct simulation of the prior with NumPy, in the units of the fit."""
     rng, d, K = np.random.default_rng(2), X.shape[1], estimator._plan.n_experts
     rows = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), np.ptp(X, axis=0) / 6)
-    a = estimator.scale_shape
-    s = 1.0
-    if estimator.prior_width != "none":
-        s = (estimator.prior_width / d) ** max(0.5, 1 / (2 * a))
+    prior, weight = estimator._plan.prior, estimator._plan.weight_prior
+    a, s = prior.shape, 1.0
+    if prior.width is not None:
+        s = (prior.width / d) ** max(0.5, 1 / (2 * a))
 
     def log_gamma(shape, rate):
         # Gamma(shape) = Gamma(shape + 1) U^(1 / shape), whose logarithm does not underflow
         draws = rng.standard_gamma(shape + 1, (n_draws, K)), rng.random((n_draws, K))
         return np.log(draws[0]) + np.log(draws[1]) / shape - np.log(rate)
 
-    b = np.exp(log_gamma(estimator.shrinkage_shape, estimator.shrinkage_rate))
+    b = np.exp(log_gamma(prior.shrinkage_shape, prior.shrinkage_rate))
     precision = rng.gamma(a, 1.0, (n_draws, K, d + 1)) / b[..., None]
     coefficient = rng.normal(size=precision.shape) / np.sqrt(precision)
     draws = {
-        "log_weight": log_gamma(estimator.concentration / K, estimator.rate),
+        "log_weight": log_gamma(weight.concentration / K, weight.rate),
         "hyperplane": s * coefficient[..., :-1],
         "intercept": coefficient[..., -1],
     }
@@ -60,9 +62,9 @@ def standard_error(*samples):
 
 @pytest.mark.portable
 @pytest.mark.parametrize("kind", [ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor])
-@pytest.mark.parametrize("prior_width", ["none", 10.0])
-def test_direct_simulation(kind, prior_width):
-    X, estimator = rows_of(5), kind(prior_width=prior_width)
+@pytest.mark.parametrize("prior", ["inverse-gamma", InverseGammaScale(0.5, width=10.0)])
+def test_direct_simulation(kind, prior):
+    X, estimator = rows_of(5), kind(prior=prior)
     found = estimator.prior_size(X, n_draws=N_DRAWS).cutting.ravel()
     expected = simulated(X, estimator)
     assert abs(found.mean() - expected.mean()) < 4 * standard_error(found, expected)
@@ -82,7 +84,8 @@ def test_the_prior_hardly_depends_on_the_number_of_features(kind, correlation):
         X = rows_of(d, correlation=correlation)
         return kind(**options).prior_size(X, n_draws=N_DRAWS).cutting.ravel()
 
-    two, ten, thirty = (counts(d, prior_width=10) for d in (2, 10, 30))
+    usual = kind()._plan.prior
+    two, ten, thirty = (counts(d, prior=replace(usual, width=10)) for d in (2, 10, 30))
     assert abs(thirty.mean() - ten.mean()) < 4 * standard_error(thirty, ten)
     without = counts(2)
     assert abs(two.mean() - ten.mean()) < abs(without.mean() - ten.mean())
@@ -114,8 +117,8 @@ def test_before_and_after_a_fit():
     X = pd.DataFrame(rows_of(3, n=120), columns=["a", "b", "c"])
     X["same"] = 1.0
     y = (X["a"] > 0).astype(int)
-    options = {"inference": Svi(epochs=5), "max_depth": 1, "prior_width": 10, "random_state": 0}
-    estimator = ConvexPolytopeTreeClassifier(**options)
+    options = {"inference": Svi(epochs=5), "max_depth": 1, "random_state": 0}
+    estimator = ConvexPolytopeTreeClassifier(prior=InverseGammaScale(0.5, width=10), **options)
     with pytest.warns(UserWarning, match="constant"):
         before = estimator.prior_size(X, n_draws=20)
     assert not hasattr(estimator, "n_features_in_")

@@ -4,7 +4,7 @@ import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
 from bayestree._utils.parameters import ParameterError
-from bayestree.fitting.settings import SETTINGS, with_settings, without_settings
+from bayestree.fitting.settings import SETTINGS, with_methods, with_settings
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Svi, Vi
 
 USUAL = {name: one.default for name, one in SETTINGS.items()}
@@ -86,7 +86,7 @@ def test_python_names_the_new_place(given, remedy):
     ],
 )
 def test_parameters_of_version_0_2(given, expected):
-    found = without_settings(USUAL | {"max_depth": 2} | given, "vi")
+    found = with_methods(USUAL | {"max_depth": 2} | given, "vi")
     assert found == {"max_depth": 2, "inference": expected}
 
 
@@ -98,5 +98,5 @@ def test_parameters_of_version_0_2(given, expected):
     ],
 )
 def test_auto_was_what_has_fitted_the_tree(fitted, expected):
-    found = without_settings(USUAL | {"inference": "auto", "epochs": 3}, fitted)
+    found = with_methods(USUAL | {"inference": "auto", "epochs": 3}, fitted)
     assert found == {"inference": expected}

@@ -10,10 +10,7 @@ from sklearn.model_selection import train_test_split
 import bayestree
 from bayestree import EndToEndForestClassifier, EndToEndTreeClassifier
 from bayestree.inference import Svi
-from bayestree.models import (
-    Network,
-    SmallConvNet,
-)
+from bayestree.models import Laplace, Network, SmallConvNet, Spatial
 from tests.sampling import at_least
 
 # Some pixels of the digits are always white.
@@ -87,11 +84,11 @@ def test_a_laplace_prior_shrinks_the_coefficients(iris):
     X, y = iris
     size = [
         np.abs(
-            EndToEndTreeClassifier(max_depth=1, l1=rate, epochs=100, **RATES)
+            EndToEndTreeClassifier(max_depth=1, prior=prior, epochs=100, **RATES)
             .fit(X, y)
             .posterior_.point["hyperplane"]
         ).sum()
-        for rate in (0.0, 20.0)
+        for prior in ("flat", Laplace(20.0, 10.0))
     ]
     assert size[1] < 0.5 * size[0]
 
@@ -105,9 +102,9 @@ def test_spatial_smoothness_of_images():
     image[:, :3] += (2 * y - 1)[:, None, None] * 0.4
     X = image.reshape(200, 36)
     rough = []
-    for strength in (0.0, 500.0):
+    for prior in ("flat", Spatial(500.0, (6, 6))):
         clf = EndToEndTreeClassifier(
-            max_depth=1, spatial=strength, image_shape=(6, 6), scaling="common", epochs=50, **RATES
+            max_depth=1, prior=prior, image_shape=(6, 6), scaling="common", epochs=50, **RATES
         ).fit(X, y)
         kernel = clf.posterior_.point["hyperplane"].reshape(6, 6)
         step = np.diff(kernel, axis=0).ravel(), np.diff(kernel, axis=1).ravel()
@@ -118,9 +115,9 @@ def test_spatial_smoothness_of_images():
 @pytest.mark.portable
 def test_svi_gives_a_bayesian_oblique_tree(iris):
     X, y = iris
-    clf = EndToEndTreeClassifier(max_depth=2, inference="svi", n_draws=10, l1=1.0, **RATES).fit(
-        X, y
-    )
+    clf = EndToEndTreeClassifier(
+        max_depth=2, inference="svi", n_draws=10, prior="laplace", **RATES
+    ).fit(X, y)
     assert clf.posterior_.inference == "svi"
     mean, sd = clf.predict_proba(X, return_std=True)
     assert (sd > 0).any()
@@ -134,7 +131,7 @@ def test_svi_gives_a_bayesian_oblique_tree(iris):
 def test_saved_and_loaded(iris, tmp_path, inference):
     X, y = iris
     clf = EndToEndTreeClassifier(
-        max_depth=2, inference=inference, image_shape=(2, 2), spatial=0.1, **RATES
+        max_depth=2, inference=inference, prior=Spatial(0.1, (2, 2)), **RATES
     ).fit(X, y)
     clf.save(tmp_path / "tree.safetensors")
     again = bayestree.load(tmp_path / "tree.safetensors")
@@ -155,10 +152,10 @@ def test_a_single_leaf_where_nothing_can_be_split(iris):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"spatial": 1.0}, "image_shape"),
-        ({"spatial": 1.0, "image_shape": (3, 3)}, "image_shape"),
-        ({"spatial": 1.0, "image_shape": (2, 2), "l1": 1.0}, "l1 and spatial"),
-        ({"split": Network(SmallConvNet((16, 16))), "l1": 1.0}, "l1"),
+        ({"prior": "spatial"}, "image_shape"),
+        ({"prior": "spatial", "image_shape": (3, 3)}, "9 pixels"),
+        ({"prior": Spatial(1.0, (3, 3))}, "9 pixels"),
+        ({"split": Network(SmallConvNet((16, 16))), "prior": "laplace"}, "prior"),
         ({"inference": "svi", "max_features": 1}, "max_features"),
         ({"learning_rate": 0.0}, "learning_rate"),
     ],

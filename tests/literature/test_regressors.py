@@ -17,7 +17,7 @@ from bayestree import (
     WeightedObliqueTreeRegressor,
 )
 from bayestree.inference import Svi
-from bayestree.models import Network
+from bayestree.models import Laplace, Network
 from tests.fitted_cases import linear
 
 NOISE = 0.1
@@ -89,7 +89,7 @@ def test_intervals_of_a_forest_are_those_of_the_mixture_of_its_trees(fitted):
 def test_variational_draws_of_an_end_to_end_tree():
     X, y = planted(120)
     svi = Svi(epochs=20, n_draws=10)
-    reg = EndToEndTreeRegressor(inference=svi, l1=0.1, max_depth=1, **EM)
+    reg = EndToEndTreeRegressor(inference=svi, prior=Laplace(0.1, 10.0), max_depth=1, **EM)
     mean, sd = reg.fit(X, y).predict(X, return_std=True)
     low, high = reg.predict_interval(X, 0.9)
     assert ((low < mean) & (mean < high)).all()

@@ -16,7 +16,7 @@ from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.parameters import parameters_of
 from bayestree.cli.output import check_output
 from bayestree.estimators.registry import TREES, tasks_of
-from bayestree.fitting.settings import without_settings
+from bayestree.fitting.settings import with_methods
 from bayestree.runs.cards import (
     FOLDERS,
     MAX_BYTES,
@@ -192,7 +192,7 @@ def hastened(inference):
     if inference == "auto":
         return inference  # VI, which is quick
     if isinstance(inference, str):
-        return without_settings({"inference": inference} | QUICK, "svi")["inference"]
+        return with_methods({"inference": inference} | QUICK, "svi")["inference"]
     known = parameters_of(type(inference))
     return replace(inference, **{name: v for name, v in QUICK.items() if name in known})
 

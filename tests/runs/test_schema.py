@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bayestree import ConvexPolytopeTreeClassifier
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.fitted.removed import REMOVED
-from bayestree.fitting.settings import SETTINGS
 from bayestree.inference import Smc, Svi
 from bayestree.inference.splitters.searches import OC1
 from bayestree.runs.cards import read_toml
@@ -68,7 +68,10 @@ class TestReading:
         assert said.items() <= found.items()
         assert found["steepness"] is None
         run_only = {"missing_values": None, "verbose": "auto", "warm_start": False}
-        expected = {name: value for name, value in found.items() if name not in SETTINGS}
+        kind = ConvexPolytopeTreeClassifier
+        expected = {
+            name: value for name, value in found.items() if name not in kind.file_settings()
+        }
         expected |= run_only | {"inference": Svi(epochs=40)}
         assert run.estimator("classification").get_params(deep=False) == expected
 

@@ -70,3 +70,8 @@ class Priors:
                     f"{name} must be a {base.__name__}, got {prior!r}: let its class subclass "
                     f"bayestree.models.{base.__name__}."
                 )
+        if getattr(self.hyperplane, "width", None) is not None:
+            raise ValueError(
+                f"{self.hyperplane} has a width, which an estimator resolves for its columns: set "
+                "coefficient_scale by bayestree.models.priors.width_scale instead."
+            )

@@ -14,6 +14,7 @@ Their densities include the Jacobian and omit constants; see docs/concepts/prior
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -104,6 +105,13 @@ class Moments(NamedTuple):
 
 class Prior(ABC):
     """Base of the priors on weights and on hyperplanes."""
+
+    def __str__(self) -> str:
+        """Write the prior as Python does, without fields that have their defaults."""
+        known: Any = fields(self) if is_dataclass(self) else ()
+        given = {one.name: getattr(self, one.name) for one in known}
+        changed = [f"{f.name}={given[f.name]!r}" for f in known if given[f.name] != f.default]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
     def hyper_priors(self) -> HyperPriors:

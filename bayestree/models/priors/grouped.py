@@ -49,8 +49,10 @@ class GroupedScale(InverseGammaScale):
 
     Parameters
     ----------
-    groups : tuple of tuples of int
-        Groups of features, none of which is in two. Other features have scales of their own.
+    groups : sequence of sequences of int or str, or "columns"
+        Groups of features, none of which is in two. Other features have scales of their own. For
+        estimators: groups of columns by name or number, or all features of each column (the levels
+        of a category, a missing value).
 
     Raises
     ------
@@ -58,7 +60,7 @@ class GroupedScale(InverseGammaScale):
         For a feature in two groups, a group without features, and ``form="explicit"``.
     """
 
-    groups: Groups = ()
+    groups: Any = ()
 
     own_scales: ClassVar[bool] = False
 
@@ -66,6 +68,11 @@ class GroupedScale(InverseGammaScale):
         super().__post_init__()
         if self.form != "collapsed":
             raise ValueError(f"GroupedScale needs form='collapsed', got {self.form!r}.")
+        if self.groups == "columns":
+            return
+        if isinstance(self.groups, str) or any(isinstance(own, str) for own in self.groups):
+            raise ValueError(f"groups must be 'columns' or a list of lists, got {self.groups!r}.")
+        object.__setattr__(self, "groups", tuple(map(tuple, self.groups)))  # with a hash
         every = [feature for own in self.groups for feature in own]
         if len(set(every)) < len(every) or not all(self.groups):
             raise ValueError(

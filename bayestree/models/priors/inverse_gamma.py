@@ -85,8 +85,12 @@ class InverseGammaScale(HyperplanePrior):
     form : {"collapsed", "explicit"}
     coefficient_scale : float
         Scale s of the coefficients relative to the scale of the intercept; 1 is the paper's
-        prior. At :func:`~bayestree.models.priors.width_scale`, the prior on the number of facets
-        does not depend on d.
+        prior.
+    width : float, optional
+        For estimators: number of features at which the coefficients have the scale of the
+        intercept; 10 is a good value. A fit to d features that vary multiplies
+        ``coefficient_scale`` by (width / d)^p, p = 1/2 or, for heavier tails, 1 / (2 ``shape``),
+        so that the prior on the number of facets hardly depends on d.
     """
 
     shape: float = 1.0
@@ -94,6 +98,7 @@ class InverseGammaScale(HyperplanePrior):
     shrinkage_rate: float = 1.0
     form: Literal["collapsed", "explicit"] = "collapsed"
     coefficient_scale: float = 1.0
+    width: float | None = None
 
     #: Whether each coefficient has a scale of its own.
     own_scales: ClassVar[bool] = True
@@ -104,6 +109,7 @@ class InverseGammaScale(HyperplanePrior):
             shrinkage_shape=self.shrinkage_shape,
             shrinkage_rate=self.shrinkage_rate,
             coefficient_scale=self.coefficient_scale,
+            width=1.0 if self.width is None else self.width,
         )
         if self.form not in ("collapsed", "explicit"):
             raise ValueError(f"form must be 'collapsed' or 'explicit', got {self.form!r}.")

@@ -170,7 +170,7 @@ class Spatial(PenaltyPrior):
         object.__setattr__(self, "shape", tuple(int(n) for n in shape))
 
     def state(self, size: Lengths, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
-        self._check_width(size.n_features)
+        self.check_width(size.n_features)
         return super().state(size, like, plates)
 
     def log_prob(self, sites: Sites) -> Tensor:
@@ -209,7 +209,7 @@ class Spatial(PenaltyPrior):
 
     def _neighbours(self, value: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield pixels and their neighbours below, and to the right."""
-        self._check_width(value.shape[-1])
+        self.check_width(value.shape[-1])
         image = value.reshape(self._images(value.shape))
         yield image[..., :-1, :, :], image[..., 1:, :, :]
         yield image[..., :-1, :], image[..., 1:, :]
@@ -219,7 +219,8 @@ class Spatial(PenaltyPrior):
         height, width, *channels = self.shape
         return (*shape[:-1], height, width, *(channels or [1]))
 
-    def _check_width(self, n_features: int) -> None:
+    def check_width(self, n_features: int) -> None:
+        """Raise ValueError for another number of features than that of the pixels."""
         if math.prod(self.shape) != n_features:
             raise ValueError(
                 f"Spatial has the shape {self.shape}, {math.prod(self.shape)} pixels, but there "
