@@ -37,9 +37,9 @@ from sklearn.base import clone
 import bayestree as bt
 from bayestree._utils.arrays import Fold, split_rows
 from bayestree.diagnostics import loo, mixed_loo, stacking_weights
-from bayestree.estimators._modes import PRIOR_ROWS
-from bayestree.estimators._stages import fitted_start
 from bayestree.fitted.validation import training_rows
+from bayestree.fitting.modes import PRIOR_ROWS
+from bayestree.fitting.stages import fitted_start
 from bayestree.inference import Data, Posterior, Vi, pointwise
 from bayestree.inference.vi.factors import Factors
 from bayestree.inference.vi.schedule import StepRule

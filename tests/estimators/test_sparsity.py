@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from bayestree.estimators._sparsity import _alike, _Candidate, _merged
 from scipy.special import expit
 
 from bayestree import (
@@ -25,6 +24,7 @@ from bayestree import (
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.near_optimal import same_splits
 from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.estimators._near_optimal import _alike, _Candidate, _merged
 from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import Mixture
 from bayestree.inference import Data, Map, Svi

@@ -266,7 +266,7 @@ def test_rows_held_out_of_a_file_stay_in_files():
     X = memory_mapped.mapped_tensor((50, 2), torch.float64)
     data = Data(X, torch.arange(50) % 2, torch.ones(50, dtype=torch.float64))
     estimator = ConvexPolytopeTreeClassifier(validation_fraction=0.2)
-    training, validation = estimator._hold_out(data, np.random.RandomState(0))
+    training, validation = estimator._stages().held_out(data, np.random.RandomState(0))
     assert training.mapped
     assert validation.mapped
     assert (len(training.X), len(validation.X)) == (40, 10)

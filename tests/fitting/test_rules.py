@@ -15,8 +15,9 @@ from bayestree import (
     ObliqueTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
+from bayestree.estimators._base import check_without_rows
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
-from bayestree.fitting.rules import STREAMING, check_without_rows, rules_of
+from bayestree.fitting.rules import STREAMING, rules_of
 from bayestree.inference import Em, Svi
 from bayestree.literature.plane_searches import OC1
 from bayestree.models import GroupedScale, Network, Spatial
