@@ -21,7 +21,7 @@ class AbsentError(Exception):
 
 
 def made(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Make an estimator; settings stand beside its parameters, as in files."""
+    """Make an estimator; settings of methods and priors may stand beside its parameters."""
     if not (of_file := getattr(kind, "file_settings", dict)()):
         return kind(**settings)
     usual = {"inference": "auto"} if "inference" not in settings and "epochs" in of_file else {}

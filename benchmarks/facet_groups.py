@@ -1,4 +1,4 @@
-"""What groups of columns find and cost: interaction_constraints and scale_groups at the defaults.
+"""What groups of columns find and cost: interaction_constraints and shared scales at the defaults.
 
     python benchmarks/facet_groups.py                              # simulated sets
     BAYESTREE_DATA=... python benchmarks/facet_groups.py heart concrete
@@ -21,6 +21,7 @@ from data import REGRESSION, load_all
 from sklearn.model_selection import KFold
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.models import GroupedScale
 
 GROUPS = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]
 ROWS, NEW, SETS, FLIPPED = (100, 300, 1000), 5000, 10, 0.05
@@ -29,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "groups": {"interaction_constraints": GROUPS},
     "other groups": {"interaction_constraints": [*zip(*GROUPS, strict=True)]},
     "one column": {"interaction_constraints": "no_interactions"},
-    "shared scales": {"scale_groups": GROUPS},
+    "shared scales": {"prior": GroupedScale(0.5, 0.1, 0.1, groups=GROUPS)},
 }
 
 

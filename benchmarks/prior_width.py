@@ -7,7 +7,7 @@ Run: python benchmarks/prior_width.py prior            # table of docs/concepts/
 import sys
 
 import numpy as np
-from data import REGRESSION, load_all
+from data import REGRESSION, load_all, made
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -40,7 +40,9 @@ def prior() -> None:
             for columns in ("independent", "AR(0.9)", "factors"):
                 cells = []
                 for d in (2, 10, 30, 100):
-                    found = kind(prior_width=width).prior_size(table(d, columns), n_draws=500)
+                    found = made(kind, {"prior_width": width}).prior_size(
+                        table(d, columns), n_draws=500
+                    )
                     none = found.probabilities()[0, 0]
                     means = found.cutting.mean(), found.facets.mean()
                     cells.append(f"{means[0]:.2f} ({none:.2f}), box {means[1]:.2f}")
@@ -70,7 +72,9 @@ def scores(names) -> None:
         for seed in SEEDS:
             folds = (KFold if regression else StratifiedKFold)(5, shuffle=True, random_state=seed)
             for train, test in folds.split(X, y):
-                models = [kind(prior_width=width, random_state=seed) for width in WIDTHS]
+                models = [
+                    made(kind, {"prior_width": width, "random_state": seed}) for width in WIDTHS
+                ]
                 found.append([loss(model, X, y, train, test) for model in models])
         values = np.array(found)  # (fit, width, score)
         gap = values[:, 1] - values[:, 0]

@@ -13,6 +13,7 @@ from data import Split, folder, load
 from matplotlib.figure import Figure
 
 from bayestree import EndToEndTreeClassifier
+from bayestree.models import Spatial
 
 SHAPE, SHOWN = (28, 28), 10
 
@@ -52,7 +53,7 @@ def main() -> None:
             clf = EndToEndTreeClassifier(
                 max_depth=options.depth,
                 scaling="common",
-                spatial=strength,
+                prior=Spatial(strength, SHAPE) if strength else "flat",
                 image_shape=SHAPE,
                 dtype="float32",
                 random_state=seed,

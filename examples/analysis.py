@@ -22,6 +22,7 @@ import bayestree as bt
 from bayestree import plots
 from bayestree.diagnostics import calibration
 from bayestree.inference import Nuts, Svi
+from bayestree.models import GammaProcess, InverseGammaScale
 
 GRAPES = np.array(["Barolo", "Grignolino", "Barbera"])
 PAIR, OTHER_PAIR = ["flavanoids", "proline"], ["color_intensity", "proline"]
@@ -33,9 +34,7 @@ LEVEL = 0.9
 # With two features, the paper's single scale of all coefficients is narrow enough.
 PRIOR: dict[str, Any] = {
     "n_experts": 4,
-    "scale_shape": 2.0,
-    "shrinkage_shape": 0.5,
-    "shrinkage_rate": 0.5,
+    "prior": InverseGammaScale(2.0, 0.5, 0.5),
 }
 MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "sparsity": None, "random_state": 0}
 SVI = Svi(search_facets=True, n_draws=400, epochs=200)
@@ -69,7 +68,7 @@ def main() -> None:
     alone = replace(search, search_facets=False)  # one expert leaves nothing to search for
     svi = fit("svi", search)
     sampled = {
-        gamma: fit(f"nuts, gamma_0 = {gamma:g}", [search, chains], concentration=gamma)
+        gamma: fit(f"nuts, gamma_0 = {gamma:g}", [search, chains], weight_prior=GammaProcess(gamma))
         for gamma in ([1.0] if options.quick else CONCENTRATIONS)
     }
     nuts = sampled[1.0]

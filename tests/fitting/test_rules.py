@@ -1,5 +1,7 @@
 """Combinations of parameters that are refused, rule by rule."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -20,7 +22,7 @@ from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.fitting.rules import STREAMING, rules_of
 from bayestree.inference import Em, Svi
 from bayestree.literature.plane_searches import OC1
-from bayestree.models import GroupedScale, Network, Spatial
+from bayestree.models import GroupedScale, Laplace, Network
 
 CLASSIFIER, REGRESSOR = ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 SEARCH = Svi(search_facets=True)
@@ -38,13 +40,21 @@ def linear(n_features):
     return nn.Linear(n_features, 1)
 
 
+@dataclass(frozen=True)
+class Several(Laplace):
+    """A prior whose density is not one number."""
+
+    def log_prob(self, sites):
+        return sites["hyperplane"]
+
+
 # An estimator whose fit to four columns breaks the rule, and what the message says.
 REFUSED = {
     "device": (CLASSIFIER, {"device": "meta"}, "device 'meta' cannot be used here: "),
     "prior or leaf of the user": (
         CLASSIFIER,
-        {"prior": Spatial(1.0, (2, 3))},
-        "cannot be used for 4 features: ValueError in the test that a density is one number",
+        {"prior": Several()},
+        "cannot be used for 4 features: log_prob must return a number",
     ),
     "leaf and features": (
         CLASSIFIER,

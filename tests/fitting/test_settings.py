@@ -58,18 +58,41 @@ def test_settings_that_the_method_does_not_have(inference, given, message):
         ({"epochs": 3}, r"write inference=Svi\(epochs=3\)"),
         ({"epochs": 3, "inference": "map"}, r"write inference=Map\(epochs=3, steepness=None\)"),
         ({"kl_weight": 0.5, "inference": "vi"}, r"write inference=Vi\(kl_weight=0.5\)"),
-        ({"n_chains": 3, "inference": "svi"}, "give inference an object"),
+        ({"n_chains": 3, "inference": "svi"}, "give inference or prior an object"),
         ({"kl_weight": 0.5}, r"write inference=Vi\(kl_weight=0.5\)"),
         ({"kl_weight": 1.0}, "leave the default out"),
         ({"n_chains": 3}, r"write inference=Nuts\(n_chains=3"),
-        ({"epochs": 3, "inference": "unknown"}, "give inference an object"),
+        ({"epochs": 3, "inference": "unknown"}, "give inference or prior an object"),
+        ({"scale_shape": 2.0}, r"write prior=InverseGammaScale\(shape=2.0, shrinkage_shape=0.1, "),
+        ({"scale_shape": 0.5}, "leave the default out"),
+        ({"prior_width": 10}, r"shrinkage_rate=0.1, width=10\), with bayestree.models"),
+        (
+            {"scale_groups": [["a"]]},
+            r"write prior=GroupedScale\(.*, groups=\(\('a',\),\)\)",
+        ),
+        (
+            {"l1": 3.0, "prior": "laplace"},
+            r"write prior=Laplace\(rate=3.0, intercept_scale=10.0\), with bayestree.models",
+        ),
+        ({"l1": 3.0}, "give inference or prior an object"),
+        (
+            {"spatial": 3.0, "prior": "spatial", "image_shape": (2, 3)},
+            r"write prior=Spatial\(strength=3.0, shape=\(2, 3\)\)",
+        ),
+        (
+            {"concentration": 0.3, "epochs": 3},
+            r"weight_prior=GammaProcess\(concentration=0.3\), inference=Svi\(epochs=3\), "
+            "with bayestree.inference and bayestree.models",
+        ),
+        ({"kl_schedule": "linear"}, r"kl_schedule was removed after version 0\.2\.0; remove it"),
     ],
 )
 def test_python_names_the_new_place(given, remedy):
     with pytest.raises(TypeError, match=remedy):
         ConvexPolytopeTreeClassifier(**given)
-    estimator = ConvexPolytopeTreeClassifier(inference=given.get("inference", "auto"))
-    settings = {name: value for name, value in given.items() if name != "inference"}
+    own = {n: given[n] for n in ("inference", "prior", "image_shape") if n in given}
+    estimator = ConvexPolytopeTreeClassifier(**own)
+    settings = {name: value for name, value in given.items() if name not in own}
     with pytest.raises(ValueError, match=remedy):
         estimator.set_params(**settings)
     assert EndToEndTreeClassifier(epochs=3).epochs == 3  # a parameter of its own

@@ -115,9 +115,8 @@ def test_spatial_smoothness_of_images():
 @pytest.mark.portable
 def test_svi_gives_a_bayesian_oblique_tree(iris):
     X, y = iris
-    clf = EndToEndTreeClassifier(
-        max_depth=2, inference="svi", n_draws=10, prior="laplace", **RATES
-    ).fit(X, y)
+    given = {"inference": "svi", "n_draws": 10, "prior": "laplace"}
+    clf = EndToEndTreeClassifier(max_depth=2, **given, **RATES).fit(X, y)
     assert clf.posterior_.inference == "svi"
     mean, sd = clf.predict_proba(X, return_std=True)
     assert (sd > 0).any()

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from bayestree._utils.parameters import check_parameters
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.inference import Map
+from bayestree.models import GammaProcess
 from bayestree.runs.schema import run_from_options
 from bayestree.runs.settings import (
     CARD_KEYS,
@@ -52,8 +53,9 @@ def test_later_settings_win(tmp_path):
     ]
     options = {"--depth": ("max_depth", 3), "--experts": ("n_experts", None)}
     found = made(cards=cards, options=options, pairs=["min_rows=7", "inference.epochs=9"])
-    named = ("max_depth", "rate", "min_rows", "n_experts", "random_state")
-    assert [found.get_params()[name] for name in named] == [3, 2.0, 7, None, 4]
+    named = ("max_depth", "weight_prior", "min_rows", "n_experts", "random_state")
+    expected = [3, GammaProcess(rate=2.0), 7, None, 4]
+    assert [found.get_params()[name] for name in named] == expected
     assert found.inference == Map(epochs=9, steepness=None)
 
 

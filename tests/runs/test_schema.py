@@ -68,10 +68,8 @@ class TestReading:
         assert said.items() <= found.items()
         assert found["steepness"] is None
         run_only = {"missing_values": None, "verbose": "auto", "warm_start": False}
-        kind = ConvexPolytopeTreeClassifier
-        expected = {
-            name: value for name, value in found.items() if name not in kind.file_settings()
-        }
+        of_parts = ConvexPolytopeTreeClassifier.file_settings()
+        expected = {name: value for name, value in found.items() if name not in of_parts}
         expected |= run_only | {"inference": Svi(epochs=40)}
         assert run.estimator("classification").get_params(deep=False) == expected
 
