@@ -1,31 +1,25 @@
-"""The rows of a data set on the workers, as the process that runs the fit sees them."""
+"""The rows of a data set on workers, as the process that runs the fit sees them."""
 
-import copy
-import pickle
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
-from uuid import uuid4
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
-import cloudpickle
 import numpy as np
 import pandas as pd
-import torch
 
 from bayestree import tables
-from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import InputError
 from bayestree.distributed import worker
-from bayestree.distributed.cluster import ThisProcess, WorkerLostError, Workers
-from bayestree.distributed.worker import Partition, Recipe, Rows, Scan, Source, Target
+from bayestree.distributed.cluster import CallEach, workers
+from bayestree.distributed.worker import Recipe, Rows, Scan, Source, Target
 from bayestree.fitted.validation import ROUNDING
-from bayestree.inference import Data, memory_mapped
+from bayestree.inference import memory_mapped
+from bayestree.tables import located
 from bayestree.tables.dataset import Piece
 
-ATTEMPTS = 5  # of one step of the work, each after the loss of a worker
-
-Result = TypeVar("Result")
+TASK = 2**22  # numbers that a task reads; with fixed tasks, sums do not depend on the workers
+MOST_TASKS = 1_000
 
 
 class Sample(NamedTuple):
@@ -37,85 +31,71 @@ class Sample(NamedTuple):
     target: Target
     ignored: list[str]  # messages about ignored columns
     doubts: list[str]  # and about doubtful ones
+    most: int  # rows that the sample may have
     n_training: int  # rows of the data set, of which the sample has some
     n_held_out: int
 
+    @property
+    def complete(self) -> bool:
+        """Whether the sample has all training rows."""
+        return len(self.training.y) == self.n_training
+
 
 class DistributedRows:
-    """The rows of a data set in partitions on the workers (see ``inference.partitions``).
+    """The rows of a data set, through which workers pass.
 
-    Attributes
-    ----------
-    n_rows, weight
-        Number and total weight of the training rows that count, once they are prepared.
-    n_lost : int
-        How often a worker had to be replaced.
+    ``sample_rows`` is the number of training rows in the sample, on average; None selects as many
+    as have 2^25 numbers.
     """
 
-    def __init__(
-        self, workers: Workers | ThisProcess, source: Source, n_partitions: int | None
-    ) -> None:
-        self.workers, self.source = workers, source
-        if n_partitions is not None and n_partitions < 1:
-            raise InputError(f"n_partitions must be 1 or more, got {n_partitions}.")
-        self.addresses = workers.addresses
-        self.pieces = source.dataset.split(n_partitions or len(self.addresses))
+    def __init__(self, call: CallEach, source: Source, sample_rows: int | None) -> None:
+        self.call, self.source, self.sample_rows = call, source, sample_rows
+        if sample_rows is not None and sample_rows < 1:
+            raise InputError(f"sample_rows must be 1 or more, got {sample_rows}.")
+        dataset = source.dataset
+        n_numbers = dataset.n_rows * len(dataset.columns)
+        self.pieces = dataset.split(min(MOST_TASKS, max(1, -(-n_numbers // TASK))))
         if not self.pieces:
-            raise InputError(f"{source.dataset.path!r} has no rows; specify files that have some.")
-        self.fit = uuid4().hex
-        self.n_rows, self.weight, self.n_lost = 0, 0.0, 0
-        self._parts: list[Partition] = []
-        self._sizes: list[int] = []
-        self._held: dict[int, str] = {}  # the worker of each partition
-        self._sample: list[slice] = []
-        self._held_share = 1.0  # of the held-out rows, that the sample has
-        self._prepare = b""
-        self._joined: tuple[str, ...] = ()
-
-    # The passes over the data set.
+            raise InputError(f"{dataset.path!r} has no rows; specify files that have some.")
 
     def read(self, task: str) -> Sample:
-        """Check all rows, learn their encoding, load them on the workers, and return a sample.
+        """Check all rows, learn their encoding, and return a sample.
 
         Raises
         ------
         InputError
             If the rows cannot be used.
         """
-        scans = self._each(worker.scan, lambda pieces, _: (self.source, pieces))
+        scans = self.call(worker.scan, [(self.source, pieces) for pieces in self.pieces])
         counts = [scan.n_rows for scan in scans]
         merged = scans[0]
         for scan in scans[1:]:
             merged.merge(scan)
         self._check(merged)
         target = _target(merged, self.source, task)
-        learned = self._learned(merged, target, counts)
+        self.firsts = np.concatenate([[0], np.cumsum(counts)])
+        learned = self._learned(merged, target)
         # in single precision, if it represents all features exactly
         dtype = np.float32 if merged.single and learned.encoding.keeps_values else np.float64
-        self._recipe = Recipe(self.source, learned, target, dtype)
-        firsts = np.concatenate([[0], np.cumsum(counts)])
-        self._parts = [
-            Partition(number, pieces, int(firsts[number]), counts[number])
-            for number, pieces in enumerate(self.pieces)
-        ]
         width = len(learned.encoding.feature_names)
-        most = max(1, memory_mapped.HELD // width)
-        step = max(1, -(-sum(counts) // most))
-        self._sample = [slice(-first % step, None, step) for first in firsts[:-1]]
-        n_aside = self.source.dataset.n_rows - sum(counts)
-        self._held_share = min(1.0, most / max(n_aside, 1))
-        found = self._insisting(partial(self._load, range(len(self._parts))))
+        most = self.sample_rows or max(1, memory_mapped.HELD // width)
+        n_training = sum(counts)
+        n_aside = self.source.dataset.n_rows - n_training
+        shares = most / n_training, most / max(n_aside, 1)
+        self.recipe = Recipe(self.source, learned, target, dtype, *shares)
+        found = self.call(worker.sample, self._parts())
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
-        ignored = [*merged.survey.ignored.values()]
-        doubts = merged.survey.doubts
+        ignored, doubts = [*merged.survey.ignored.values()], merged.survey.doubts
         return Sample(
-            training, held, learned.encoding, target, ignored, doubts, sum(counts), n_aside
+            training, held, learned.encoding, target, ignored, doubts, most, n_training, n_aside
         )
 
-    def _each(self, function: Callable[..., Any], arguments: Callable[..., Any]) -> list[Any]:
-        """Call a function for each partition, on any worker."""
-        each = [arguments(pieces, number) for number, pieces in enumerate(self.pieces)]
-        return self._insisting(partial(self.workers.anywhere, function, each))
+    def _parts(self) -> list[tuple[Recipe, Sequence[Piece], int]]:
+        """Return the arguments of a pass over the encoded rows."""
+        firsts = self.firsts.tolist()
+        return [
+            (self.recipe, pieces, first) for pieces, first in zip(self.pieces, firsts, strict=False)
+        ]
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""
@@ -133,156 +113,56 @@ class DistributedRows:
                 f"of equal rows: multiply them by {scan.n_rows / scan.weight:.4g}."
             )
 
-    def _learned(self, scan: Scan, target: Target, counts: Sequence[int]) -> tables.Learned:
-        names = [*target.columns(target.example)]
-        survey, first = scan.survey, np.concatenate([[0], np.cumsum(counts)])
-
-        def arguments(pieces: Sequence[Piece], number: int) -> tuple[Any, ...]:
-            learner = tables.Learner(
-                survey.kinds, names, survey.formats, survey.codes, first=int(first[number])
-            )
-            return self.source, pieces, learner, target
-
-        learner, *others = self._each(worker.learn, arguments)
+    def _learned(self, scan: Scan, target: Target) -> tables.Learned:
+        names, survey = [*target.columns(target.example)], scan.survey
+        learners = (
+            tables.Learner(survey.kinds, names, survey.formats, survey.codes, first=int(first))
+            for first in self.firsts
+        )
+        learner, *others = self.call(
+            worker.learn,
+            [
+                (self.source, pieces, learner, target)
+                for pieces, learner in zip(self.pieces, learners, strict=False)
+            ],
+        )
         for other in others:
             learner.merge(other)
         return learner.learned()
 
-    # What the fit asks for.
 
-    def prepare(self, load: Callable[..., Data], low: FloatArray, high: FloatArray) -> None:
-        """See ``PartitionedRows``; what is prepared already stays as it is."""
-        given = cloudpickle.dumps((load, low, high))
-        if given == self._prepare:  # by the mode before
-            return
+@contextmanager
+def on_workers(
+    source: Source,
+    task: str,
+    *,
+    n_workers: int | None = None,
+    scheduler: str | None = None,
+    sample_rows: int | None = None,
+) -> Iterator[tuple[DistributedRows, Sample]]:
+    """Read the rows of a data set by workers, which stay for the block; also return a sample.
 
-        def everywhere() -> None:
-            self._restore()
-            self._prepared(given, range(len(self._parts)))
+    Parameters
+    ----------
+    source : Source
+    task : {"classification", "regression", "auto"}
+    n_workers : int, optional
+        Number of processes on this machine; by default one for each core.
+    scheduler : str, optional
+        Address of a Dask scheduler whose workers are used instead.
+    sample_rows : int, optional
+        See ``DistributedRows``.
 
-        self._insisting(everywhere)
-        self._prepare = given
-
-    def epoch(self, fit: Any, what: Any) -> tuple[Any, float]:
-        """See ``PartitionedRows``; an epoch in which a worker goes is repeated."""
-        seed = int(torch.randint(2**31 - 1, ()))
-        bare = copy.copy(fit)
-        bare.data = None
-        message = cloudpickle.dumps((bare, what))
-
-        def together() -> tuple[Any, float]:
-            with self.workers.exclusive():
-                self._restore()
-                return self._epoch(message, seed)
-
-        return self._insisting(together)
-
-    def _epoch(self, message: bytes, seed: int) -> tuple[Any, float]:
-        used = sorted(set(self._held.values()))
-        self._join(used)
-        numbers = {
-            address: [part for part, own in self._held.items() if own == address]
-            for address in used
-        }
-        found = self.workers.run(
-            {
-                address: (
-                    address,
-                    worker.epoch,
-                    (self.fit, message, numbers[address], self._sizes, seed),
-                )
-                for address in used
-            }
-        )
-        after, value = pickle.loads(found[used[0]])
-        return after, value
-
-    def _join(self, used: Sequence[str]) -> None:
-        """Let the workers form a group, unless they are one."""
-        if self._joined == tuple(used):
-            return
-        group, hosts = uuid4().hex, [str(urlsplit(own).hostname) for own in used]
-        port = self.workers.run({0: (used[0], worker.host, (self.fit, hosts[0]))})[0]
-        self.workers.run(
-            {
-                own: (own, worker.join, (self.fit, group, rank, hosts, port))
-                for rank, own in enumerate(used)
-            }
-        )
-        self._joined = tuple(used)
-
-    # Where the partitions are.
-
-    def _load(self, numbers: Sequence[int]) -> list[tuple[Rows, Rows]]:
-        """Load partitions on the workers that hold the fewest rows; return samples of them."""
-        loads = dict.fromkeys(self.addresses, 0)
-        for number, address in self._held.items():
-            loads[address] += self._parts[number].n_rows
-        calls, places = {}, {}
-        for number in numbers:
-            address = min(loads, key=lambda one: (loads[one], one))
-            places[number] = address
-            loads[address] += self._parts[number].n_rows
-            given = (self._sample[number], self._held_share)
-            part = self._parts[number]
-            calls[number] = (address, worker.load, (self.fit, self._recipe, part, *given))
-        found = self.workers.run(calls)
-        self._held |= places
-        return [found[number] for number in numbers]
-
-    def _prepared(self, given: bytes, numbers: Sequence[int]) -> None:
-        """Let the workers derive the rows of the fit of these partitions."""
-        how = cloudpickle.loads(given)
-        found = self.workers.run(
-            {
-                number: (self._held[number], worker.prepare, (self.fit, number, *how))
-                for number in numbers
-            }
-        )
-        if len(found) == len(self._parts):
-            self._sizes = [found[number][0] for number in range(len(self._parts))]
-            self.n_rows = sum(self._sizes)
-            self.weight = sum(found[number][1] for number in range(len(self._parts)))
-
-    def _insisting(self, work: Callable[[], Result]) -> Result:
-        """Repeat some work without the workers that are lost, if any is lost meanwhile."""
-        gone = False
-        for _ in range(ATTEMPTS):
-            try:
-                if gone:
-                    self._replace()
-                return work()
-            except WorkerLostError:
-                gone = True
-        raise InputError(
-            f"workers were lost {ATTEMPTS} times in the same step of the fit, perhaps for lack of "
-            "memory; use more workers or larger ones, and resume with the same command."
-        )
-
-    def _replace(self) -> None:
-        """Wait for replacements of the workers that are lost."""
-        self.n_lost += 1
-        self._joined = ()
-        self.addresses = self.workers.await_replacement(len(self.addresses))
-        there = {own: (own, worker.holds, (self.fit,)) for own in self.addresses}
-        found = self.workers.run(there)  # a worker may come back at the address of another
-        self._held = {part: own for part, own in self._held.items() if part in found.get(own, ())}
-        self.workers.everywhere(worker.forget, self.fit, self._lost())  # parts of a failed load
-
-    def _restore(self) -> None:
-        """Load the partitions of lost workers on the remaining ones."""
-        if lost := self._lost():
-            self._load(lost)
-            if self._prepare:
-                self._prepared(self._prepare, lost)
-
-    def _lost(self) -> list[int]:
-        """Return the partitions that no worker holds."""
-        return [part.number for part in self._parts if part.number not in self._held]
-
-    def close(self) -> None:
-        """Let the workers drop the rows."""
-        self.workers.everywhere(worker.forget, self.fit)
+    Raises
+    ------
+    InputError
+        If the rows or the workers cannot be used.
+    """
+    with workers(n_workers, scheduler) as call:
+        rows = DistributedRows(call, source, sample_rows)
+        with located(Path(source.dataset.path)):
+            sample = rows.read(task)
+        yield rows, sample
 
 
 def _target(scan: Scan, source: Source, task: str) -> Target:

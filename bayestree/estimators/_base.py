@@ -1,7 +1,6 @@
 """Base class of the estimators of one tree: the fit, and the deterministic tree."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from bayestree._utils.parallel import threads_for
 from bayestree._utils.progress import fitting
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._combinations import BASE, Rules, check_combinations
-from bayestree.estimators._estimator import REMEDY, Estimator, member_of
+from bayestree.estimators._estimator import REMEDY, Estimator
 from bayestree.fitted import single_rows
 from bayestree.fitted.rows import FileRows, TrainingRows, UnitRule, units, with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
@@ -24,7 +23,6 @@ from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.fitting.plan import precision_of
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.data import UNUSED
-from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree, named
 from bayestree.models.leaves import Categorical, Leaf
@@ -141,42 +139,11 @@ class BaseTree(Estimator):
         unit = 1.0 if self._weights_are_counts() else weight_unit(rows.weights)
         reduced = not (self._used.all() or self._in_place())
         columns = self._used if reduced else ALL
-        represented = self._prepare_partitions(rows, leaf, unit, columns)
-        data = given = self._data(rows, unit / represented).for_leaf(leaf)
+        data = given = self._data(rows, unit).for_leaf(leaf)
         if reduced:
-            given = self._data(rows, unit / represented, columns).for_leaf(leaf)
+            given = self._data(rows, unit, columns).for_leaf(leaf)
         model = model.with_(leaf=leaf.informed(given.y, given.weights))
         return Prepared(rows, model, data, given)
-
-    def _prepare_partitions(
-        self, rows: TrainingRows, leaf: Leaf, unit: float, columns: slice | BoolArray
-    ) -> float:
-        """Prepare the rows in other processes, if ``rows`` is a sample of these.
-
-        Returns the weight of all rows relative to that of the sample.
-        """
-        whole = elsewhere()
-        if whole is None:
-            return 1.0
-        precision = self._precision(len(rows.y))
-        settings = self.get_params(deep=False) | {"dtype": precision, "random_state": None}
-        member = member_of(self, type(self)(**settings))
-        load = partial(member._partition, leaf=leaf, unit=unit, columns=columns)
-        whole.prepare(load, rows.X[:].min(axis=0), rows.X[:].max(axis=0))
-        complete = len(rows.y) == whole.n_rows
-        return 1.0 if complete else float(whole.weight / rows.weights.sum())
-
-    def _partition(
-        self,
-        rows: TrainingRows,
-        *,
-        leaf: Leaf,
-        unit: float,
-        columns: slice | BoolArray,
-    ) -> Data:
-        """Return rows, with y in the units of the data, as the fit takes them."""
-        rows = rows._replace(y=self._encode(rows.y)).counted()
-        return self._data(rows, unit, columns).for_leaf(leaf)
 
     def _complete(self, found: Posterior, prepared: Prepared) -> FittedTree:
         """Complete the result of the inference by the deterministic tree."""

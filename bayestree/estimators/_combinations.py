@@ -7,7 +7,6 @@ work is done. The rules of the trees in ``literature`` are in their classes.
 import math
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -365,36 +364,21 @@ STREAMING: Rules = (
 )
 
 
-def _differs_from(tree: Any, _: Any, *, name: str, usual: Any) -> bool:
-    """Return whether a parameter of the estimator, if it has it, has another value."""
-    return bool(getattr(tree, name, usual) != usual)
-
-
-def _takes_partitions(tree: Any) -> bool:
-    """Return whether the rows of a fit may be spread over several processes."""
-    if not tree._in_parts():
-        return False
-    stages = tree._before_rows(in_parts=True).stages
-    return all(stage.in_partitions for stage in stages)
-
-
-#: What rows in several processes (``fit_files``) cannot be combined with.
+#: What a fit to a sample of rows on workers (``fit_files``) cannot be combined with.
 PARTITIONED: Rules = (
     Rule(
-        "method for partitions",
-        lambda tree, _: not _takes_partitions(tree),
-        "needs a fit that takes its steps on minibatches: a convex polytope tree by "
-        "inference='map', 'svi' or 'grow', with optimiser 'adam' and one of the package's own "
-        "guides, or an end-to-end tree; without search_facets and leaves that regress",
+        "fit to files",
+        lambda tree, _: not hasattr(tree, "fit_files"),
+        "is for convex polytope trees and end-to-end trees: choose one of these",
     ),
-    *(
-        Rule(f"{name} for partitions", partial(_differs_from, name=name, usual=usual), message)
-        for name, usual, message in (
-            ("class_weight", None, "cannot use class_weight: name a column of weights instead"),
-            ("validation_fraction", 0.0, "cannot hold out rows: leave validation_fraction at 0"),
-            ("warm_start", False, "starts a new tree: leave warm_start at False"),
-            ("n_jobs", None, "has all workers fit one tree after another: leave n_jobs at None"),
-            ("device", "cpu", "runs on CPUs, got device={tree.device!r}: leave it at 'cpu'"),
-        )
+    Rule(
+        "class_weight in files",
+        lambda tree, _: getattr(tree, "class_weight", None) is not None,
+        "cannot use class_weight: name a column of weights instead",
+    ),
+    Rule(
+        "warm_start in files",
+        lambda tree, _: tree.warm_start,
+        "starts a new tree: leave warm_start at False",
     ),
 )

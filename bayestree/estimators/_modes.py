@@ -25,7 +25,6 @@ from bayestree.fitted.rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.plan import SINGLE_ROWS
 from bayestree.inference import Data, pointwise
-from bayestree.inference.partitions import elsewhere
 from bayestree.models.leaves import Leaf
 
 SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
@@ -96,7 +95,7 @@ def _processes(estimator: Any, members: Sequence[Any], data: Data) -> int | None
     """
     given: int | None = estimator.n_jobs
     suits = len(data.X) >= SINGLE_ROWS and data.X.device.type == "cpu" and not data.mapped
-    if given is not None or watched() or not suits or elsewhere() is not None:
+    if given is not None or watched() or not suits:
         return given
     return processes_for(len(members))
 

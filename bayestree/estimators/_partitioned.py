@@ -1,20 +1,17 @@
-"""Fits to Parquet data sets whose rows are spread over several processes (``fit_files``)."""
+"""Fits to Parquet data sets that outgrow the memory of a process (``fit_files``)."""
 
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from joblib import parallel_config
 from sklearn.base import is_classifier
 
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.wording import warn
-from bayestree.distributed.fit import on_workers
-from bayestree.distributed.rows import Sample
+from bayestree.distributed.rows import Sample, on_workers
 from bayestree.distributed.worker import Source
 from bayestree.estimators._combinations import PARTITIONED, first_broken
-from bayestree.inference.partitions import PartitionedRows, partitioned
 from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
 from bayestree.tables.columns import codes_by_column
 from bayestree.tables.dataset import Dataset
@@ -30,7 +27,8 @@ def fit_files(
     drop: Collection[str] = (),
     n_workers: int | None = None,
     scheduler: str | None = None,
-    n_partitions: int | None = None,
+    sample_rows: int | None = None,
+    n_partitions: None = None,
 ) -> Any:
     """Fit the tree to a Parquet data set whose rows are spread over several processes.
 
@@ -75,6 +73,11 @@ def fit_files(
         ``warm_start``, ``n_jobs`` and ``device``.
     """
     check_partitions(estimator)
+    if n_partitions is not None:
+        raise ParameterError(
+            f"n_partitions={n_partitions!r} was removed after version 0.2.0, because the numbers "
+            "of a fit no longer depend on the workers: omit it."
+        )
     dataset = Dataset.of(data)
     source = Source(dataset, target, weights, exposure, tuple(drop))
     source.check()
@@ -82,29 +85,27 @@ def fit_files(
     source = replace(source, codes=codes)
     task = "classification" if is_classifier(estimator) else "regression"
     where: dict[str, Any] = {"n_workers": n_workers, "scheduler": scheduler}
-    with on_workers(source, task, n_partitions=n_partitions, **where) as (rows, sample):
+    with on_workers(source, task, sample_rows=sample_rows, **where) as (_, sample):
         for remark in sample.ignored:
             warn(remark, UnusedColumnsWarning)
         for doubt in sample.doubts:
             warn(doubt, DoubtfulColumnsWarning)
-        fit_sample(estimator, rows, sample)
+        fit_sample(estimator, sample)
     return estimator
 
 
 def check_partitions(estimator: Any) -> None:
-    """Raise ParameterError if the fit of an estimator needs all rows in one process."""
+    """Raise ParameterError if an estimator cannot be fitted to a sample of rows on workers."""
     if reason := first_broken(PARTITIONED, estimator):
-        raise ParameterError(f"a fit whose rows are spread over workers {reason}.")
+        raise ParameterError(f"a fit to a sample of rows on workers {reason}.")
 
 
-def fit_sample(estimator: Any, rows: PartitionedRows, sample: Sample) -> None:
-    """Fit an estimator to partitioned rows, of which there is a sample."""
+def fit_sample(estimator: Any, sample: Sample) -> None:
+    """Fit an estimator to a sample of the rows of a data set."""
     X, y, weights, extra, _ = sample.training
     given = {} if extra is None else {"exposure": extra}
     estimator._to_come = sample.target.classes if is_classifier(estimator) else None
     try:
-        # other processes would not know of the partitions
-        with partitioned(rows), parallel_config("sequential", n_jobs=1):
-            estimator.fit(Features.of(X, sample.encoding), y, weights, **given)
+        estimator.fit(Features.of(X, sample.encoding), y, weights, **given)
     finally:
         estimator._to_come = None

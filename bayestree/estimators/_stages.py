@@ -32,7 +32,6 @@ from bayestree.fitted.tree import FittedTree, Prediction
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.memory_mapped import check_memory
-from bayestree.inference.partitions import elsewhere
 from bayestree.inference.single_leaf import SingleLeafWarning
 from bayestree.inference.smc.method import fingerprint
 from bayestree.inference.training import HARD, leaf_sums
@@ -289,8 +288,7 @@ class StagedTree(BaseTree):
 def _table(rows: TrainingRows, leaf: Leaf) -> Table:
     """Return what a plan depends on of the rows."""
     n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
-    in_parts = isinstance(rows.X, FileRows) or elsewhere() is not None
-    return Table(n_rows, n_features, leaf.n_classes, in_parts)
+    return Table(n_rows, n_features, leaf.n_classes, isinstance(rows.X, FileRows))
 
 
 def _single(

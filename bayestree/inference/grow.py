@@ -231,7 +231,7 @@ class Growth(Stage):
     ] = 0.15
 
     default_steepness = 20.0
-    in_chunks = in_partitions = True
+    in_chunks = True
 
     def fit(
         self,

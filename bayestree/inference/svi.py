@@ -26,7 +26,6 @@ from bayestree.inference.convergence import (
     warn_of_undetermined,
 )
 from bayestree.inference.data import Data
-from bayestree.inference.partitions import n_rows
 from bayestree.inference.pointwise import log_joint
 from bayestree.inference.polytope_fit import fit_polytope, variational_posterior
 from bayestree.inference.posterior import Posterior
@@ -125,10 +124,6 @@ class Svi(Variational, Stage):
     @property
     def in_chunks(self) -> bool:
         return self.own_guide and not self.search_facets
-
-    @property
-    def in_partitions(self) -> bool:
-        return self.in_chunks
 
     @property
     def keeps_signs(self) -> bool:  # type: ignore[override]
@@ -233,7 +228,7 @@ class Svi(Variational, Stage):
         settings = self.chosen("guide", "search_facets", "epochs", "batch_size")
         settings["covariance"] = "expert" if self.full_covariance else "diagonal"
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
-        usual = default_epochs(n_rows(data), self.batch_size)
+        usual = default_epochs(len(data.X), self.batch_size)
         epochs = settings["epochs"] = self.epochs or usual
         run = partial(fit_polytope, memory=memory) if self.own_guide else fit_autoguide
         with seeded(draw_seed(check_random_state(draw_seed(random_state)))):

@@ -195,7 +195,7 @@ def _write_scores(run: FittedRun) -> None:
 
 def _of_cluster(rows: RunRows) -> dict[str, int]:
     """Count the rows on workers; those in this process, which are scored, are a sample of them."""
-    if rows.elsewhere is None:
+    if rows.distributed is None:
         return {}
     return {
         "training_rows": rows.sample.n_training,

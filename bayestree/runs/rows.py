@@ -44,8 +44,8 @@ class RunRows(NamedTuple):
     ``rows_held`` are the numbers of the held-out rows in their table. ``fingerprints`` identify
     the files: ``data`` and, if the held-out rows have a table of their own, ``test``. If no rows
     are held out, the training rows replace them and ``held_out`` is False. ``order`` holds the
-    classes in ascending order, if the table or the run file states one. If the rows are
-    ``elsewhere``, on workers, these are samples of them.
+    classes in ascending order, if the table or the run file states one. If workers
+    read the ``distributed`` rows of a data set, these are samples of them.
     """
 
     task: str
@@ -61,7 +61,7 @@ class RunRows(NamedTuple):
     remarks: list[str]
     fingerprints: Mapping[str, Mapping[str, Any]]
     order: tuple[str, ...] | None = None
-    elsewhere: Any = None  # the rows on workers, of which the training rows are a sample
+    distributed: Any = None
     sample: Any = None
 
     def thinned(self, like: "RunRows | None" = None) -> "RunRows":

@@ -255,6 +255,8 @@ def without_removed(parts: Mapping[str, Any], *, every: bool = False) -> dict[st
     found = dict(parts)
     if isinstance(parts.get("inference"), dict):
         found["inference"] = kept(parts["inference"])
+    if every and isinstance(parts.get("cluster"), dict):
+        found["cluster"] = {k: v for k, v in parts["cluster"].items() if k != "partitions"}
     return found
 
 
@@ -264,8 +266,8 @@ def value_lines(content: Mapping[str, Any]) -> list[str]:
     tables = {name: x for name, x in content.items() if isinstance(x, dict)}
     for table in ("data", "model", "inference"):
         found |= {(table, key): value for key, value in tables.get(table, {}).items()}
-    if partitions := tables.get("cluster", {}).get("partitions"):
-        found["cluster", "partitions"] = partitions
+    if sample_rows := tables.get("cluster", {}).get("sample_rows"):
+        found["cluster", "sample_rows"] = sample_rows
     for place, value in found.items():
         if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
             found[place] = int(value)

@@ -201,6 +201,11 @@ def _wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
     tables = [each for each in _tables_with(key) if table in ("", *TABLES)]
     if key in RUN_KEYS:
         return f"{key!r} is set by the run itself; {RUN_KEYS[key]}."
+    if (table, key) == ("cluster", "partitions"):
+        return (
+            "'partitions' was removed after version 0.2.0, because the numbers of a fit no longer "
+            "depend on the workers; remove it."
+        )
     if table in ("", "inference") and key in REMOVED:
         return f"{key!r} was removed after version 0.2.0; {REMOVED[key][1]}."
     if tables:
