@@ -8,6 +8,7 @@ from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from bayestree import plots as plots
+    from bayestree.diagnostics.sample import SmallSampleWarning as SmallSampleWarning
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
@@ -66,6 +67,7 @@ _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "DoubtfulColumnsWarning": "bayestree.tables.survey",
     "SingleLeafWarning": "bayestree.inference.single_leaf",
+    "SmallSampleWarning": "bayestree.diagnostics.sample",
     "UnconvergedWarning": "bayestree.fitted.checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.survey",

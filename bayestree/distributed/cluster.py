@@ -11,8 +11,8 @@ from bayestree._version import __version__
 
 TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
 
-#: Call a function with each of some arguments; return its results in this order.
-CallEach = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], list[Any]]
+#: Call a function with a shared argument and each of others; return its results in this order.
+CallEach = Callable[[Callable[..., Any], Any, Sequence[tuple[Any, ...]]], list[Any]]
 
 
 def client_of(scheduler: str) -> Any:
@@ -114,17 +114,21 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator[CallEach]:
         yield partial(_on_workers, own)
 
 
-def _here(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    return [function(*given) for given in arguments]
+def _here(
+    function: Callable[..., Any], shared: Any, arguments: Sequence[tuple[Any, ...]]
+) -> list[Any]:
+    return [function(shared, *given) for given in arguments]
 
 
 def _on_workers(
-    client: Any, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    client: Any, function: Callable[..., Any], shared: Any, arguments: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
     """Call a function on the workers; the scheduler repeats the calls of a worker that is lost."""
     from distributed import KilledWorker  # noqa: PLC0415 - it is optional
 
-    futures = [client.submit(function, *given, pure=False) for given in arguments]
+    # a task of its own, so that the scheduler sends it once, and again after a loss
+    there = client.submit(_same, shared, pure=False)
+    futures = [client.submit(function, there, *given, pure=False) for given in arguments]
     try:
         return list(client.gather(futures))
     except KilledWorker as error:
@@ -133,4 +137,8 @@ def _on_workers(
             "memory; use larger workers, and resume with the same command."
         ) from error
     finally:
-        client.cancel(futures)
+        client.cancel([there, *futures])
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,17 +1,19 @@
 """The rows of a data set on workers, as the process that runs the fit sees them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayestree import tables
 from bayestree._utils.wording import InputError
-from bayestree.distributed import worker
+from bayestree.distributed import leaves, worker
 from bayestree.distributed.cluster import CallEach, workers
+from bayestree.distributed.leaves import Pass
 from bayestree.distributed.worker import Recipe, Rows, Scan, Source, Target
 from bayestree.fitted.validation import ROUNDING
 from bayestree.inference import memory_mapped
@@ -66,7 +68,7 @@ class DistributedRows:
         InputError
             If the rows cannot be used.
         """
-        scans = self.call(worker.scan, [(self.source, pieces) for pieces in self.pieces])
+        scans = self.call(worker.scan, self.source, [(pieces,) for pieces in self.pieces])
         counts = [scan.n_rows for scan in scans]
         merged = scans[0]
         for scan in scans[1:]:
@@ -83,19 +85,22 @@ class DistributedRows:
         n_aside = self.source.dataset.n_rows - n_training
         shares = most / n_training, most / max(n_aside, 1)
         self.recipe = Recipe(self.source, learned, target, dtype, *shares)
-        found = self.call(worker.sample, self._parts())
+        found = self.call(worker.sample, self.recipe, self._parts())
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
         ignored, doubts = [*merged.survey.ignored.values()], merged.survey.doubts
         return Sample(
             training, held, learned.encoding, target, ignored, doubts, most, n_training, n_aside
         )
 
-    def _parts(self) -> list[tuple[Recipe, Sequence[Piece], int]]:
-        """Return the arguments of a pass over the encoded rows."""
-        firsts = self.firsts.tolist()
-        return [
-            (self.recipe, pieces, first) for pieces, first in zip(self.pieces, firsts, strict=False)
-        ]
+    def _parts(self) -> list[tuple[tuple[Piece, ...], int]]:
+        """Return the pieces of each task, and the number of its first training row."""
+        return [*zip(self.pieces, self.firsts.tolist(), strict=False)]
+
+    def leaf_sums(self, estimator: Any) -> Pass:
+        """Pass through all training rows with an estimator that was fitted to the sample."""
+        shared = self.recipe, estimator
+        found = filter(None, self.call(leaves.leaf_sums, shared, self._parts()))
+        return reduce(Pass.plus, found)
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""
@@ -121,8 +126,9 @@ class DistributedRows:
         )
         learner, *others = self.call(
             worker.learn,
+            self.source,
             [
-                (self.source, pieces, learner, target)
+                (pieces, learner, target)
                 for pieces, learner in zip(self.pieces, learners, strict=False)
             ],
         )

@@ -1,17 +1,27 @@
 """Fits to Parquet data sets that outgrow the memory of a process (``fit_files``)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parameters import ParameterError
+from bayestree._utils.seed import draw_seed, seeded
 from bayestree._utils.wording import warn
-from bayestree.distributed.rows import Sample, on_workers
+from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
+from bayestree.distributed.leaves import LeafSums, all_trees
+from bayestree.distributed.rows import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import Source
 from bayestree.estimators._combinations import PARTITIONED, first_broken
+from bayestree.estimators._streaming import tree_leaves
+from bayestree.fitted.tree import FittedTree
 from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
 from bayestree.tables.columns import codes_by_column
 from bayestree.tables.dataset import Dataset
@@ -30,12 +40,25 @@ def fit_files(
     sample_rows: int | None = None,
     n_partitions: None = None,
 ) -> Any:
-    """Fit the tree to a Parquet data set whose rows are spread over several processes.
+    """Fit the tree to a sample of a Parquet data set, and estimate its leaves from all rows.
 
-    Each process reads its own row groups and adds up the gradients of its rows. This process holds
-    a sample of at most 2^25 numbers, from which the tree is grown and finally derived. The numbers
-    of a fit depend on ``n_partitions`` but, up to rounding, not on the number of workers. If a
-    worker is killed, another one loads its partitions again, and the epoch is repeated.
+    Workers pass through the rows four times: they check all values, learn the encoding of the
+    columns, draw the sample, and sum up the rows of each leaf. In between, this process fits the
+    tree to the sample as ``fit`` does, by any method. The numbers do not depend on the workers. If
+    one is lost, others repeat its part of the pass.
+
+    - Exact, from all rows: kinds and encoding of the columns, classes, and the leaves of ``tree_``
+      and of the trees of ``modes_`` with their numbers of rows.
+    - From all rows, given the splits and the leaves of the fit to the sample: the prior and the
+      posterior of the leaves of point estimates and of variational posteriors. It is one step of
+      EM, with memberships averaged over up to 8 draws.
+    - From the sample alone: the units of the features, the topology, the splits and their
+      posterior, which is that of so many rows; the draws of samplers; families whose posterior is
+      not exact; leaves with ``monotonic_cst``, and of a distilled tree, which imitates the modes;
+      the weights of modes; and all diagnostics.
+
+    If the sample has all rows, this is ``fit``. Otherwise ``sample_check_`` says whether the rows
+    of the sample score higher than the others, and a warning if so.
 
     Parameters
     ----------
@@ -55,10 +78,10 @@ def fit_files(
         ``if __name__ == "__main__":``.
     scheduler : str, optional
         Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``, whose workers are used
-        instead, each in a process of its own unless all are in this process. It can run arbitrary
-        code there and here: use only trusted ones.
-    n_partitions : int, optional
-        Number of partitions of the rows, by default that of the workers.
+        instead. It can run arbitrary code there and here: use only trusted ones.
+    sample_rows : int, optional
+        Number of rows in the sample, on average; by default as many as have 2^25 numbers, 256 MiB
+        in double precision. All rows are equally probable, and keep their weights.
 
     Returns
     -------
@@ -67,10 +90,13 @@ def fit_files(
     Raises
     ------
     ValueError
-        For rows that cannot be used, workers that do not answer, or parameters that need all rows
-        in one process: only ``inference="map"``, ``"svi"`` (which ``"auto"`` selects) and
-        ``"grow"`` read their rows in chunks, without ``class_weight``, ``validation_fraction``,
-        ``warm_start``, ``n_jobs`` and ``device``.
+        For rows that cannot be used, workers that do not answer, ``class_weight`` or
+        ``warm_start``.
+
+    Warns
+    -----
+    SmallSampleWarning
+        If more rows in the sample would improve the tree.
     """
     check_partitions(estimator)
     if n_partitions is not None:
@@ -85,12 +111,12 @@ def fit_files(
     source = replace(source, codes=codes)
     task = "classification" if is_classifier(estimator) else "regression"
     where: dict[str, Any] = {"n_workers": n_workers, "scheduler": scheduler}
-    with on_workers(source, task, sample_rows=sample_rows, **where) as (_, sample):
+    with on_workers(source, task, sample_rows=sample_rows, **where) as (rows, sample):
         for remark in sample.ignored:
             warn(remark, UnusedColumnsWarning)
         for doubt in sample.doubts:
             warn(doubt, DoubtfulColumnsWarning)
-        fit_sample(estimator, sample)
+        fit_sample(estimator, rows, sample)
     return estimator
 
 
@@ -100,8 +126,8 @@ def check_partitions(estimator: Any) -> None:
         raise ParameterError(f"a fit to a sample of rows on workers {reason}.")
 
 
-def fit_sample(estimator: Any, sample: Sample) -> None:
-    """Fit an estimator to a sample of the rows of a data set."""
+def fit_sample(estimator: Any, rows: DistributedRows, sample: Sample) -> None:
+    """Fit an estimator to a sample of the rows of a data set, and its leaves to all of them."""
     X, y, weights, extra, _ = sample.training
     given = {} if extra is None else {"exposure": extra}
     estimator._to_come = sample.target.classes if is_classifier(estimator) else None
@@ -109,3 +135,74 @@ def fit_sample(estimator: Any, sample: Sample) -> None:
         estimator.fit(Features.of(X, sample.encoding), y, weights, **given)
     finally:
         estimator._to_come = None
+    if sample.complete:
+        return
+    found, mixture = rows.leaf_sums(estimator), estimator.fitted_
+    check = SampleCheck.of(found.sample, found.others)
+    seeds = np.random.default_rng(draw_seed(estimator.random_state))
+    unit = min(1.0, found.weight / (check.n_sample + check.n_others))  # see ``weight_unit``
+    trees = []
+    for fitted, sums in zip(all_trees(mixture), found.trees, strict=True):
+        smoothing, imitates = estimator.smoothing * unit, fitted is mixture.distilled
+        trees.append(_with_all_rows(fitted, sums, smoothing, seeds, imitates=imitates))
+    distilled = None if mixture.distilled is None else trees.pop()
+    estimator.fitted_ = replace(mixture, trees=trees, distilled=distilled, sample_check=check)
+    if check.gains:
+        warn(f"{check}; set a larger sample_rows.", SmallSampleWarning)
+
+
+def _with_all_rows(
+    fitted: FittedTree,
+    sums: LeafSums,
+    smoothing: float,
+    seeds: np.random.Generator,
+    *,
+    imitates: bool,
+) -> FittedTree:
+    """Estimate the leaves of a tree that was fitted to a sample from the sums over all rows."""
+    tree, posterior, units = fitted.tree, fitted.posterior, fitted.scaling.units
+    if any(posterior.model.monotone):
+        return fitted
+    mass = sums.rows.numpy()
+    if imitates:
+        tree = tree._with(leaf_rows=mass)
+    else:
+        leaves = tree_leaves(fitted, sums.hard, mass, smoothing)
+        tree = tree._with(**leaves).rescaled(units.y_scale, units.y_center)
+    model, leaf = posterior.model, posterior.model.leaf
+    several = fitted.n_draws > 1
+    if leaf.exact and model.likelihood.additive and (posterior.variational or not several):
+        leaf = leaf.calibrate(sums.soft)
+        law = leaf.posterior(sums.soft)
+        with seeded(draw_seed(seeds)):
+            drawn = [law.sample() for _ in range(fitted.n_draws)] if several else [law.mean()]
+        posterior = replace(
+            posterior,
+            model=model.with_(leaf=leaf),
+            draws={**posterior.draws, **_like(posterior.draws, drawn)},
+            point={**posterior.point, **_like(posterior.point, [law.mean()])},
+        )
+    return replace(fitted, tree=tree, posterior=posterior)
+
+
+def _like(
+    sites: Mapping[str, AnyArray], drawn: Sequence[Mapping[str, Tensor]]
+) -> dict[str, AnyArray]:
+    """Return draws of the leaves with the shapes and precision of other values of the sites."""
+    return {
+        name: torch.stack([one[name] for one in drawn])
+        .numpy()
+        .astype(sites[name].dtype)
+        .reshape(sites[name].shape)
+        for name in drawn[0]
+    }
+
+
+def sample_check(estimator: Any) -> SampleCheck | None:
+    """Whether more rows in the sample of ``fit_files`` would improve the fit.
+
+    Can be printed. None if the sample had all rows, after ``fit``, and in models that were read.
+    """
+    check_is_fitted(estimator)
+    found: SampleCheck | None = estimator.fitted_.sample_check
+    return found

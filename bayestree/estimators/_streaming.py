@@ -245,13 +245,13 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
     )
     names = tuple(str(label) for label in getattr(estimator, "classes_", ()))
     tree: Any = estimator._splits(hard.posterior, names)
-    leaves = _leaves(fitted, sums, mass.numpy(), estimator.smoothing)
+    leaves = tree_leaves(fitted, sums, mass.numpy(), estimator.smoothing)
     tree = tree._with(**leaves).drop_experts(X).rescaled(units.y_scale, units.y_center)
     reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources)
     return replace(fitted, tree=tree, reach=reach)
 
 
-def _leaves(
+def tree_leaves(
     fitted: FittedTree, sums: torch.Tensor, mass: FloatArray, smoothing: float
 ) -> dict[str, AnyArray]:
     """Compute the leaves of the deterministic tree from sums of statistics."""

@@ -43,7 +43,7 @@ from bayestree.estimators._parameters import (
     directions,
     facet_groups,
 )
-from bayestree.estimators._partitioned import fit_files
+from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
 from bayestree.estimators._stages import StagedTree
@@ -325,6 +325,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
     partial_fit = partial_fit_classes
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare
@@ -364,6 +365,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     partial_fit = partial_fit_numbers
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 def _with_ordered_leaves(tree: Tree, directions: tuple[int, ...]) -> Tree:

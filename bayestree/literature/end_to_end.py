@@ -40,7 +40,7 @@ from bayestree.estimators._parameters import (
     WarmStart,
     check_image,
 )
-from bayestree.estimators._partitioned import fit_files
+from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.fitted.rows import TrainingRows, UnitRule
@@ -336,6 +336,7 @@ class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
     leaf: ShareFamily = "constant"
 
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare
@@ -369,6 +370,7 @@ class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
     leaf: NumericFamily = "constant"
 
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare

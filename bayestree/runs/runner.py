@@ -211,7 +211,10 @@ class _RunInProgress:
         with watching(self.checkpoints):
             try:
                 if rows.sample is not None:
-                    fit_sample(estimator, rows.sample)
+                    fit_sample(estimator, rows.distributed, rows.sample)
+                    if (check := estimator.sample_check_) is not None:
+                        self.display.say(str(check))
+                        self.update(sample_check=check.to_json())
                 else:
                     estimator.fit(rows.X, y, rows.weights, **given)
             except InputError:
