@@ -22,6 +22,7 @@ from bayestree.distributed.worker import Source
 from bayestree.estimators._combinations import PARTITIONED, first_broken
 from bayestree.estimators._streaming import tree_leaves
 from bayestree.fitted.tree import FittedTree
+from bayestree.inference import Posterior
 from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
 from bayestree.tables.columns import codes_by_column
 from bayestree.tables.dataset import Dataset
@@ -160,29 +161,36 @@ def _with_all_rows(
     imitates: bool,
 ) -> FittedTree:
     """Estimate the leaves of a tree that was fitted to a sample from the sums over all rows."""
-    tree, posterior, units = fitted.tree, fitted.posterior, fitted.scaling.units
-    if any(posterior.model.monotone):
+    if any(fitted.posterior.model.monotone):
         return fitted
-    mass = sums.rows.numpy()
+    posterior = _posterior(fitted.posterior, sums.soft, draw_seed(seeds))
+    new, mass = replace(fitted, posterior=posterior), sums.rows.numpy()
     if imitates:
-        tree = tree._with(leaf_rows=mass)
-    else:
-        leaves = tree_leaves(fitted, sums.hard, mass, smoothing)
-        tree = tree._with(**leaves).rescaled(units.y_scale, units.y_center)
-    model, leaf = posterior.model, posterior.model.leaf
-    several = fitted.n_draws > 1
-    if leaf.exact and model.likelihood.additive and (posterior.variational or not several):
-        leaf = leaf.calibrate(sums.soft)
-        law = leaf.posterior(sums.soft)
-        with seeded(draw_seed(seeds)):
-            drawn = [law.sample() for _ in range(fitted.n_draws)] if several else [law.mean()]
-        posterior = replace(
-            posterior,
-            model=model.with_(leaf=leaf),
-            draws={**posterior.draws, **_like(posterior.draws, drawn)},
-            point={**posterior.point, **_like(posterior.point, [law.mean()])},
-        )
-    return replace(fitted, tree=tree, posterior=posterior)
+        return replace(new, tree=fitted.tree._with(leaf_rows=mass))
+    units, leaves = fitted.scaling.units, tree_leaves(new, sums.hard, mass, smoothing)
+    tree = fitted.tree._with(**leaves).rescaled(units.y_scale, units.y_center)
+    return replace(new, tree=tree)
+
+
+def _posterior(found: Posterior, sums: Tensor, seed: int) -> Posterior:
+    """Replace the leaves of a posterior by those given sums (L, c), where their law is exact.
+
+    Draws of samplers stay: their leaves depend on the splits of the draw.
+    """
+    model, n_draws = found.model, found.n_chains * found.n_draws
+    drawn = found.variational or n_draws == 1
+    if not (drawn and model.leaf.exact and model.likelihood.additive):
+        return found
+    leaf = model.leaf.calibrate(sums)
+    law = leaf.posterior(sums)
+    with seeded(seed):
+        draws = [law.sample() for _ in range(n_draws)] if n_draws > 1 else [law.mean()]
+    return replace(
+        found,
+        model=model.with_(leaf=leaf),
+        draws={**found.draws, **_like(found.draws, draws)},
+        point={**found.point, **_like(found.point, [law.mean()])},
+    )
 
 
 def _like(
