@@ -84,11 +84,6 @@ class Pass(NamedTuple):
         return Pass(trees, self.sample.plus(other.sample), self.others.plus(other.others))
 
 
-def all_trees(mixture: Mixture) -> list[FittedTree]:
-    """Return the trees of a mixture, and the distilled one, if there is one, last."""
-    return [*mixture.trees, *([] if mixture.distilled is None else [mixture.distilled])]
-
-
 @torch.no_grad()
 def leaf_sums(shared: tuple[Recipe, Any], pieces: Sequence[Piece], first: int) -> Pass | None:
     """Pass through the training rows of some pieces; ``shared`` is the recipe and the estimator.
@@ -112,13 +107,12 @@ def _of_chunk(recipe: Recipe, estimator: Any, own: Rows) -> Pass:
     X = Features.of(own.X, recipe.learned.encoding)
     rows, _ = counted_rows(estimator, X, y, None)
     sums, scores = [], []
-    for fitted in all_trees(mixture):
+    for fitted in mixture.trees:
         data = Data.of(fitted.scaling.standardise(rows.X), rows.response, own.weights)
         of_tree, score = LeafSums.of(fitted, data, fitted.tree.apply(rows.X))
         sums.append(of_tree)
         scores.append(score)
-    n_trees = len(mixture.trees)
-    score = logsumexp(scores[:n_trees], axis=0, b=mixture.weights[:, None])
+    score = logsumexp(scores, axis=0, b=mixture.weights[:, None])
     score -= np.log(mixture.shown.scaling.units.y_scale)
     sampled = recipe.sampled(own.numbers)
     each = (ScoreSums.of(score, own.weights, marks) for marks in (sampled, ~sampled))

@@ -16,7 +16,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.seed import draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
-from bayestree.distributed.leaves import LeafSums, all_trees
+from bayestree.distributed.leaves import LeafSums
 from bayestree.distributed.rows import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import Source
 from bayestree.estimators._combinations import PARTITIONED, first_broken
@@ -55,8 +55,7 @@ def fit_files(
       EM, with memberships averaged over up to 8 draws.
     - From the sample alone: the units of the features, the topology, the splits and their
       posterior, which is that of so many rows; the draws of samplers; families whose posterior is
-      not exact; leaves with ``monotonic_cst``, and of a distilled tree, which imitates the modes;
-      the weights of modes; and all diagnostics.
+      not exact; leaves with ``monotonic_cst``; the weights of modes; and all diagnostics.
 
     If the sample has all rows, this is ``fit``. Otherwise ``sample_check_`` says whether the rows
     of the sample score higher than the others, and a warning if so.
@@ -142,34 +141,24 @@ def fit_sample(estimator: Any, rows: DistributedRows, sample: Sample) -> None:
     check = SampleCheck.of(found.sample, found.others)
     seeds = np.random.default_rng(draw_seed(estimator.random_state))
     unit = min(1.0, found.weight / (check.n_sample + check.n_others))  # see ``weight_unit``
-    trees = []
-    for fitted, sums in zip(all_trees(mixture), found.trees, strict=True):
-        smoothing, imitates = estimator.smoothing * unit, fitted is mixture.distilled
-        trees.append(_with_all_rows(fitted, sums, smoothing, seeds, imitates=imitates))
-    distilled = None if mixture.distilled is None else trees.pop()
-    estimator.fitted_ = replace(mixture, trees=trees, distilled=distilled, sample_check=check)
+    smoothing = estimator.smoothing * unit
+    trees = [
+        _with_all_rows(fitted, sums, smoothing, draw_seed(seeds))
+        for fitted, sums in zip(mixture.trees, found.trees, strict=True)
+    ]
+    estimator.fitted_ = replace(mixture, trees=trees, sample_check=check)
     if check.gains:
         warn(f"{check}; set a larger sample_rows.", SmallSampleWarning)
 
 
-def _with_all_rows(
-    fitted: FittedTree,
-    sums: LeafSums,
-    smoothing: float,
-    seeds: np.random.Generator,
-    *,
-    imitates: bool,
-) -> FittedTree:
+def _with_all_rows(fitted: FittedTree, sums: LeafSums, smoothing: float, seed: int) -> FittedTree:
     """Estimate the leaves of a tree that was fitted to a sample from the sums over all rows."""
     if any(fitted.posterior.model.monotone):
         return fitted
-    posterior = _posterior(fitted.posterior, sums.soft, draw_seed(seeds))
-    new, mass = replace(fitted, posterior=posterior), sums.rows.numpy()
-    if imitates:
-        return replace(new, tree=fitted.tree._with(leaf_rows=mass))
-    units, leaves = fitted.scaling.units, tree_leaves(new, sums.hard, mass, smoothing)
-    tree = fitted.tree._with(**leaves).rescaled(units.y_scale, units.y_center)
-    return replace(new, tree=tree)
+    new = replace(fitted, posterior=_posterior(fitted.posterior, sums.soft, seed))
+    leaves = tree_leaves(new, sums.hard, sums.rows.numpy(), smoothing)
+    units, tree = fitted.scaling.units, fitted.tree._with(**leaves)
+    return replace(new, tree=tree.rescaled(units.y_scale, units.y_center))
 
 
 def _posterior(found: Posterior, sums: Tensor, seed: int) -> Posterior:

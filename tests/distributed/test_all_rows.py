@@ -82,15 +82,6 @@ class TestTreesHaveTheLeavesOfAllRows:
             (number,) = sums_by_leaf(mode, rows, np.ones(N))
             np.testing.assert_allclose(mode.tree_.leaf_rows, number)
 
-    def test_a_distilled_tree_keeps_what_it_imitates(self, rows, data, monkeypatch):
-        given = {"n_modes": 2, "mode_tree": "distilled"}
-        whole = fitted(classifier(**given), data, "kind")
-        assert whole.fitted_.distilled is not None
-        monkeypatch.setattr(_partitioned, "_with_all_rows", lambda tree, *_, **__: tree)
-        part = fitted(classifier(**given), data, "kind")
-        np.testing.assert_array_equal(whole.tree_.value, part.tree_.value)
-        np.testing.assert_allclose(*[whole.tree_.leaf_rows, *sums_by_leaf(whole, rows, np.ones(N))])
-
     def test_monotone_leaves_stay(self, data):
         tree = fitted(classifier(monotonic_cst={"a": -1}), data, "kind")
         assert tree.tree_.leaf_rows.sum() == tree.sample_check_.n_sample
