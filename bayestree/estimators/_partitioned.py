@@ -19,9 +19,10 @@ from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
 from bayestree.distributed.leaves import LeafSums
 from bayestree.distributed.rows import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import Source
-from bayestree.estimators._streaming import tree_leaves
 from bayestree.fitted.tree import FittedTree
+from bayestree.fitting.hard import tree_leaves
 from bayestree.fitting.rules import PARTITIONED, first_broken
+from bayestree.inference import Posterior
 from bayestree.tables import DoubtfulColumnsWarning, Features, UnusedColumnsWarning
 from bayestree.tables.columns import codes_by_column
 from bayestree.tables.dataset import Dataset
@@ -144,8 +145,9 @@ def fit_sample(estimator: Any, rows: DistributedRows, sample: Sample) -> None:
     check = SampleCheck.of(found.sample, found.others)
     seeds = np.random.default_rng(draw_seed(estimator.random_state))
     unit = min(1.0, found.weight / (check.n_sample + check.n_others))  # see ``weight_unit``
+    smoothing = estimator.smoothing * unit
     trees = [
-        _with_all_rows(fitted, sums, estimator.smoothing * unit, seeds)
+        _with_all_rows(fitted, sums, smoothing, draw_seed(seeds))
         for fitted, sums in zip(mixture.trees, found.trees, strict=True)
     ]
     estimator.fitted_ = replace(mixture, trees=trees, sample_check=check)
@@ -153,33 +155,35 @@ def fit_sample(estimator: Any, rows: DistributedRows, sample: Sample) -> None:
         warn(f"{check}; set a larger sample_rows.", SmallSampleWarning)
 
 
-def _with_all_rows(
-    fitted: FittedTree,
-    sums: LeafSums,
-    smoothing: float,
-    seeds: np.random.Generator,
-) -> FittedTree:
+def _with_all_rows(fitted: FittedTree, sums: LeafSums, smoothing: float, seed: int) -> FittedTree:
     """Estimate the leaves of a tree that was fitted to a sample from the sums over all rows."""
-    tree, posterior, units = fitted.tree, fitted.posterior, fitted.scaling.units
-    if any(posterior.model.monotone):
+    if any(fitted.posterior.model.monotone):
         return fitted
-    mass = sums.rows.numpy()
-    leaves = tree_leaves(fitted, sums.hard, mass, smoothing)
-    tree = tree._with(**leaves).rescaled(units.y_scale, units.y_center)
-    model, leaf = posterior.model, posterior.model.leaf
-    several = fitted.n_draws > 1
-    if leaf.exact and model.likelihood.additive and (posterior.variational or not several):
-        leaf = leaf.calibrate(sums.soft)
-        law = leaf.posterior(sums.soft)
-        with seeded(draw_seed(seeds)):
-            drawn = [law.sample() for _ in range(fitted.n_draws)] if several else [law.mean()]
-        posterior = replace(
-            posterior,
-            model=model.with_(leaf=leaf),
-            draws={**posterior.draws, **_like(posterior.draws, drawn)},
-            point={**posterior.point, **_like(posterior.point, [law.mean()])},
-        )
-    return replace(fitted, tree=tree, posterior=posterior)
+    new = replace(fitted, posterior=_posterior(fitted.posterior, sums.soft, seed))
+    leaves = tree_leaves(new, sums.hard, sums.rows.numpy(), smoothing)
+    units, tree = fitted.scaling.units, fitted.tree._with(**leaves)
+    return replace(new, tree=tree.rescaled(units.y_scale, units.y_center))
+
+
+def _posterior(found: Posterior, sums: Tensor, seed: int) -> Posterior:
+    """Replace the leaves of a posterior by those given sums (L, c), where their law is exact.
+
+    Draws of samplers stay: their leaves depend on the splits of the draw.
+    """
+    model, n_draws = found.model, found.n_chains * found.n_draws
+    drawn = found.variational or n_draws == 1
+    if not (drawn and model.leaf.exact and model.likelihood.additive):
+        return found
+    leaf = model.leaf.calibrate(sums)
+    law = leaf.posterior(sums)
+    with seeded(seed):
+        draws = [law.sample() for _ in range(n_draws)] if n_draws > 1 else [law.mean()]
+    return replace(
+        found,
+        model=model.with_(leaf=leaf),
+        draws={**found.draws, **_like(found.draws, draws)},
+        point={**found.point, **_like(found.point, [law.mean()])},
+    )
 
 
 def _like(

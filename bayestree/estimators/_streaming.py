@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
@@ -25,7 +25,7 @@ from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.fitting.hard import HardForm
+from bayestree.fitting.hard import HardForm, tree_leaves
 from bayestree.fitting.rules import STREAMING, Case, first_broken
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.harden import harden_sums
@@ -253,19 +253,3 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
     tree = tree._with(**leaves).drop_experts(X).rescaled(units.y_scale, units.y_center)
     reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources)
     return replace(fitted, tree=tree, reach=reach)
-
-
-def tree_leaves(
-    fitted: FittedTree, sums: torch.Tensor, mass: FloatArray, smoothing: float
-) -> dict[str, AnyArray]:
-    """Compute the leaves of the deterministic tree from sums of statistics."""
-    family, each = fitted.posterior.model.leaf, sums.numpy()
-    found: dict[str, AnyArray] = family.tree_values(sums)
-    if family.averages and family.n_classes:
-        overall = each.sum(axis=0) / mass.sum()
-        found["value"] = (each + smoothing * overall) / (mass + smoothing)[:, None]
-    elif family.averages:
-        found["value"] = each[:, 1] / mass
-    if "slope" in found:
-        found["slope"] = found["slope"] / fitted.scaling.units.scale
-    return found | {"leaf_rows": mass}

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from bayestree import inference
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.rows import Scaling, TrainingRows, with_unused_columns
+from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.single_leaf import ONE_WAY, SingleLeafWarning, warn_single_leaf
 from bayestree.inference.training import leaf_sums
@@ -131,6 +132,22 @@ def _of_family(
     if "slope" in found:
         found["slope"] = found["slope"] / scaling.units.scale
     return found
+
+
+def tree_leaves(
+    fitted: FittedTree, sums: torch.Tensor, mass: FloatArray, smoothing: float
+) -> dict[str, AnyArray]:
+    """Compute the leaves of the deterministic tree from sums of statistics."""
+    family, each = fitted.posterior.model.leaf, sums.numpy()
+    found: dict[str, AnyArray] = family.tree_values(sums)
+    if family.averages and family.n_classes:
+        overall = each.sum(axis=0) / mass.sum()
+        found["value"] = (each + smoothing * overall) / (mass + smoothing)[:, None]
+    elif family.averages:
+        found["value"] = each[:, 1] / mass
+    if "slope" in found:
+        found["slope"] = found["slope"] / fitted.scaling.units.scale
+    return found | {"leaf_rows": mass}
 
 
 def _with_ordered_leaves(tree: Any, directions: tuple[int, ...]) -> Any:

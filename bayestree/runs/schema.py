@@ -255,7 +255,8 @@ def without_removed(parts: Mapping[str, Any], *, every: bool = False) -> dict[st
     if isinstance(parts.get("inference"), dict):
         found["inference"] = kept(parts["inference"])
     if every and isinstance(parts.get("cluster"), dict):
-        found["cluster"] = {k: v for k, v in parts["cluster"].items() if k != "partitions"}
+        kept_keys = {k: v for k, v in parts["cluster"].items() if k != "partitions"}
+        found["cluster"] = kept_keys or {"workers": 1}
     return found
 
 
