@@ -25,7 +25,7 @@ def made(kind: Any, settings: Mapping[str, Any]) -> Any:
     from bayestree.fitting.settings import without_settings  # noqa: PLC0415 - may be absent
 
     given = {"inference": "auto"} | dict(settings)
-    return kind(**(without_settings(given) if kind.file_settings else settings))
+    return kind(**(without_settings(given, "svi") if kind.file_settings() else settings))
 
 
 class Split(NamedTuple):
