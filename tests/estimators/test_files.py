@@ -408,6 +408,21 @@ class TestRefusals:
             bayestree.load(path)
 
 
+def test_a_distilled_tree_of_version_0_2_0_gives_way_to_the_medoid(tmp_path):
+    clf = classifier(n_modes=2)
+    shown = clf._view(clf.fitted_.trees[0])
+    described = describe(clf) | {"distilled": describe(shown)}
+    described["params"]["mapping"] += [["mode_tree", "distilled"], ["refine", None]]
+    arrays = {f"distilled/0/{name}": values for name, values in arrays_of(shown).items()}
+    path = tmp_path / "distilled.safetensors"
+    path.write_bytes(files._to_bytes(described, arrays_of(clf) | arrays))
+    with pytest.warns(UserWarning, match="tree_ is the tree of the medoid instead"):
+        loaded = load(path)
+    X, _ = rows()
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+    np.testing.assert_array_equal(loaded.tree_.predict(X), clf.tree_.predict(X))
+
+
 def current(params):
     return {name: value for name, value in params.items() if name not in REMOVED}
 
