@@ -106,8 +106,8 @@ class DistributedRows:
         self._held_share = min(1.0, most / max(n_aside, 1))
         found = self._insisting(partial(self._load, range(len(self._parts))))
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
-        ignored = [*merged.survey.ignored.values()]
-        doubts = merged.survey.doubts
+        ignored = [*merged.profile.ignored.values()]
+        doubts = merged.profile.doubts
         return Sample(
             training, held, learned.encoding, target, ignored, doubts, sum(counts), n_aside
         )
@@ -119,7 +119,7 @@ class DistributedRows:
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""
-        scan.survey.check(typed=True)
+        scan.profile.check(typed=True)
         if self.source.weights is None and scan.weight == 0:
             raise InputError("all rows are held out; lower the share of held-out rows.")
         if scan.least_weight < 0 or scan.weight == 0:
@@ -135,11 +135,11 @@ class DistributedRows:
 
     def _learned(self, scan: Scan, target: Target, counts: Sequence[int]) -> tables.Learned:
         names = [*target.columns(target.example)]
-        survey, first = scan.survey, np.concatenate([[0], np.cumsum(counts)])
+        profile, first = scan.profile, np.concatenate([[0], np.cumsum(counts)])
 
         def arguments(pieces: Sequence[Piece], number: int) -> tuple[Any, ...]:
             learner = tables.Learner(
-                survey.kinds, names, survey.formats, survey.codes, first=int(first[number])
+                profile.kinds, names, profile.formats, profile.codes, first=int(first[number])
             )
             return self.source, pieces, learner, target
 

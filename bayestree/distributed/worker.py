@@ -90,14 +90,14 @@ class Scan:
     """What a pass over some of the rows finds: kinds of columns, values of y, weights."""
 
     def __init__(self, source: Source) -> None:
-        self.survey = tables.Survey(source.features, codes=source.codes)
+        self.profile = tables.TableProfile(source.features, codes=source.codes)
         self.n_rows, self.weight, self.least_weight = 0, 0.0, np.inf
         self.single = True  # whether single precision represents all features
         self.targets = pd.Series(dtype=object)  # the different values of y, of which some are kept
 
     def add(self, source: Source, frame: pd.DataFrame, held: BoolArray) -> None:
         """Read a chunk."""
-        self.survey.add(frame)
+        self.profile.add(frame)
         weights = source.row_weights(frame)
         self.least_weight = min(self.least_weight, float(weights.min()))
         counted = (weights > 0) & ~held
@@ -108,7 +108,7 @@ class Scan:
 
     def merge(self, other: "Scan") -> None:
         """Add what a pass over the following rows has found."""
-        self.survey.merge(other.survey)
+        self.profile.merge(other.profile)
         self.n_rows, self.weight = self.n_rows + other.n_rows, self.weight + other.weight
         self.least_weight = min(self.least_weight, other.least_weight)
         self.single &= other.single

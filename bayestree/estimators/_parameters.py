@@ -31,8 +31,8 @@ from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
 from bayestree.models.priors import HyperplanePrior, width_scale
 from bayestree.tables import Encoding
+from bayestree.tables.column_types import Numbers, Ordered
 from bayestree.tables.columns import quote_columns
-from bayestree.tables.kinds import Numbers, Ordered
 
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None

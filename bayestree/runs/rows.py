@@ -178,12 +178,12 @@ class _Scan:
         _check_columns(table, data)
         features = [name for name in table.columns if name not in excluded]
         known = {} if keep is None else codes(features)
-        survey = tables.Survey(() if keep is None else features, keep or (), known)
+        profile = tables.TableProfile(() if keep is None else features, keep or (), known)
         single = dict.fromkeys(features, True)
         targets, weights, extras = [], [], []
         with located(path):
             for frame in table.chunks():
-                survey.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
+                profile.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
                 targets.append(frame[[*data.targets]])
                 if data.weights is not None:
                     weights.append(frame[data.weights])
@@ -191,16 +191,16 @@ class _Scan:
                     extras.append(frame[data.extra])
                 for name in features:
                     single[name] &= is_single(frame[name].dtype)
-            remarks = survey.check()
+            remarks = profile.check()
             target = pd.concat(targets)
             counts = tables.read_weights(pd.concat(weights)) if weights else np.ones(len(target))
             extra = tables.numbers(pd.concat(extras)).to_numpy() if extras else None
-        used = {name for name in features if name not in survey.ignored}
+        used = {name for name in features if name not in profile.ignored}
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(
             table=table,
-            kinds=survey.kinds,
-            formats=survey.formats,
+            kinds=profile.kinds,
+            formats=profile.formats,
             codes=known,
             dtype=None if in_memory else dtype,
             target=target,

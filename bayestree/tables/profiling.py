@@ -201,7 +201,7 @@ class DoubtfulColumnsWarning(UserWarning):
     """
 
 
-class Survey:
+class TableProfile:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
     Parts of a table can be read by several surveys, which :meth:`merge` joins.
@@ -247,8 +247,8 @@ class Survey:
             if pd.api.types.is_any_real_numeric_dtype(column):
                 self._sentinels[name].add(column.to_numpy(dtype=float, na_value=np.nan))
 
-    def merge(self, other: "Survey") -> None:
-        """Include the following rows, which a survey of the same columns has read."""
+    def merge(self, other: "TableProfile") -> None:
+        """Include the following rows, which a profile of the same columns has read."""
         self._invalid.merge(other._invalid)
         self._merged |= other._merged
         for name, texts in other._texts.items():
