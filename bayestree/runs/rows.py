@@ -148,7 +148,7 @@ class _Scan:
 
     table: Table
     kinds: dict[str, Kind]
-    formats: dict[str, str]
+    formats: dict[str, str | None]
     codes: dict[str, Codes]
     dtype: type | None
     target: pd.DataFrame

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import CellError, InputError, brief, nearest_match, refuse_cells
-from bayestree.tables.dates import FEW, MANY, DateTexts
+from bayestree.tables.text_columns import MARKED, PLAIN, Texts
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
 HUGE = 1e300  # larger integers and decimals, which may exceed any float, count as this
@@ -157,126 +157,6 @@ def _codes(given: Any) -> Codes:
     return tuple(one for one in plain if not pd.isna(one))  # which is missing in any case
 
 
-SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
-MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
-CODE = re.compile(r"0\d+")  # such as a postal code
-PLAIN = "write numbers with a decimal point and without other marks"
-
-
-def _dates_remedy(name: str) -> str:
-    """Return the remedy for a column of dates."""
-    return (
-        f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
-        "drop the column."
-    )
-
-
-class Texts:
-    """The distinct texts of a column, by kind."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.n_rows = self.n_numbers = 0
-        self.are_codes = False
-        self.dates = DateTexts(name)
-        self.kinds: dict[str, str] = {}  # of the first different texts
-        self.first_other: tuple[int, str] | None = None  # first row that is not a number
-
-    def add(self, column: pd.Series) -> None:
-        """Read a chunk, whose index holds row numbers."""
-        labels = column.dropna().astype(str)
-        counts = labels.value_counts(sort=False)
-        is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
-        self.n_rows += len(labels)
-        self.dates.add(labels, counts)
-        self.n_numbers += int(counts.to_numpy()[is_number].sum())
-        self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
-        if self.first_other is None and not is_number.all():
-            other = str(counts.index[~is_number][0])  # counts are in the order of the rows
-            self.first_other = int(labels.index[labels == other][0]), other
-        for label, number in zip(counts.index, is_number, strict=True):
-            if len(self.kinds) > MANY:
-                break
-            self.kinds[label] = "number" if number else _kind(label)
-
-    def merge(self, other: "Texts") -> None:
-        """Include the texts of the following rows."""
-        self.n_rows += other.n_rows
-        self.dates.merge(other.dates)
-        self.n_numbers += other.n_numbers
-        self.are_codes = self.are_codes or other.are_codes
-        self.first_other = self.first_other or other.first_other
-        self.kinds = dict([*(self.kinds | other.kinds).items()][: MANY + 1])
-
-    def check(self) -> None:
-        """Refuse malformed numbers, which would become very many categories."""
-        kinds = list(self.kinds.values())
-        if self.first_other is None or len(kinds) <= FEW:
-            return
-        row, value = self.first_other
-        min_share = 0.5 if len(kinds) > MANY else 0.9
-        if kinds.count("number") > FEW and self.n_numbers >= min_share * self.n_rows:
-            raise self._malformed_number(row, value)
-        if kinds.count("marked") == len(kinds):
-            raise CellError(
-                f"column {self.name!r} holds numbers that cannot be read:",
-                row,
-                f" holds {brief(value)}; {PLAIN}, or drop the column.",
-                column=self.name,
-            )
-
-    def are_dates(self, *, typed: bool) -> bool:
-        """Return whether these are dates, and too many for categories (:meth:`DateTexts.check`)."""
-        return len(self.kinds) > FEW and self.dates.check(typed=typed)
-
-    @property
-    def are_numbers(self) -> bool:
-        """Whether most rows state numbers, with or without marks."""
-        return 2 * self.n_numbers > self.n_rows or self._are_marked
-
-    @property
-    def _are_marked(self) -> bool:
-        return set(self.kinds.values()) == {"marked"}
-
-    def _malformed_number(self, row: int, value: str) -> CellError:
-        others = self.n_rows - self.n_numbers
-        remedy = "correct it, list it in missing_values"
-        if MARKED.fullmatch(value):
-            remedy = PLAIN
-        return CellError(
-            f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but",
-            row,
-            f" holds {brief(value)}{f', the first of {others}' if others > 1 else ''}; {remedy}, "
-            "or drop the rows or the column. If these are codes, prefix each with a letter to have "
-            "them treated as categories.",
-            column=self.name,
-        )
-
-    def warnings(self, *, typed: bool) -> list[str]:
-        """Return warnings about numbers treated as categories, ``typed`` if X holds text."""
-        marked = self._are_marked
-        if not self.are_numbers or self.are_codes:
-            return []
-        found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
-        if self.first_other is not None:
-            row, value = self.first_other
-            found = f"numbers in {self.n_numbers} of {self.n_rows} rows, but "
-            found += f"{brief(value)} in row {row + 1}"
-            remedy = f"{remedy[:-1]}, errors='coerce')"
-            if not typed:
-                remedy = "correct the others, or list them in missing_values"
-        if marked:
-            found, remedy = f"numbers such as {brief(value)}", PLAIN
-        return [
-            f"column {self.name!r} holds {found}; its values are categories. If it is a quantity, "
-            f"{remedy}."
-        ]
-
-
-def _kind(label: str) -> str:
-    return "marked" if MARKED.fullmatch(label) else "text"
-
-
 Task = Literal["classification", "regression", "survival"]
 Kind = Literal["numbers", "text", "dates", "ignored"]
 
@@ -312,7 +192,7 @@ def read_numbers(column: pd.Series) -> pd.Series:
         return column
     kind = pd.api.types.infer_dtype(column, skipna=True)
     if kind in DATES:
-        raise _dates_refused(column)
+        raise _dates_refused(column.name)
     if kind in SPANS:
         return pd.to_timedelta(column) / pd.Timedelta(days=1)
     if kind in NUMBERS or kind == "empty" or pd.api.types.is_numeric_dtype(column):
@@ -349,14 +229,17 @@ def is_text(column: pd.Series) -> bool:
     """Return whether a target holds text; dates are refused."""
     kind = kind_of(column)
     if kind == "dates":
-        raise _dates_refused(column)
+        raise _dates_refused(column.name)
     if isinstance(column.dtype, pd.CategoricalDtype):
         return is_text(pd.Series(column.cat.categories, name=column.name))
     return kind == "text"
 
 
-def _dates_refused(column: pd.Series) -> InputError:
-    return InputError(f"column {column.name!r} holds dates; {_dates_remedy(str(column.name))}")
+def _dates_refused(name: Any, noun: str = "column") -> InputError:
+    return InputError(
+        f"{noun} {name!r} holds dates; replace it with numbers, such as "
+        f"pandas.to_datetime(frame[{str(name)!r}]).dt.day_of_year, or drop the column."
+    )
 
 
 def is_single(dtype: Any) -> bool:
@@ -379,7 +262,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         texts = Texts(str(name))
         texts.add(column)
         if texts.are_dates(typed=False):
-            raise InputError(f"target {name!r} holds dates; {_dates_remedy(str(name))}")
+            raise _dates_refused(name, "target")
         texts.check()
         labels = short(column.astype(str)).to_numpy(dtype=object)  # NumPy's: as wide as the longest
         n_classes = len(np.unique(labels))

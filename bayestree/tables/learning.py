@@ -61,7 +61,7 @@ class Learner:
         self,
         kinds: Mapping[str, Kind],
         targets: Sequence[str],
-        formats: Mapping[str, str],
+        formats: Mapping[str, str | None],
         codes: Mapping[str, Codes] | None = None,
         first: int = 0,
     ) -> None:

@@ -16,12 +16,12 @@ from bayestree.tables.columns import (
     Codes,
     InvalidValues,
     Kind,
-    Texts,
     kind_of,
     read_numbers,
     text_of,
     without_codes,
 )
+from bayestree.tables.text_columns import Texts
 
 FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value
@@ -197,7 +197,7 @@ class UnusedColumnsWarning(UserWarning):
 class DoubtfulColumnsWarning(UserWarning):
     """Columns that are used although their values may not mean what they seem to.
 
-    Examples are codes for missing values, dates that can be read in two ways, and row numbers.
+    Examples are codes for missing values, numbers as text, and row numbers.
     """
 
 
@@ -218,7 +218,7 @@ class TableProfile:
         codes: Mapping[str, Codes] | None = None,
     ) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
-        self.formats: dict[str, str] = {}
+        self.formats: dict[str, str | None] = {}
         self.ignored: dict[str, str] = {}
         self.doubts: list[str] = []
         self._keep, self.codes = tuple(keep), codes or {}
@@ -269,8 +269,7 @@ class TableProfile:
         for name, texts in self._texts.items():
             if texts.are_dates(typed=typed):
                 self.kinds[name] = "dates"
-                self.formats[name], doubts = texts.dates.choose()
-                self.doubts += doubts
+                self.formats[name] = texts.dates.text_format()
             else:
                 if not typed:
                     texts.check()

@@ -280,11 +280,11 @@ class TestEncoding:
         ]
 
     @pytest.mark.parametrize(
-        ("form", "known"), [("%d/%m/%Y", "%d/%m/%Y"), ("%m-%d-%Y", "%m-%d-%Y"), (None, "%Y-%m-%d")]
+        ("form", "known"), [("%d/%m/%Y", "%d/%m/%Y"), ("%m-%d-%Y", "%m-%d-%Y"), ("%Y-%m-%d", None)]
     )
     def test_formats_of_dates(self, form, known):
         days = pd.Series(pd.date_range("2024-01-01", periods=40))
-        frame = pd.DataFrame({"day": days.dt.strftime(form or "%Y-%m-%d")})
+        frame = pd.DataFrame({"day": days.dt.strftime(form)})
         profile = TableProfile(["day"])
         profile.add(frame)
         profile.check()
