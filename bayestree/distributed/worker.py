@@ -5,7 +5,6 @@ another one then loads them again.
 """
 
 import pickle
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,11 +18,10 @@ from torch import Tensor, distributed
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, hashed
 from bayestree._utils.parallel import threads_for
-from bayestree._utils.wording import InputError, nearest_match
 from bayestree.fitted.rows import FileRows, TrainingRows
 from bayestree.inference import Data, memory_mapped
 from bayestree.inference.partitions import Reduce
-from bayestree.tables.columns import is_single
+from bayestree.tables.columns import check_purposes, is_single
 from bayestree.tables.dataset import Dataset, Piece
 
 _torch: Any = distributed  # whose stubs lack the stores and groups
@@ -54,16 +52,7 @@ class Source:
         given = {"target": self.target, "weights": self.weights, "extra": self.extra}
         purposes = [(name, one) for name, one in given.items() if one is not None]
         purposes += [("drop", one) for one in self.drop]
-        for purpose, name in purposes:
-            if name not in self.dataset.columns:
-                known, path = self.dataset.columns, self.dataset.path
-                raise InputError(
-                    f"{purpose} {name!r} is not a column of {path!r}, which has "
-                    f"{', '.join(map(repr, known[:20]))}{nearest_match(name, known)}"
-                )
-        twice = [name for name, count in Counter(one for _, one in purposes).items() if count > 1]
-        if twice:
-            raise InputError(f"column {twice[0]!r} is named for two purposes; name it once.")
+        check_purposes(purposes, self.dataset.columns, self.dataset.path)
 
     def chunks(self, pieces: Sequence[Piece]) -> Iterator[tuple[pd.DataFrame, BoolArray]]:
         """Yield the rows of the pieces, chunk by chunk, with marks of those that are held out."""

@@ -25,7 +25,6 @@ from bayestree.tables import (
     Encoding,
     Features,
     InputError,
-    Learned,
     Learner,
     Numbers,
     Observed,
@@ -162,7 +161,9 @@ def _encoded(
         known = np.zeros(len(frame)) if y is None else y
         targets = target_columns(known.astype(str if is_classifier(estimator) else float))
     if profile is not None:
-        learned = _learned(frame, profile, targets, weights)
+        learner = Learner(profile.kinds, [*targets], profile.formats, profile.codes)
+        learner.add(frame, np.column_stack([*targets.values()]), weights)
+        learned = learner.learned()
         estimator.encoding_ = learned.encoding
         rows = learned.encode_training(frame)
     else:
@@ -345,15 +346,6 @@ def _profile(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> 
     for doubt in profile.doubts:
         warn(doubt, DoubtfulColumnsWarning)
     return profile
-
-
-def _learned(
-    frame: pd.DataFrame, profile: TableProfile, targets: dict[str, FloatArray], weights: FloatArray
-) -> Learned:
-    """Learn the encoding of the columns of a fit."""
-    learner = Learner(profile.kinds, [*targets], profile.formats, profile.codes)
-    learner.add(frame, np.column_stack([*targets.values()]), weights)
-    return learner.learned()
 
 
 def _located(X: Any, error: ValueError) -> ValueError:

@@ -1,14 +1,13 @@
 """Columns of a table: invalid values, codes for missing ones, text, numbers, target and weights."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import CellError, InputError, brief, nearest_match, refuse_cells
 from bayestree.tables.text_columns import MARKED, PLAIN, Texts
 
@@ -20,41 +19,44 @@ UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column w
 
 
 class InvalidValues:
-    """Counts of the missing, infinite and too large values of a table."""
+    """The missing, infinite and too large values of a table: their number, and the first row."""
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self.counts: dict[str, Counter[str]] = {
-            kind: Counter() for kind in ("missing", "infinite", "too large")
+        self.found: dict[str, dict[str, tuple[int, int]]] = {
+            "missing": {},
+            "infinite": {},
+            "too large": {},
         }
-        self.first_rows: dict[str, dict[str, int]] = {kind: {} for kind in self.counts}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Count the invalid values of a chunk, indexed by row number."""
         self.n_rows += len(frame)
         for name, column in frame.items():
-            self._count("missing", str(name), column.isna().to_numpy(), frame.index)
+            invalid = {"missing": column.isna().to_numpy()}
             if pd.api.types.is_float_dtype(column):
                 size = np.abs(column.to_numpy(dtype=float, na_value=np.nan))
-                self._count("infinite", str(name), np.isinf(size), frame.index)
-                large = (size > MAX_SIZE) & np.isfinite(size)
-                self._count("too large", str(name), large, frame.index)
+                invalid["infinite"] = np.isinf(size)
+                invalid["too large"] = (size > MAX_SIZE) & np.isfinite(size)
+            for kind, mask in invalid.items():
+                if mask.any():
+                    first = int(frame.index[int(mask.argmax())])
+                    self._include(kind, str(name), int(mask.sum()), first)
 
     def merge(self, other: "InvalidValues") -> None:
         """Add the counts of the following rows."""
         self.n_rows += other.n_rows
-        for kind, counts in other.counts.items():
-            self.counts[kind].update(counts)
-            self.first_rows[kind] = other.first_rows[kind] | self.first_rows[kind]
+        for kind, columns in other.found.items():
+            for name, (count, first) in columns.items():
+                self._include(kind, name, count, first)
 
-    def _count(self, kind: str, name: str, invalid: BoolArray, index: pd.Index) -> None:
-        if invalid.any():
-            self.counts[kind][name] += int(invalid.sum())
-            self.first_rows[kind].setdefault(name, int(index[int(invalid.argmax())]))
+    def _include(self, kind: str, name: str, count: int, row: int) -> None:
+        known, first = self.found[kind].get(name, (0, row))
+        self.found[kind][name] = known + count, first
 
     @property
     def empty(self) -> list[str]:
-        return [name for name, n in self.counts["missing"].items() if n == self.n_rows > 1]
+        return [name for name, (n, _) in self.found["missing"].items() if n == self.n_rows > 1]
 
     def check(self, gaps: Collection[str] = ()) -> None:
         """Refuse invalid values, and locate the first; in ``gaps`` values may be missing."""
@@ -63,23 +65,22 @@ class InvalidValues:
             raise InputError(
                 f"{quote_columns(empty)} {verb} empty; fill in values, or drop {pronoun}."
             )
-        for kind, every in self.counts.items():
+        for kind, every in self.found.items():
             allowed = gaps if kind == "missing" else ()
-            counts = {name: count for name, count in every.items() if name not in allowed}
-            if counts:
-                self._refuse(kind, counts)
-
-    def _refuse(self, kind: str, counts: dict[str, int]) -> None:
-        column = min(counts, key=self.first_rows[kind].__getitem__)
-        total = sum(counts.values())
-        listed = abbreviate(f"{name!r}: {count}" for name, count in counts.items())
-        raise CellError(
-            f"{total} {kind} {'value' if total == 1 else 'values'} ({listed}), first at",
-            self.first_rows[kind][column],
-            f"; {'impute' if kind == 'missing' else 'replace'} them, or drop the rows or columns.",
-            column=column,
-            missing=kind == "missing",
-        )
+            counts = {name: count for name, (count, _) in every.items() if name not in allowed}
+            if not counts:
+                continue
+            column = min(counts, key=lambda name: every[name][1])
+            total = sum(counts.values())
+            listed = abbreviate(f"{name!r}: {count}" for name, count in counts.items())
+            remedy = "impute" if kind == "missing" else "replace"
+            raise CellError(
+                f"{total} {kind} {'value' if total == 1 else 'values'} ({listed}), first at",
+                every[column][1],
+                f"; {remedy} them, or drop the rows or columns.",
+                column=column,
+                missing=kind == "missing",
+            )
 
 
 def check_complete(frame: pd.DataFrame, gaps: Collection[str] = ()) -> None:
@@ -99,6 +100,28 @@ def quote_columns(names: Iterable[Any]) -> str:
     """Return the first few names in quotation marks, after ``column`` or ``columns``."""
     quoted = [brief(str(name)) for name in names]
     return f"{'column' if len(quoted) == 1 else 'columns'} {abbreviate(quoted)}"
+
+
+def check_purposes(
+    purposes: Iterable[tuple[str, str]], known: Sequence[str], table: str, note: str = ""
+) -> None:
+    """Refuse columns that a table lacks, and those with two purposes.
+
+    ``purposes`` are pairs such as ``("target", "price")``; a message about a column that the table
+    lacks ends with the ``note``.
+    """
+    first: dict[str, str] = {}
+    for purpose, name in purposes:
+        if name not in known:
+            raise InputError(
+                f"{purpose} {name!r} is not a column of {table!r}, which has "
+                f"{', '.join(map(repr, known[:20]))}{nearest_match(name, known, '.')}{note}"
+            )
+        if name in first:
+            raise InputError(
+                f"{purpose} {name!r} is also named as {first[name]}; name each column once."
+            )
+        first[name] = purpose
 
 
 def abbreviate(items: Iterable[str], limit: int = 8) -> str:
