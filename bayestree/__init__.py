@@ -59,18 +59,18 @@ if TYPE_CHECKING:
     from bayestree.report.comparison import html_comparison as html_comparison
     from bayestree.report.page import html_report as html_report
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
-    from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning
-    from bayestree.tables.survey import UnusedColumnsWarning as UnusedColumnsWarning
+    from bayestree.tables.profiling import DoubtfulColumnsWarning as DoubtfulColumnsWarning
+    from bayestree.tables.profiling import UnusedColumnsWarning as UnusedColumnsWarning
 
 #: Public name to the module that defines it.
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
-    "DoubtfulColumnsWarning": "bayestree.tables.survey",
+    "DoubtfulColumnsWarning": "bayestree.tables.profiling",
     "SingleLeafWarning": "bayestree.inference.single_leaf",
     "SmallSampleWarning": "bayestree.diagnostics.sample",
     "UnconvergedWarning": "bayestree.fitted.checks",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
-    "UnusedColumnsWarning": "bayestree.tables.survey",
+    "UnusedColumnsWarning": "bayestree.tables.profiling",
     "export_dot": "bayestree.export.dot",
     "export_json": "bayestree.export.json",
     "export_onnx": "bayestree.export.onnx",

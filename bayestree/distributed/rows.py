@@ -87,7 +87,7 @@ class DistributedRows:
         self.recipe = Recipe(self.source, learned, target, dtype, *shares)
         found = self.call(worker.sample, self.recipe, self._parts())
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
-        ignored, doubts = [*merged.survey.ignored.values()], merged.survey.doubts
+        ignored, doubts = [*merged.profile.ignored.values()], merged.profile.doubts
         return Sample(
             training, held, learned.encoding, target, ignored, doubts, most, n_training, n_aside
         )
@@ -104,7 +104,7 @@ class DistributedRows:
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""
-        scan.survey.check(typed=True)
+        scan.profile.check(typed=True)
         if self.source.weights is None and scan.weight == 0:
             raise InputError("all rows are held out; lower the share of held-out rows.")
         if scan.least_weight < 0 or scan.weight == 0:
@@ -119,9 +119,9 @@ class DistributedRows:
             )
 
     def _learned(self, scan: Scan, target: Target) -> tables.Learned:
-        names, survey = [*target.columns(target.example)], scan.survey
+        names, profile = [*target.columns(target.example)], scan.profile
         learners = (
-            tables.Learner(survey.kinds, names, survey.formats, survey.codes, first=int(first))
+            tables.Learner(profile.kinds, names, profile.formats, profile.codes, first=int(first))
             for first in self.firsts
         )
         learner, *others = self.call(

@@ -1,6 +1,5 @@
 """The passes over the rows of a data set: every function here runs on a worker."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,8 +9,7 @@ import pandas as pd
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, hashed
-from bayestree._utils.wording import InputError, nearest_match
-from bayestree.tables.columns import is_single
+from bayestree.tables.columns import check_purposes, is_single
 from bayestree.tables.dataset import Dataset, Piece
 
 
@@ -39,16 +37,7 @@ class Source:
         given = {"target": self.target, "weights": self.weights, "extra": self.extra}
         purposes = [(name, one) for name, one in given.items() if one is not None]
         purposes += [("drop", one) for one in self.drop]
-        for purpose, name in purposes:
-            if name not in self.dataset.columns:
-                known, path = self.dataset.columns, self.dataset.path
-                raise InputError(
-                    f"{purpose} {name!r} is not a column of {path!r}, which has "
-                    f"{', '.join(map(repr, known[:20]))}{nearest_match(name, known)}"
-                )
-        twice = [name for name, count in Counter(one for _, one in purposes).items() if count > 1]
-        if twice:
-            raise InputError(f"column {twice[0]!r} is named for two purposes; name it once.")
+        check_purposes(purposes, self.dataset.columns, self.dataset.path)
 
     def chunks(self, pieces: Sequence[Piece]) -> Iterator[tuple[pd.DataFrame, BoolArray]]:
         """Yield the rows of the pieces, chunk by chunk, with marks of those that are held out."""
@@ -75,14 +64,14 @@ class Scan:
     """What a pass over some of the rows finds: kinds of columns, values of y, weights."""
 
     def __init__(self, source: Source) -> None:
-        self.survey = tables.Survey(source.features, codes=source.codes)
+        self.profile = tables.TableProfile(source.features, codes=source.codes)
         self.n_rows, self.weight, self.least_weight = 0, 0.0, np.inf
         self.single = True  # whether single precision represents all features
         self.targets = pd.Series(dtype=object)  # the different values of y, of which some are kept
 
     def add(self, source: Source, frame: pd.DataFrame, held: BoolArray) -> None:
         """Read a chunk."""
-        self.survey.add(frame)
+        self.profile.add(frame)
         weights = source.row_weights(frame)
         self.least_weight = min(self.least_weight, float(weights.min()))
         counted = (weights > 0) & ~held
@@ -93,7 +82,7 @@ class Scan:
 
     def merge(self, other: "Scan") -> None:
         """Add what a pass over the following rows has found."""
-        self.survey.merge(other.survey)
+        self.profile.merge(other.profile)
         self.n_rows, self.weight = self.n_rows + other.n_rows, self.weight + other.weight
         self.least_weight = min(self.least_weight, other.least_weight)
         self.single &= other.single

@@ -36,7 +36,7 @@ from bayestree.models.priors import (
     width_scale,
 )
 from bayestree.tables import Encoding
-from bayestree.tables.kinds import Numbers, Ordered
+from bayestree.tables.column_types import Numbers, Ordered
 
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
 

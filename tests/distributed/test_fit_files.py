@@ -122,7 +122,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(rows, data, tmp_path):
     ("given", "words"),
     [
         ({"target": "kid"}, "target 'kid' is not a column of .* did you mean 'kind'"),
-        ({"weights": "kind"}, "column 'kind' is named for two purposes"),
+        ({"weights": "kind"}, "weights 'kind' is also named as target"),
         ({"drop": ["none"]}, "drop 'none' is not a column"),
         ({"n_workers": 0}, "n_workers must be 1 or more, got 0"),
         ({"sample_rows": 0}, "sample_rows must be 1 or more, got 0"),

@@ -1,4 +1,4 @@
-"""What a page carries so that a browser can predict: draws or trees of an estimator, as arrays.
+"""The model that a page holds so that a browser can predict: draws or trees, as arrays.
 
 A prediction is a weighted mean over *parts*. The trees of a part, its draws, share a topology, and
 hyperplanes give the scores of their nodes. The estimators differ in the numbers alone: a draw of a
@@ -186,7 +186,7 @@ def packed(values: AnyArray, dtype: np.dtype[Any]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Carried:
+class EmbeddedModel:
     """The parts of an estimator that a page carries.
 
     Attributes
@@ -310,7 +310,7 @@ def why_not(estimator: FittedModel) -> str:
     return ""
 
 
-def carried(estimator: FittedModel) -> Carried:
+def embedded_model(estimator: FittedModel) -> EmbeddedModel:
     """Choose what a page carries to predict as the estimator does.
 
     All draws in double precision if they fit into ``BUDGET``, else in single precision, else as
@@ -325,7 +325,7 @@ def carried(estimator: FittedModel) -> Carried:
         own = spread(count, most) if draws else np.empty(0, dtype=np.int64)
         kept.append(own)
         parts.append(Part.of_draws(one, share, own) if draws else Part.of_tree(one.tree, share))
-    return Carried(tuple(parts), tuple(one for one, *_ in used), tuple(kept), dtype)
+    return EmbeddedModel(tuple(parts), tuple(one for one, *_ in used), tuple(kept), dtype)
 
 
 Member = tuple[Any, float, bool]  # a fitted tree, its weight, and whether it predicts by its draws

@@ -16,12 +16,12 @@ from bayestree.tables.columns import (
     Codes,
     InvalidValues,
     Kind,
-    Texts,
     kind_of,
     read_numbers,
     text_of,
     without_codes,
 )
+from bayestree.tables.text_columns import Texts
 
 FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value
@@ -197,11 +197,11 @@ class UnusedColumnsWarning(UserWarning):
 class DoubtfulColumnsWarning(UserWarning):
     """Columns that are used although their values may not mean what they seem to.
 
-    Examples are codes for missing values, dates that can be read in two ways, and row numbers.
+    Examples are codes for missing values, numbers as text, and row numbers.
     """
 
 
-class Survey:
+class TableProfile:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
     Parts of a table can be read by several surveys, which :meth:`merge` joins.
@@ -218,7 +218,7 @@ class Survey:
         codes: Mapping[str, Codes] | None = None,
     ) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
-        self.formats: dict[str, str] = {}
+        self.formats: dict[str, str | None] = {}
         self.ignored: dict[str, str] = {}
         self.doubts: list[str] = []
         self._keep, self.codes = tuple(keep), codes or {}
@@ -247,8 +247,8 @@ class Survey:
             if pd.api.types.is_any_real_numeric_dtype(column):
                 self._sentinels[name].add(column.to_numpy(dtype=float, na_value=np.nan))
 
-    def merge(self, other: "Survey") -> None:
-        """Include the following rows, which a survey of the same columns has read."""
+    def merge(self, other: "TableProfile") -> None:
+        """Include the following rows, which a profile of the same columns has read."""
         self._invalid.merge(other._invalid)
         self._merged |= other._merged
         for name, texts in other._texts.items():
@@ -269,8 +269,7 @@ class Survey:
         for name, texts in self._texts.items():
             if texts.are_dates(typed=typed):
                 self.kinds[name] = "dates"
-                self.formats[name], doubts = texts.dates.choose()
-                self.doubts += doubts
+                self.formats[name] = texts.dates.text_format()
             else:
                 if not typed:
                     texts.check()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayestree.report import carried
+from bayestree.report import embedded_model
 from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
 from bayestree.report.what_if import what_if
@@ -21,16 +21,16 @@ def section(*given):
 def test_networks_are_not_carried():
     tree = SimpleNamespace(tree=fitted_cases.network_tree())
     mixture = SimpleNamespace(predicting=lambda _: [(tree, 1.0, False)])
-    reason = carried.why_not(SimpleNamespace(fitted_=mixture, prediction="tree"))
+    reason = embedded_model.why_not(SimpleNamespace(fitted_=mixture, prediction="tree"))
     assert "networks" in reason
 
 
 def test_a_forest_that_is_too_large_is_left_out(monkeypatch):
     forest = fitted_cases.trained("classes", "forest")
-    assert carried.why_not(forest) == ""
-    monkeypatch.setattr(carried, "BUDGET", 100)
+    assert embedded_model.why_not(forest) == ""
+    monkeypatch.setattr(embedded_model, "BUDGET", 100)
     shown = section(forest)
-    assert shown["reason"] == carried.why_not(forest)
+    assert shown["reason"] == embedded_model.why_not(forest)
     assert "3 trees" in shown["reason"]
 
 
