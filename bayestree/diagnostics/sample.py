@@ -48,7 +48,8 @@ class SampleCheck(NamedTuple):
         mean = first / total
         variance = (third - 2 * mean * second + mean**2 * squares) / total**2
         error = np.sqrt(np.maximum(variance, 0).sum())  # rounding may leave less than 0
-        return cls(*number.astype(int).tolist(), *mean.tolist(), float(error))
+        n_sample, n_others = map(int, number)
+        return cls(n_sample, n_others, float(mean[0]), float(mean[1]), float(error))
 
     @property
     def difference(self) -> float:
