@@ -4,40 +4,17 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import FloatArray
 
 
 class SmallSampleWarning(UserWarning):
     """More rows in the sample of a data set would improve the tree."""
 
 
-class ScoreSums(NamedTuple):
-    """Sums over rows of w, w^2, w s, w^2 s and w^2 s^2, of weights w and log scores s."""
-
-    n_rows: int
-    sums: FloatArray  # (5,)
-
-    @classmethod
-    def of(cls, score: FloatArray, weights: FloatArray, chosen: BoolArray) -> Self:
-        """Sum over some rows."""
-        s, w = score[chosen], weights[chosen]
-        return cls(len(s), np.array([w.sum(), w @ w, w @ s, w**2 @ s, w**2 @ s**2]))
-
-    def plus(self, other: "ScoreSums") -> "ScoreSums":
-        """Add the sums over other rows."""
-        return ScoreSums(self.n_rows + other.n_rows, self.sums + other.sums)
-
-    @property
-    def mean(self) -> float:
-        """The weighted mean of the scores."""
-        return float(self.sums[2] / self.sums[0])
-
-    @property
-    def variance(self) -> float:
-        """The variance of the mean over samples of rows."""
-        total, squares, _, first, second = self.sums
-        spread = second - 2 * self.mean * first + self.mean**2 * squares
-        return float(max(spread, 0.0) / total**2)
+def score_sums(score: FloatArray, weights: FloatArray) -> FloatArray:
+    """Sum 1, w, w^2, w s, w^2 s and w^2 s^2 over rows of weights w and log scores s, shape (6,)."""
+    s, w = score, weights
+    return np.array([len(s), w.sum(), w @ w, w @ s, w**2 @ s, w**2 @ s**2])
 
 
 class SampleCheck(NamedTuple):
@@ -65,10 +42,14 @@ class SampleCheck(NamedTuple):
     standard_error: float
 
     @classmethod
-    def of(cls, sample: ScoreSums, others: ScoreSums) -> Self:
-        """Compare the scores of the rows in the sample and of the others."""
-        error = float(np.sqrt(sample.variance + others.variance))
-        return cls(sample.n_rows, others.n_rows, sample.mean, others.mean, error)
+    def of(cls, sums: FloatArray) -> Self:
+        """Compare ``score_sums`` of the rows in the sample and of the others, shape (2, 6)."""
+        number, total, squares, first, second, third = sums.T
+        mean = first / total
+        variance = (third - 2 * mean * second + mean**2 * squares) / total**2
+        error = np.sqrt(np.maximum(variance, 0).sum())  # rounding may leave less than 0
+        n_sample, n_others = map(int, number)
+        return cls(n_sample, n_others, float(mean[0]), float(mean[1]), float(error))
 
     @property
     def difference(self) -> float:
@@ -85,13 +66,14 @@ class SampleCheck(NamedTuple):
         return self._asdict() | {"difference": self.difference}
 
     def __str__(self) -> str:
-        found = (
-            f"the {self.n_sample:,} rows of the sample score {self.difference:.2g} nats a row "
-            f"higher than the other {self.n_others:,} (standard error {self.standard_error:.2g})"
-        )
-        if not self.gains:
-            return f"{found}: no sign that more rows would improve a tree of this size"
+        ending = "no sign that more rows would improve a tree of this size"
+        if self.gains:
+            ending = (
+                "more rows would improve a tree of this size by up to some "
+                f"{self.difference / 2:.2g} nats a row"
+            )
         return (
-            f"{found}: more rows would improve a tree of this size by up to some "
-            f"{self.difference / 2:.2g} nats a row"
+            f"the {self.n_sample:,} rows of the sample score {self.difference:.2g} nats a row "
+            f"higher than the other {self.n_others:,} (standard error {self.standard_error:.2g}): "
+            f"{ending}"
         )

@@ -98,9 +98,10 @@ class DistributedRows:
 
     def leaf_sums(self, estimator: Any) -> Pass:
         """Pass through all training rows with an estimator that was fitted to the sample."""
-        shared = self.recipe, estimator
-        found = filter(None, self.call(leaves.leaf_sums, shared, self._parts()))
-        return reduce(Pass.plus, found)
+        found = self.call(leaves.leaf_sums, (self.recipe, estimator), self._parts())
+        whole = reduce(leaves.joined, found)
+        assert whole is not None  # since the fit had rows of positive weight
+        return whole
 
     def _check(self, scan: Scan) -> None:
         """Refuse rows that cannot be used."""

@@ -142,10 +142,10 @@ def fit_sample(estimator: Any, rows: DistributedRows, sample: Sample) -> None:
     if sample.complete:
         return
     found, mixture = rows.leaf_sums(estimator), estimator.fitted_
-    check = SampleCheck.of(found.sample, found.others)
+    check = SampleCheck.of(found.scores)
     seeds = np.random.default_rng(draw_seed(estimator.random_state))
-    unit = min(1.0, found.weight / (check.n_sample + check.n_others))  # see ``weight_unit``
-    smoothing = estimator.smoothing * unit
+    number, weight = found.scores[:, :2].sum(axis=0)
+    smoothing = estimator.smoothing * min(1.0, weight / number)  # see ``weight_unit``
     trees = [
         _with_all_rows(fitted, sums, smoothing, draw_seed(seeds))
         for fitted, sums in zip(mixture.trees, found.trees, strict=True)

@@ -166,9 +166,6 @@ class RoutedModule(nn.Module, ABC):
     def log_density(self, y: Tensor) -> Tensor:
         """Compute log p(y_n | leaf), or its expectation, shape (n, L)."""
 
-    def refresh(self, steps: int = 1) -> None:
-        """Move what has no gradient to its optimum given the parameters."""
-
     def noise(self, like: Tensor) -> Tensor:
         """Draw standard normals of the shape of a tensor, for experts that have variances."""
         return torch.randn_like(like)

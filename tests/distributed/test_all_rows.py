@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bayestree import EndToEndTreeClassifier, SmallSampleWarning
-from bayestree.distributed.leaves import LeafSums
+from bayestree.distributed.leaves import Pass, joined, summed
 from bayestree.distributed.rows import on_workers
 from bayestree.distributed.worker import Source
 from bayestree.estimators import _partitioned
@@ -115,13 +115,13 @@ class TestPosteriors:
     def test_memberships_sum_to_one(self, rows, data):
         tree = fitted(regressor(inference=SVI), data, "price")
         own, here = tree.fitted_.shown, tree.training_data(rows[FEATURES], rows["price"])
-        found, _ = LeafSums.of(own, here, tree.apply(rows[FEATURES]))
+        found, _ = summed(own, here, tree.apply(rows[FEATURES]))
         torch.testing.assert_close(found.soft.sum(0), found.hard.sum(0))
         parts = [
-            LeafSums.of(own, here.take(some), tree.apply(rows[FEATURES].iloc[some.numpy()]))[0]
-            for some in torch.arange(N).split(1_000)
+            summed(own, here.take(some), tree.apply(rows[FEATURES].iloc[some.numpy()]))[0]
+            for some in torch.arange(N).split(1_500)
         ]
-        both = parts[0].plus(parts[1]).plus(parts[2])
+        (both,) = joined(*(Pass([one], np.zeros((2, 6))) for one in parts)).trees
         torch.testing.assert_close(both.soft, found.soft)
         torch.testing.assert_close(both.rows, found.rows)
 
