@@ -250,7 +250,8 @@ def asks_for_sparsity(tree: Any) -> str:
 def _searches_another_prior(tree: Any, _: Any) -> bool:
     searches = any(isinstance(stage, Svi) and stage.search_facets for stage in tree._plan.stages)
     known = isinstance(tree._plan.prior, InverseGammaScale)
-    return searches and not (known and tree.steepness in (None, 1) and tree._plan.n_experts > 1)
+    paths = [stage.steepness or (1, 1) for stage in tree._plan.stages if isinstance(stage, Map)]
+    return searches and not (known and paths[0][1] == 1 and tree._plan.n_experts > 1)
 
 
 ONLY_DEPTH = "only max_depth limits the trees that it samples"
@@ -289,8 +290,8 @@ POLYTOPE: Rules = (
     Rule(
         "search_facets and the model",
         _searches_another_prior,
-        "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
-        "more, got {tree._plan.prior}, {tree.steepness} and {tree._plan.n_experts}.",
+        "search_facets needs prior='inverse-gamma', steepness 1, and n_experts of 2 or more, got "
+        "{tree._plan.prior}, {tree.inference} and {tree._plan.n_experts}.",
     ),
     Rule(
         "n_modes and sampled topologies",

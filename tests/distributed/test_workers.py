@@ -72,7 +72,7 @@ def test_workers_that_share_a_process_are_refused(others, monkeypatch):
 
 
 def run_file(folder, data, **cluster):
-    settings = {name: SHORT[name] for name in ("n_modes", "n_draws", "dtype")}
+    settings = {name: SHORT[name] for name in ("n_modes", "dtype")}
     split = {name: SHORT[name] for name in ("max_depth", "n_experts")}
     parts = {
         "data": {"path": str(data / "*.parquet"), "target": "kind", "drop": OTHERS},
