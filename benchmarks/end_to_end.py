@@ -10,7 +10,7 @@ import ast
 import time
 
 import numpy as np
-from data import Split, folder, load
+from data import Split, folder, load, made
 from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.model_selection import train_test_split
 
@@ -65,7 +65,9 @@ def score(clf: EndToEndTreeClassifier, rows: Split, prediction: str) -> float:
 
 def fit(rows: Split, settings: dict[str, object], seed: int) -> list[float]:
     start = time.perf_counter()
-    clf = EndToEndTreeClassifier(dtype="float32", random_state=seed, **PAPER | settings)
+    clf = made(
+        EndToEndTreeClassifier, PAPER | settings | {"dtype": "float32", "random_state": seed}
+    )
     clf.fit(rows.X, rows.y)
     seconds = time.perf_counter() - start
     shape = [clf.get_n_leaves(), clf.get_depth(), np.count_nonzero(clf.tree_.hyperplane)]

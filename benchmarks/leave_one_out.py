@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    settings = {"max_depth": 2, "n_experts": 4, "n_draws": options.draws}
+    settings = {"inference": "vi", "max_depth": 2, "n_experts": 4, "n_draws": options.draws}
     for name in options.names:
         measured(name, options.rows, options.folds, options.keep, settings)
 

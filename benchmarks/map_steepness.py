@@ -26,6 +26,7 @@ import torch
 from sklearn.model_selection import train_test_split
 
 import bayestree as bt
+from bayestree.inference import Map
 from bayestree.inference.map import STEEPNESS
 
 FLOOR = 1e-3  # mixed into the probabilities of classes
@@ -77,7 +78,7 @@ def main() -> None:
         )
         train, test = train[: options.rows], test[:1000]
         kept, held = frame.iloc[train], frame.iloc[test]
-        settings: dict[str, Any] = {"inference": "map", "random_state": 0}
+        settings: dict[str, Any] = {"random_state": 0}
         if kind == "count":
             settings["leaf"] = "poisson"
         kinds = bt.ConvexPolytopeTreeClassifier, bt.ConvexPolytopeTreeRegressor
@@ -87,7 +88,7 @@ def main() -> None:
             if steepness in scores:
                 continue  # which is the default
             begin = time.process_time()
-            model = make(steepness=steepness, **settings).fit(kept, y[train])
+            model = make(inference=Map(steepness=steepness), **settings).fit(kept, y[train])
             spent = time.process_time() - begin
             value = model.posterior_.model.steepness if steepness is None else steepness
             if steepness is None:

@@ -30,8 +30,7 @@ def estimator(name: str, covariance: str, options: argparse.Namespace):
     return kind(
         max_depth=2,
         n_experts=5,
-        inference=Svi(covariance=covariance, n_draws=400),
-        steepness=options.steepness,
+        inference=Svi(covariance=covariance, n_draws=400, steepness=options.steepness),
         random_state=options.seed,
     )
 

@@ -22,7 +22,7 @@ from scipy import stats
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, inference
 from bayestree.diagnostics.polytopes import needed
-from bayestree.inference import Data, Posterior, Smc
+from bayestree.inference import Data, Posterior, Smc, Vi
 from bayestree.inference.nuts.density import Layout
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.particles import ParticlePrior, TreePrior
@@ -234,7 +234,7 @@ def inside_numbers(case: Simulated, seed: int) -> dict[str, float]:
     X, y = case.data.X.numpy(), case.data.y.numpy()
     depth = case.model.topology.depth
     reg = ConvexPolytopeTreeRegressor(
-        max_depth=depth, n_experts=N_EXPERTS, n_draws=200, random_state=seed
+        inference=Vi(n_draws=200), max_depth=depth, n_experts=N_EXPERTS, random_state=seed
     ).fit(X, y)
     sites = {name: torch.as_tensor(value[0, 0]) for name, value in case.truth.items()}
     share = case.model.leaf_log_probs(sites, torch.from_numpy(PLACES)).exp().numpy()

@@ -36,7 +36,7 @@ PRIOR: dict[str, Any] = {
     "n_experts": 4,
     "prior": InverseGammaScale(2.0, 0.5, 0.5),
 }
-MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "sparsity": None, "random_state": 0}
+MODEL = PRIOR | {"max_depth": 1, "sparsity": None, "random_state": 0}
 SVI = Svi(search_facets=True, n_draws=400, epochs=200)
 NUTS = Nuts(n_warmup=300, n_draws=100, thinning=4, target_acceptance=0.98, drop_idle=True)
 QUICK = Svi(n_draws=4, epochs=5), replace(NUTS, n_warmup=3, n_draws=4, n_chains=2)
@@ -65,7 +65,9 @@ def main() -> None:
         return clf.fit(wines[columns], y)
 
     search, chains = QUICK if options.quick else (SVI, NUTS)
-    alone = replace(search, search_facets=False)  # one expert leaves nothing to search for
+    alone = replace(
+        search, search_facets=False, steepness=1.0
+    )  # one expert leaves nothing to search for
     svi = fit("svi", search)
     sampled = {
         gamma: fit(f"nuts, gamma_0 = {gamma:g}", [search, chains], weight_prior=GammaProcess(gamma))

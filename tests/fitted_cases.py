@@ -14,7 +14,7 @@ from bayestree.topology import Topology
 
 SMALL = {"max_depth": 2, "random_state": 0}
 QUICK = SMALL | {"epochs": 3}  # of trees whose estimator has the epochs
-BY_MAP, BY_SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
+BY_MAP, BY_SVI = Map(epochs=3, steepness=None), Svi(epochs=3, n_draws=2)
 
 
 def rows(n=240, d=4, seed=0):
@@ -36,7 +36,7 @@ CLASSIFIERS = {
         inference=BY_MAP, n_experts=5, **SMALL
     ),
     "one facet": lambda: bayestree.ConvexPolytopeTreeClassifier(
-        inference=BY_SVI, n_modes=1, n_experts=1, n_draws=2, **SMALL
+        inference=BY_SVI, n_modes=1, n_experts=1, **SMALL
     ),
     "end to end": lambda: bayestree.EndToEndTreeClassifier(**QUICK),
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),

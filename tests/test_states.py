@@ -23,8 +23,8 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 2))
 y = X[:, 0] + 0.5 * X[:, 1] > 0
 X[:20] *= 2_000  # so far away that exp(-score) underflows
-SVI = Svi(epochs=5)
-SHORT = {"inference": SVI, "max_depth": 1, "n_modes": 1, "n_draws": 4, "random_state": 0}
+SVI = Svi(epochs=5, n_draws=4)
+SHORT = {"inference": SVI, "max_depth": 1, "n_modes": 1, "random_state": 0}
 CALLS = {
     "report": lambda clf, _: html_report(clf, X=X, y=y, X_held=X, y_held=y),
     "comparison": lambda clf, _: html_comparison({"one": clf, "other": clf}, X=X, y=y),

@@ -17,7 +17,6 @@ from bayestree._utils.parameters import (
     Inference,
     Model,
     Parameter,
-    Positive,
     Share,
     declare,
     takes,
@@ -125,26 +124,6 @@ class BasePolytopeTree(StagedTree):
             "all, for features that share a unit, such as pixels, indicators or fingerprints."
         ),
     ] = "standard"
-    steepness: Annotated[
-        Positive | None,
-        Inference(
-            "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
-            "bring the soft tree close to its deterministic form. By default MAP chooses 1, 6 or "
-            "20, at which the deterministic tree predicts left-out rows best (three folds, or the "
-            "rows of validation_fraction), and records it in posterior_.settings; 6 for SVI "
-            "and NUTS, 1 for VI, MCMC and SMC (6 for numbers) and with search_facets; SVI for "
-            "regression continues to 20 if its mean fits the training rows worse than its tree. "
-            "Posteriors of different steepness belong to different models: to compare fits with "
-            "and without the search, set steepness=1."
-        ),
-    ] = None
-    n_draws: Annotated[
-        Count | None,
-        Inference(
-            "Posterior draws kept from each chain; by default 50 for VI and SVI, 250 for NUTS and "
-            "MCMC, and 1,000 for SMC."
-        ),
-    ] = None
     n_jobs: Annotated[
         int | None,
         Inference(

@@ -263,7 +263,7 @@ def polytope_plan(
     inference = given["inference"]
     if isinstance(inference, str) and inference == "auto":
         inference, reasons["method"] = selected(given, table, start)
-    method, kinds, objects = _pipeline(inference)
+    method, kinds, objects = pipeline(inference)
     if start is not None:
         reasons["stages"] = "from the tree of the fit before, in the place of growth"
     natural = Vi in kinds
@@ -271,8 +271,8 @@ def polytope_plan(
     n_trees = _n_trees(given, stages[-1], start, reasons)
     if n_trees == 1:
         stages[-1] = agreed(stages[-1], "n_jobs", given["n_jobs"])
-    final = _final_steepness(given, stages, table)
-    stages = _annealed(given, stages, objects, final, start)
+    asked = _asked_steepness(objects)
+    stages = _annealed(stages, objects, asked, table, start)
     needs_double = leaf.needs_double or any(stage.needs_double for stage in stages)
     last = stages[-1]
     return FitPlan(
@@ -285,7 +285,7 @@ def polytope_plan(
         prior,
         weight,
         table,
-        steeper=_may_be_steeper(given, last, table),
+        steeper=asked is None and _may_be_steeper(last, table),
         sparse=_is_sparse(given, last, table, reasons),
         reasons=reasons,
     )
@@ -321,7 +321,7 @@ def asks_for_svi(given: Mapping[str, Any]) -> str:
     return "dtype='float32'" if given["dtype"] == "float32" else ""
 
 
-def _pipeline(inference: Any) -> tuple[str, tuple[type[Stage], ...], tuple[Stage, ...]]:
+def pipeline(inference: Any) -> tuple[str, tuple[type[Stage], ...], tuple[Stage, ...]]:
     """Return the name of a method, the classes of its stages, and the stages that are given."""
     if isinstance(inference, str):
         return inference, PIPELINES[inference], ()
@@ -371,10 +371,7 @@ def _stages(
         if stage is None:
             stage = kind.from_keywords(_defaults(kind, given, kinds, after, table))
         found.insert(0, stage)
-    last = found[-1]
-    for name in ("n_draws", "max_depth"):
-        last = agreed(last, name, given[name])
-    return [*found[:-1], last]
+    return [*found[:-1], agreed(found[-1], "max_depth", given["max_depth"])]
 
 
 def _defaults(
@@ -396,7 +393,7 @@ def _defaults(
     return {}
 
 
-def agreed(stage: Any, name: str, value: Any, *, shown: Any = None) -> Stage:
+def agreed(stage: Any, name: str, value: Any) -> Stage:
     """Return a stage with a parameter of the estimator as its setting, if it has such a one."""
     known = parameters_of(type(stage))
     if value is None or name not in known:
@@ -405,29 +402,36 @@ def agreed(stage: Any, name: str, value: Any, *, shown: Any = None) -> Stage:
     usual = [None, value, known[name].default, stage.in_estimators.get(name)]
     if own not in usual:
         raise ParameterError(
-            f"{name}={shown or value!r} contradicts {stage!r} in inference: set {name} in one of "
-            "them."
+            f"{name}={value!r} contradicts {stage!r} in inference: set {name} in one of them."
         )
     found: Stage = replace(stage, **{name: value})
     return found
 
 
-def _final_steepness(given: Mapping[str, Any], stages: Sequence[Stage], table: Table) -> float:
-    """Return the steepness at the end, unless the last stage chooses or states it."""
-    deciding = stages[-1:] if stages[-1].samples_topology else stages  # whatever it starts from
-    usual = min(stage.steepness_for(table.n_classes) for stage in deciding)
-    return float(given["steepness"] or usual)
+def _asked_steepness(objects: Sequence[Stage]) -> float | None:
+    """Return the steepness at the end that a stage states; pairs are of MAP alone."""
+    values = [(one, getattr(one, "steepness", None)) for one in objects]
+    stated = {one: value for one, value in values if isinstance(value, int | float)}
+    if len({*stated.values()}) > 1:
+        raise ParameterError(
+            f"inference has stages of different steepness, {[*stated]}: state it in one of them."
+        )
+    return next(map(float, stated.values()), None)
 
 
 def _annealed(
-    given: Mapping[str, Any],
     stages: Sequence[Stage],
-    objects: tuple[Stage, ...],
-    final: float,
+    objects: Sequence[Stage],
+    asked: float | None,
+    table: Table,
     start: Mixture | None,
 ) -> list[Stage]:
-    """Return the stages with the steepness of the splits at their start and their end."""
-    asked = given["steepness"]
+    """Return the stages with the steepness of the splits at their start and their end.
+
+    SVI keeps that which MAP before it has reached.
+    """
+    deciding = stages[-1:] if stages[-1].samples_topology else stages  # whatever it starts from
+    final = asked or min(stage.steepness_for(table.n_classes) for stage in deciding)
     posterior = None if start is None else start.shown.posterior
     first = 1.0 if posterior is None else posterior.model.steepness
     path: tuple[float, float] | None = (first, final)
@@ -435,8 +439,7 @@ def _annealed(
         # chosen once: a refined tree that is continued has seen the rows to be left out
         refined = posterior is not None and posterior.inference != "grow"
         path = (first, first) if refined else None
-    reached: dict[type[Stage], Any] = {Map: path, Vi: final, Smc: final}
-
+    reached: dict[type[Stage], Any] = {Map: path, Svi: None, Vi: final, Smc: final}
     kinds = tuple(map(type, objects))  # of those whose settings are given
 
     def with_steepness(stage: Any) -> Any:
@@ -444,11 +447,10 @@ def _annealed(
         if kind is None:
             return stage
         own = stage.steepness
-        if stage is not stages[-1] and own == parameters_of(kind)["steepness"].default:
-            own = None  # the method that follows decides
-        if not isinstance(stage, kinds) or own is None:
-            return replace(stage, steepness=reached[kind])
-        return stage if asked is None else agreed(stage, "steepness", reached[kind], shown=asked)
+        follows = stage is not stages[-1] and own == parameters_of(kind)["steepness"].default
+        if isinstance(stage, kinds) and isinstance(own, tuple) and not follows:
+            return stage
+        return replace(stage, steepness=reached[kind])
 
     return [with_steepness(stage) for stage in stages]
 
@@ -499,9 +501,9 @@ def _limits(
     )
 
 
-def _may_be_steeper(given: Mapping[str, Any], last: Stage, table: Table) -> bool:
+def _may_be_steeper(last: Stage, table: Table) -> bool:
     by_svi = isinstance(last, Svi) and last.own_guide and not last.search_facets
-    return by_svi and given["steepness"] is None and not table.n_classes
+    return by_svi and not table.n_classes
 
 
 def _is_sparse(

@@ -245,8 +245,9 @@ FACET_COLUMNS: Rules = (
 
 def _searches_another_prior(case: Case) -> bool:
     searches = any(isinstance(stage, Svi) and stage.search_facets for stage in case.plan.stages)
-    usual = isinstance(case.plan.prior, InverseGammaScale) and case.given.steepness in (None, 1)
-    return searches and not (usual and case.plan.n_experts > 1)
+    known = isinstance(case.plan.prior, InverseGammaScale) and case.plan.n_experts > 1
+    paths = [stage.steepness or (1, 1) for stage in case.plan.stages if isinstance(stage, Map)]
+    return searches and not (known and paths[0][1] == 1)
 
 
 ONLY_DEPTH = "only max_depth limits the trees that it samples"
@@ -285,8 +286,8 @@ POLYTOPE: Rules = (
     Rule(
         "search_facets and the model",
         _searches_another_prior,
-        "search_facets needs prior='inverse-gamma', steepness 1 or None, and n_experts of 2 or "
-        "more, got {plan.prior}, {given.steepness} and {plan.n_experts}.",
+        "search_facets needs prior='inverse-gamma', steepness 1, and n_experts of 2 or more, got "
+        "{plan.prior}, {given.inference} and {plan.n_experts}.",
     ),
     Rule(
         "n_modes and sampled topologies",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from bayestree._utils.parameters import (
     NONE,
+    Count,
     Inference,
     Model,
     Parameter,
@@ -22,7 +23,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree._utils.wording import written
-from bayestree.fitting.plan import HYPERPLANE_PRIORS, PIPELINES
+from bayestree.fitting.plan import HYPERPLANE_PRIORS, PIPELINES, agreed, pipeline
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.nuts.method import Chains
 from bayestree.inference.stage import Minibatches
@@ -35,6 +36,26 @@ from bayestree.models.priors import GammaProcess, GroupedScale
 class OfMethods:
     """The settings of all methods, by the names that files use."""
 
+    steepness: Annotated[
+        Positive | None,
+        Inference(
+            "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
+            "bring the soft tree close to its deterministic form. By default MAP chooses 1, 6 or "
+            "20, at which the deterministic tree predicts left-out rows best (three folds, or the "
+            "rows of validation_fraction), and records it in posterior_.settings; 6 for SVI "
+            "and NUTS, 1 for VI, MCMC and SMC (6 for numbers) and with search_facets; SVI for "
+            "regression continues to 20 if its mean fits the training rows worse than its tree. "
+            "Posteriors of different steepness belong to different models: to compare fits with "
+            "and without the search, set steepness=1."
+        ),
+    ] = None
+    n_draws: Annotated[
+        Count | None,
+        Inference(
+            "Posterior draws kept from each chain; by default 50 for VI and SVI, 250 for NUTS and "
+            "MCMC, and 1,000 for SMC."
+        ),
+    ] = None
     growth_rate: Annotated[
         Positive | None,
         Inference(
@@ -91,13 +112,15 @@ def _same(*settings: type) -> dict[str, str]:
 #: For each method, its settings and their names in files.
 NAMES: Mapping[type[Stage], Mapping[str, str]] = {
     Growth: {"learning_rate": "growth_rate"},
-    Map: _same(Minibatches),
-    Vi: {"kl_weight": "kl_weight"},
-    Svi: _same(Variational),
-    Nuts: _same(Chains),
-    Mcmc: {name: name for name in ("n_chains", "n_warmup")},
-    Smc: {"n_chains": "n_chains"},
+    Map: _same(Minibatches) | {"steepness": "steepness"},
+    Vi: {name: name for name in ("kl_weight", "steepness", "n_draws")},
+    Svi: _same(Svi),
+    Nuts: _same(Nuts),
+    Mcmc: {name: name for name in ("n_chains", "n_warmup", "n_draws")},
+    Smc: {name: name for name in ("n_chains", "steepness", "n_draws")},
 }
+#: Settings of files that a method without them ignores, as a card may have them for another one.
+IGNORED = ("steepness", "n_draws")
 
 
 #: For each name of a prior, its fields and their names in files.
@@ -160,6 +183,38 @@ def with_settings(inference: Any, given: Mapping[str, Any]) -> Any:
     changed = {name: value for name, value in given.items() if differs(name, value)}
     if not changed:
         return inference
+    if isinstance(inference, Stage) and changed.keys() <= {*IGNORED}:
+        return _with_common(inference, **changed)
+    _check_named(inference, changed)
+    if not changed.keys() & _names_of(inference):
+        return inference
+    kinds, found = PIPELINES[inference], []
+    for kind in kinds:
+        own = {setting: changed[name] for setting, name in NAMES[kind].items() if name in changed}
+        if kind is not kinds[-1]:
+            own.pop("n_draws", None)
+        follows = kind is Map and Svi in kinds  # has the settings of SVI
+        if (own and not follows) or kind is kinds[-1]:
+            stage = kind.from_keywords(own)
+            chosen = isinstance(stage, Map) and "steepness" not in own
+            found.append(replace(stage, steepness=None) if chosen else stage)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _with_common(stage: Stage, steepness: float | None = None, n_draws: int | None = None) -> Any:
+    """Return a method with the settings of files that any method may have."""
+    stage = agreed(stage, "n_draws", n_draws)
+    kinds = pipeline(stage)[1]
+    owner = next((kind for kind in reversed(kinds) if "steepness" in parameters_of(kind)), None)
+    if steepness is None or owner is None:
+        return stage
+    if isinstance(stage, owner):
+        return agreed(stage, "steepness", steepness)
+    return owner.from_keywords({"steepness": steepness}), stage
+
+
+def _check_named(inference: Any, changed: Mapping[str, Any]) -> None:
+    """Raise ParameterError unless ``inference`` is the name of a method with these settings."""
     shown = ", ".join(f"{name}={written(value)}" for name, value in changed.items())
     if not isinstance(inference, str):
         raise ParameterError(
@@ -172,19 +227,11 @@ def with_settings(inference: Any, given: Mapping[str, Any]) -> Any:
             f"{' or '.join(map(repr, able)) or 'methods that do not go together'}, and 'auto' "
             "chooses by the rows: name the method."
         )
-    if unknown := sorted(changed.keys() - _names_of(inference)):
+    if unknown := sorted(changed.keys() - _names_of(inference) - {*IGNORED}):
         raise ParameterError(
             f"{', '.join(unknown)} would be ignored: inference={inference!r} has no such setting; "
             "leave it out."
         )
-    kinds, found = PIPELINES[inference], []
-    for kind in kinds:
-        own = {setting: changed[name] for setting, name in NAMES[kind].items() if name in changed}
-        follows = kind is Map and Svi in kinds  # has the settings of SVI
-        if (own and not follows) or kind is kinds[-1]:
-            stage = kind.from_keywords(own)
-            found.append(replace(stage, steepness=None) if isinstance(stage, Map) else stage)
-    return found[0] if len(found) == 1 else tuple(found)
 
 
 def differs(name: str, value: Any) -> bool:
@@ -206,9 +253,10 @@ def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:
     method, changed = found["inference"], {n for n in settings if differs(n, settings[n])}
     if not fitted:
         found["inference"] = with_settings(method, settings)
-    elif isinstance(method, str) and changed:
+    elif isinstance(method, str | Stage) and changed:
         named = (fitted if fitted in PIPELINES else "svi") if method == "auto" else method
-        used = {name: settings[name] for name in changed & _names_of(named)}
+        able = _names_of(named) if isinstance(named, str) else {*IGNORED}
+        used = {name: settings[name] for name in changed & able}
         found["inference"] = with_settings(named, used) if used else method
     return found
 

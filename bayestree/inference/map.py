@@ -59,11 +59,11 @@ class Map(Minibatches, Stage):
         ),
     ] = "adam"
     steepness: Annotated[
-        tuple[Positive, Positive] | None,
+        Positive | tuple[Positive, Positive] | None,
         Inference(
-            "First and last steepness of the splits, annealed in between. None: from 1 to that of "
-            "1, 6 and 20 under which the deterministic tree predicts left-out rows best, in three "
-            "folds of up to 10,000 rows, or the validation rows."
+            "Steepness of the splits at the end, from 1, or first and last, annealed in between. "
+            "None: that of 1, 6 and 20 under which the deterministic tree predicts left-out rows "
+            "best, in three folds of up to 10,000 rows, or the validation rows."
         ),
     ] = (1.0, 6.0)
     patience: Annotated[
@@ -120,8 +120,11 @@ class Map(Minibatches, Stage):
         self.check(model)
         check_differentiable(model)
         check_linear(model, data, "map")
+        start: dict[str, Any] = {"init": init, "memory": memory, "progress": progress}
+        if isinstance(self.steepness, int | float):
+            start |= {"validation": validation, "random_state": random_state}
+            return replace(self, steepness=(1.0, self.steepness)).fit(model, data, **start)
         if self.steepness is None:
-            start: dict[str, Any] = {"init": init, "memory": memory, "progress": progress}
             # by other random numbers, so that the fit is that with the chosen steepness
             seeds = check_random_state(draw_seed(copy.deepcopy(random_state)))
             scores = _left_out(self, model, data, validation, random_state=seeds, **start)

@@ -6,9 +6,9 @@ import pandas as pd
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.inference import Map, Svi
 
-MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3, n_draws=10)
 SHORT = {"inference": MAP, "max_depth": 2, "n_experts": 2, "n_modes": 1, "random_state": 0}
-SHORT |= {"n_draws": 10, "dtype": "float64", "sparsity": None}
+SHORT |= {"dtype": "float64", "sparsity": None}
 
 
 def table(n=600, seed=0):

@@ -53,7 +53,7 @@ def test_a_worker_in_the_process_of_the_fit(data):
 
 
 def run_file(folder, data, **cluster):
-    settings = {name: SHORT[name] for name in ("n_modes", "n_draws", "dtype")}
+    settings = {name: SHORT[name] for name in ("n_modes", "dtype")}
     split = {name: SHORT[name] for name in ("max_depth", "n_experts")}
     parts = {
         "data": {"path": str(data / "*.parquet"), "target": "kind", "drop": OTHERS},

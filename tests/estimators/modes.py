@@ -11,8 +11,7 @@ QUICK = {
     "sparsity": None,
     "max_depth": 2,
     "n_experts": 3,
-    "inference": Svi(epochs=4),
-    "n_draws": 40,
+    "inference": Svi(epochs=4, n_draws=40),
     "random_state": 0,
 }
 

@@ -24,7 +24,7 @@ from bayestree.inference import Map, Nuts, Svi
 from bayestree.report.rows import rows_of
 
 RATES = (0.7, 4.0)
-MAP, SVI = Map(epochs=60, steepness=None), Svi(epochs=60)
+MAP, SVI = Map(epochs=60, steepness=None), Svi(epochs=60, n_draws=20)
 
 
 def planted(n, seed):
@@ -43,7 +43,7 @@ def rows():
 def tree(**settings):
     return ConvexPolytopeTreeRegressor(
         **{"leaf": "poisson", "max_depth": 1, "n_experts": 1, "inference": SVI, "random_state": 0}
-        | {"n_modes": 1, "n_draws": 20}
+        | {"n_modes": 1}
         | settings
     )
 
@@ -186,8 +186,8 @@ def test_the_uncertainty_of_y_is_that_of_counts(rows, fitted):
 
 def test_nuts_and_leave_one_out(rows, any_k):
     X, y, exposure = (part[:150] for part in rows[:3])
-    nuts = Nuts(n_warmup=40, n_chains=1, thinning=4, drop_idle=True)
-    found = tree(inference=[SVI, nuts], n_draws=40).fit(X, y, exposure=exposure)
+    nuts = Nuts(n_warmup=40, n_chains=1, thinning=4, drop_idle=True, n_draws=40)
+    found = tree(inference=[SVI, nuts]).fit(X, y, exposure=exposure)
     loo = found.loo(X, np.column_stack([y, exposure]))
     lost = found.loo(X, np.column_stack([y, exposure[::-1]]))
     assert loo.elpd > lost.elpd + 10  # with the exposures of other rows
@@ -195,7 +195,7 @@ def test_nuts_and_leave_one_out(rows, any_k):
 
 def test_several_modes_are_mixed(rows):
     X, y, exposure, _ = rows
-    found = tree(n_modes=2, inference=Svi(epochs=5), n_draws=5).fit(X, y, exposure=exposure)
+    found = tree(n_modes=2, inference=Svi(epochs=5, n_draws=5)).fit(X, y, exposure=exposure)
     assert found.sample_posterior_predictive(X, 7, exposure=exposure).shape == (7, len(y))
     low, high = found.predict_interval(X, exposure=exposure)
     assert (low <= high).all()

@@ -21,7 +21,7 @@ CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
 INFERENCES = {
     "grow": {"inference": "grow"},
     "map": {"inference": Map(epochs=10, batch_size=100, steepness=None)},
-    "svi": {"inference": Svi(epochs=10, batch_size=100), "n_modes": 1, "n_draws": 6},
+    "svi": {"inference": Svi(epochs=10, batch_size=100, n_draws=6), "n_modes": 1},
 }
 
 
@@ -291,13 +291,13 @@ def test_intervals_cover():
 
 @pytest.mark.parametrize(
     ("worse", "settings", "expected"),
-    [(True, {}, 20.0), (False, {}, 6.0), (True, {"steepness": 6.0}, 6.0)],
+    [(True, {}, 20.0), (False, {}, 6.0), (True, {"inference__steepness": 6.0}, 6.0)],
 )
 def test_splits_become_steeper_where_the_mean_is_worse_than_the_tree(
     monkeypatch, worse, settings, expected
 ):
     monkeypatch.setattr(cpt, "fits_worse_than_tree", lambda found, data: worse)
-    model = regressor("svi", max_depth=1, **settings).fit(*jump(100))
+    model = regressor("svi", max_depth=1).set_params(**settings).fit(*jump(100))
     assert model.posterior_.model.steepness == expected
 
 
@@ -396,7 +396,7 @@ def test_an_unknown_guide_is_refused(name):
     [
         {"inference__kl_weight": 0.5},
         {"inference__guide": "AutoNormal"},
-        {"steepness": 6.0},
+        {"inference__steepness": 6.0},
         {"n_experts": 1},
     ],
 )
@@ -407,11 +407,11 @@ def test_what_a_search_cannot_do_is_refused_at_once(bad):
 
 def test_the_target_acceptance_sets_the_steps_of_nuts():
     X, y = ring(n=80)
-    common = {"max_depth": 1, "n_experts": 2, "n_draws": 4, "random_state": 0}
+    common = {"max_depth": 1, "n_experts": 2, "random_state": 0}
     chain = {"n_chains": 1, "n_warmup": 60, "thinning": 4, "drop_idle": True}
     steps = []
     for target in (0.6, 0.95):
-        stages = [Svi(epochs=5), Nuts(target_acceptance=target, **chain)]
+        stages = [Svi(epochs=5), Nuts(target_acceptance=target, n_draws=4, **chain)]
         clf = ConvexPolytopeTreeClassifier(inference=stages, **common)
         steps.append(clf.fit(X, y).posterior_.stats["step_size"].mean())
     assert steps[1] < 0.7 * steps[0]
@@ -457,7 +457,11 @@ def test_units_of_x_do_not_matter(unit):
 @pytest.mark.parametrize("guide", ["AutoNormal", "AutoDelta", "AutoLowRankMultivariateNormal"])
 def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
     X, y = ring(100)
-    model = make("svi").set_params(inference=Svi(guide=guide, epochs=3, batch_size=100)).fit(X, y)
+    model = (
+        make("svi")
+        .set_params(inference=Svi(guide=guide, epochs=3, batch_size=100, n_draws=6))
+        .fit(X, y)
+    )
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))

@@ -17,8 +17,8 @@ from bayestree.topology import Topology
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-SVI = Svi(epochs=3)
-BRIEF = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 5, "n_modes": 1}
+SVI = Svi(epochs=3, n_draws=5)
+BRIEF = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_modes": 1}
 CASES = {
     "svi": {},
     "defaults": {"n_experts": None, "n_draws": None, "n_modes": None},
@@ -28,9 +28,9 @@ CASES = {
     "grow": {"inference": "grow"},
     "held-out rows": {"validation_fraction": 0.3},
     "modes": {"n_modes": 2},
-    "expert": {"inference": Svi(epochs=3, covariance="expert")},
-    "autoguide": {"inference": Svi(epochs=3, guide="AutoNormal")},
-    "search": {"inference": Svi(epochs=3, search_facets=True)},
+    "expert": {"inference": Svi(epochs=3, covariance="expert", n_draws=5)},
+    "autoguide": {"inference": Svi(epochs=3, guide="AutoNormal", n_draws=5)},
+    "search": {"inference": Svi(epochs=3, search_facets=True, n_draws=5)},
     "monotone": {"monotonic_cst": [0, 0, 0, 1]},
     "laplace": {"prior": "laplace"},
 }

@@ -58,8 +58,8 @@ METHODS = {
     "grow": {"inference": "grow"},
     "map": {"inference": Map(epochs=5, steepness=None)},
     "vi": {"inference": QUICK, "n_modes": 2},
-    "svi": {"inference": Svi(epochs=5), "n_draws": 5, "n_modes": 2},
-    "laplace": {"prior": "laplace", "inference": Svi(epochs=5), "n_draws": 5, "n_modes": 1},
+    "svi": {"inference": Svi(epochs=5, n_draws=5), "n_modes": 2},
+    "laplace": {"prior": "laplace", "inference": Svi(epochs=5, n_draws=5), "n_modes": 1},
     "oblique": {"inference": QUICK, "n_experts": 1, "n_modes": 1, "sparsity": None},
     "full": {"inference": QUICK, "n_modes": 1, "sparsity": 0.0},
 }
@@ -130,8 +130,8 @@ def test_other_responses(table):
 def test_with_monotone_columns(table):
     X, y = table
     clf = ConvexPolytopeTreeClassifier(
-        interaction_constraints=GROUPS, monotonic_cst={"a": 1, "b": 1}, inference=Svi(epochs=5),
-        n_modes=1, n_draws=5, **CHEAP,
+        interaction_constraints=GROUPS, monotonic_cst={"a": 1, "b": 1}, n_modes=1,
+        inference=Svi(epochs=5, n_draws=5), **CHEAP,
     )  # fmt: skip
     assert within(used(clf.fit(X, y)), *GROUPS, {"noise"})
     line = X[:8].loc[np.repeat(X.index[:8], 30)].assign(b=np.tile(np.linspace(-4, 4, 30), 8))
@@ -211,9 +211,9 @@ UNSUPPORTED = [
     "mcmc",
     "smc",
     Em(),
-    Svi(covariance="expert"),
-    Svi(guide="AutoNormal"),
-    Svi(search_facets=True),
+    Svi(covariance="expert", n_draws=5),
+    Svi(guide="AutoNormal", n_draws=5),
+    Svi(search_facets=True, n_draws=5),
 ]
 
 

@@ -10,9 +10,8 @@ from bayestree.inference import Map, Mcmc, Nuts, Svi
 from bayestree.testing import check_every_stop
 from tests.short_checks import short_stages
 
-MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3, n_draws=4)
 CPT = {"n_modes": 1, "max_depth": 2, "n_experts": 2, "min_gain": 0.5, "inference": SVI}
-CPT |= {"n_draws": 4}
 CHAINS = {"n_warmup": 10, "n_chains": 2, "drop_idle": True}
 EM = {"max_depth": 2, "epochs": 3, "learning_rate": 0.05}
 #: Class, parameters, and the outermost loops of the fit.
@@ -25,17 +24,17 @@ CASES = {
     ),
     "cpt-guide": (
         "ConvexPolytopeTreeClassifier",
-        CPT | {"inference": Svi(epochs=3, guide="AutoNormal"), "dtype": "float32"},
+        CPT | {"inference": Svi(epochs=3, guide="AutoNormal", n_draws=4), "dtype": "float32"},
         ["grow", "map", "AutoNormal"],
     ),
     "cpt-nuts": (
         "ConvexPolytopeTreeClassifier",
-        CPT | {"inference": [SVI, Nuts(thinning=4, n_slides=2, **CHAINS)]},
+        CPT | {"inference": [SVI, Nuts(thinning=4, n_slides=2, **CHAINS, n_draws=4)]},
         ["grow", "map", "svi", "nuts"],
     ),
     "cpt-mcmc": (
         "ConvexPolytopeTreeClassifier",
-        CPT | {"inference": Mcmc(thinning=6, **CHAINS)},
+        CPT | {"inference": Mcmc(thinning=6, **CHAINS, n_draws=4)},
         ["grow", "vi", "vi, further steps", "mcmc"],
     ),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),

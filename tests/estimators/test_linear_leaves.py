@@ -8,7 +8,7 @@ from scipy.stats import norm
 import bayestree
 from bayestree import ConvexPolytopeTreeRegressor, load
 from bayestree._utils.parameters import ParameterError
-from bayestree.inference import Map, Nuts, Svi
+from bayestree.inference import Map, Nuts, Smc, Svi
 from bayestree.tables import UnusedColumnsWarning
 
 N = 240
@@ -26,8 +26,7 @@ def regressor(**others):
     settings = {
         "max_depth": 1,
         "n_experts": 1,
-        "inference": Svi(epochs=40),
-        "n_draws": 8,
+        "inference": Svi(epochs=40, n_draws=8),
         "n_modes": 1,
     }
     return ConvexPolytopeTreeRegressor(leaf="linear", random_state=0, **settings | others)
@@ -123,7 +122,9 @@ def test_a_linear_response_needs_no_split_and_gets_the_ridge_regression():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3))
     y = X @ [1.0, -2.0, 0.0] + 0.3 * rng.normal(size=80)
-    reg = regressor(n_draws=1000, min_gain=10).fit(X, y)  # without a warning of a single leaf
+    reg = regressor(inference=Svi(epochs=40, n_draws=1000), min_gain=10).fit(
+        X, y
+    )  # without a warning of a single leaf
     assert reg.get_n_leaves() == 1
     leaf = reg.posterior_.model.leaf
     rows = np.column_stack((np.ones(80), reg._scaling.standardise(X)))
@@ -187,14 +188,17 @@ def test_texts_show_the_strongest_slopes(fitted):
     assert '"slope"' in bayestree.export_json(reg)
 
 
-NUTS = [Svi(epochs=40), Nuts(thinning=4, drop_idle=True)]
-LONG = [pytest.param(one, marks=pytest.mark.statistical) for one in (NUTS, "smc")]
+NUTS = [Svi(epochs=40, n_draws=8), Nuts(thinning=4, drop_idle=True, n_draws=20)]
+LONG = [
+    pytest.param(one, marks=pytest.mark.statistical)
+    for one in (NUTS, Smc(n_draws=20, max_experts=4))
+]
 
 
 @pytest.mark.parametrize("inference", ["grow", Map(epochs=40, steepness=None), *LONG], ids=str)
 def test_every_inference_fits_linear_leaves(inference):
     X, y = planted(n=60)
-    reg = regressor(inference=inference, max_depth=1, n_draws=20).fit(X, y)
+    reg = regressor(inference=inference, max_depth=1).fit(X, y)
     error = np.mean((reg.predict(X) - y) ** 2)
     # constant leaves explain the difference of the two means alone, a tenth of the variance
     assert error < 0.5 * y.var()
@@ -203,10 +207,10 @@ def test_every_inference_fits_linear_leaves(inference):
 
 def test_modes_and_warm_starts(fitted):
     _, X, y = fitted
-    reg = regressor(n_modes=2, inference=Svi(epochs=10)).fit(X, y)
+    reg = regressor(n_modes=2, inference=Svi(epochs=10, n_draws=8)).fit(X, y)
     each = [mode.predict(X) for mode in reg.modes_]
     np.testing.assert_allclose(reg.predict(X), np.average(each, axis=0, weights=reg.mode_weights_))
-    again = regressor(warm_start=True, inference=Svi(epochs=10)).fit(X, y).fit(X, y)
+    again = regressor(warm_start=True, inference=Svi(epochs=10, n_draws=8)).fit(X, y).fit(X, y)
     assert again.tree_.slope.shape == (2, 3)
 
 

@@ -9,7 +9,7 @@ from scipy.special import expit, log_expit, softmax
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, export_rules, export_text, load
 from bayestree._utils.parameters import ParameterError
-from bayestree.inference import Map, Nuts, Svi
+from bayestree.inference import Map, Nuts, Smc, Svi
 from bayestree.tables import UnusedColumnsWarning
 
 N = 300
@@ -30,8 +30,7 @@ def classifier(**others):
     settings = {
         "max_depth": 1,
         "n_experts": 1,
-        "inference": Svi(epochs=12),
-        "n_draws": 8,
+        "inference": Svi(epochs=12, n_draws=8),
         "n_modes": 1,
     }
     return ConvexPolytopeTreeClassifier(leaf="logistic", random_state=0, **settings | others)
@@ -150,15 +149,21 @@ def test_onnx_has_the_probabilities_of_the_tree(fitted):
     np.testing.assert_allclose(found, clf.tree_.predict(X), atol=1e-9)
 
 
-NUTS = [Svi(epochs=5), Nuts(n_chains=1, n_warmup=100, thinning=4, drop_idle=True)]
-LONG = [pytest.param(one, marks=pytest.mark.statistical) for one in (NUTS, "smc")]
+NUTS = [
+    Svi(epochs=5, n_draws=8),
+    Nuts(n_chains=1, n_warmup=100, thinning=4, drop_idle=True, n_draws=20),
+]
+LONG = [
+    pytest.param(one, marks=pytest.mark.statistical)
+    for one in (NUTS, Smc(n_draws=20, max_experts=4))
+]
 
 
 @pytest.mark.parametrize("inference", ["grow", Map(epochs=5, steepness=None), *LONG], ids=str)
 def test_every_inference_has_logistic_leaves(inference):
     X, y = planted(n=80)
     y = np.where(X[:, 2] > 1, "top", y)  # three classes
-    clf = classifier(inference=inference, n_draws=20).fit(X, y)
+    clf = classifier(inference=inference).fit(X, y)
     p = clf.predict_proba(X)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     # better than the shares of the classes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.inference import Map, Mcmc, Smc, Svi, memory_mapped
+from bayestree.inference import Map, Mcmc, Smc, Svi, Vi, memory_mapped
 from bayestree.tables import InputError
 
 X = np.random.default_rng(0).normal(size=(40, 2))
@@ -16,8 +16,8 @@ MANY = 2 * 10**9
     ("settings", "said"),
     [
         ({"n_experts": MANY, "inference": "map"}, "n_experts=2000000000"),
-        ({"n_draws": MANY, "inference": "vi"}, "n_draws=2000000000"),
-        ({"n_draws": MANY, "inference": "svi"}, "n_draws=2000000000"),
+        ({"inference": Vi(n_draws=MANY)}, "n_draws=2000000000"),
+        ({"inference": Svi(n_draws=MANY)}, "n_draws=2000000000"),
         ({"inference": Mcmc(n_chains=MANY)}, "n_chains=2000000000"),
         ({"n_modes": MANY, "inference": "map"}, "n_modes=2000000000"),
         ({"inference": Smc(n_particles=MANY)}, "n_particles=2000000000"),

@@ -16,7 +16,7 @@ from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.fitting import modes
 from bayestree.fitting.engine import fit_each
-from bayestree.inference import Map, Svi, pointwise
+from bayestree.inference import Map, Svi, Vi, pointwise
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -274,7 +274,7 @@ def test_point_estimates_have_equal_weights_and_average(iris):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mode_weights": "stacking", "n_draws": 1}, "validation_fraction"),
+        ({"mode_weights": "stacking", "inference": Vi(n_draws=1)}, "validation_fraction"),
         ({"n_modes": 0}, "n_modes must be an integer of 1 or more"),
     ],
 )
@@ -334,9 +334,9 @@ def test_the_text_names_its_mode(several):
 @pytest.mark.filterwarnings("error::bayestree.SingleLeafWarning")
 def test_trees_without_splits(iris):
     X, y = iris
-    leaf = ConvexPolytopeTreeClassifier(n_modes=2, max_depth=0, n_draws=30, random_state=0).fit(
-        X, y
-    )
+    leaf = ConvexPolytopeTreeClassifier(
+        n_modes=2, max_depth=0, inference=Vi(n_draws=30), random_state=0
+    ).fit(X, y)
     assert leaf.get_n_leaves() == 1
     assert leaf.predict_proba(X[:2]).shape == (2, 3)
     assert leaf.check_convergence().settled == "yes"

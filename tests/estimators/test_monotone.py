@@ -12,8 +12,8 @@ from bayestree import (
 )
 from bayestree.inference import Map, Svi
 
-MAP, SVI = Map(epochs=10, steepness=None), Svi(epochs=10)
-CHEAP = {"max_depth": 2, "n_experts": 3, "inference": SVI, "n_modes": 1, "n_draws": 5}
+MAP, SVI = Map(epochs=10, steepness=None), Svi(epochs=10, n_draws=5)
+CHEAP = {"max_depth": 2, "n_experts": 3, "inference": SVI, "n_modes": 1}
 CHEAP |= {"monotonic_cst": [1, -1, 0], "random_state": 0}
 
 
@@ -57,7 +57,7 @@ def test_every_draw_is_monotone(rows):
     X, _ = rows
     y = np.random.default_rng(1).random(len(X)) < 0.5
     clf = ConvexPolytopeTreeClassifier(
-        min_gain=0, **CHEAP | {"n_draws": 20, "inference": Svi(epochs=5)}
+        min_gain=0, **CHEAP | {"inference": Svi(epochs=5, n_draws=20)}
     )
     clf.fit(X, y)
     posterior = clf.posterior_
@@ -131,8 +131,8 @@ REFUSED = [
     ({"monotonic_cst": {"x9": 1}}, "monotonic_cst: 'x9' is not a column"),
     ({"inference": "nuts"}, "cannot keep predictions monotone"),
     ({"inference": "smc"}, "cannot keep predictions monotone"),
-    ({"inference": Svi(guide="AutoNormal")}, "cannot keep predictions monotone"),
-    ({"inference": Svi(covariance="expert")}, "cannot keep predictions monotone"),
+    ({"inference": Svi(guide="AutoNormal", n_draws=5)}, "cannot keep predictions monotone"),
+    ({"inference": Svi(covariance="expert", n_draws=5)}, "cannot keep predictions monotone"),
     ({"leaf": "linear"}, "leaf='constant' or 'poisson'"),
 ]
 

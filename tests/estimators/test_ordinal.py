@@ -32,10 +32,10 @@ def tree(**settings):
             "leaf": "ordinal",
             "max_depth": 1,
             "n_experts": 1,
-            "inference": Svi(epochs=60),
+            "inference": Svi(epochs=60, n_draws=20),
             "random_state": 0,
         }
-        | {"n_modes": 1, "n_draws": 20}
+        | {"n_modes": 1}
         | settings
     )
 
@@ -135,15 +135,15 @@ def test_plots_and_diagnostics_accept_classes_out_of_order(rows, fitted):
 def test_the_posterior_of_nuts_agrees_with_svi(rows, fitted):
     """On one split, predictions differ by the noise of 150 rows a side at most."""
     X, y, _ = rows
-    nuts = Nuts(n_chains=1, n_warmup=30, thinning=4, drop_idle=True)
-    sampled = tree(inference=[Svi(epochs=20), nuts], n_draws=40).fit(X, y)
+    nuts = Nuts(n_chains=1, n_warmup=30, thinning=4, drop_idle=True, n_draws=40)
+    sampled = tree(inference=[Svi(epochs=20, n_draws=20), nuts]).fit(X, y)
     gap = np.abs(sampled.predict_proba(X) - fitted.predict_proba(X))
     assert gap.mean() < 0.02  # the sd of a share of 150 rows is 0.03
 
 
 def test_an_autoguide_knows_the_support_of_the_leaves(rows):
     X, y, _ = rows
-    clf = tree(inference=Svi(guide="AutoNormal", epochs=5)).fit(X, y)
+    clf = tree(inference=Svi(guide="AutoNormal", epochs=5, n_draws=20)).fit(X, y)
     assert clf.predict_proba(X).shape == (300, 5)
 
 

@@ -25,8 +25,7 @@ def regressor(**others):
     settings = {
         "max_depth": 1,
         "n_experts": 1,
-        "inference": Svi(epochs=8),
-        "n_draws": 8,
+        "inference": Svi(epochs=8, n_draws=8),
         "n_modes": 1,
     }
     return ConvexPolytopeTreeRegressor(random_state=0, **settings | others)
@@ -122,7 +121,7 @@ def test_modes_files_tables_and_weights(tmp_path):
     X, Y, _ = planted(n=120)
     table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.where(X[:, 1] > 0, "p", "q"))
     weights = np.where(np.arange(120) < 100, 1, 0)
-    reg = regressor(n_modes=2, inference=Svi(epochs=1))
+    reg = regressor(n_modes=2, inference=Svi(epochs=1, n_draws=8))
     reg.fit(table, pd.DataFrame(Y), sample_weight=weights)
     reg.save(tmp_path / "outputs.safetensors")
     again = load(tmp_path / "outputs.safetensors")
@@ -134,14 +133,14 @@ def test_modes_files_tables_and_weights(tmp_path):
     assert drawn.shape == (1, 100, 120, 3)  # of the mixture
 
 
-NUTS = [Svi(epochs=5), Nuts(n_warmup=20, thinning=4, drop_idle=True)]
+NUTS = [Svi(epochs=5, n_draws=8), Nuts(n_warmup=20, thinning=4, drop_idle=True, n_draws=10)]
 LONG = pytest.param(NUTS, marks=pytest.mark.statistical)
 
 
 @pytest.mark.parametrize("inference", ["grow", Map(epochs=5, steepness=None), LONG], ids=str)
 def test_other_inference(inference):
     X, Y, _ = planted(n=80)
-    reg = regressor(inference=inference, n_draws=10).fit(X, Y)
+    reg = regressor(inference=inference).fit(X, Y)
     assert reg.predict(X).shape == (80, 3)
     assert reg.score(X, Y) > 0.5  # the tree explains two of three outputs
 

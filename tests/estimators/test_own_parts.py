@@ -49,9 +49,7 @@ def test_a_prior_is_a_parameter_like_others(rows):
 
 def test_a_family_predicts_its_means_and_intervals(rows):
     X, _, y = rows
-    tree = ConvexPolytopeTreeRegressor(leaf=Counts(2.0, 0.5), n_modes=1, n_draws=20, **QUICK).fit(
-        X, y
-    )
+    tree = ConvexPolytopeTreeRegressor(leaf=Counts(2.0, 0.5), n_modes=1, **QUICK).fit(X, y)
     assert tree.posterior_.model.leaf == Counts(2.0, 0.5)
     # 150 rows each; five standard errors, and as much again for rows near the boundary
     for rate, planted in zip(np.sort(tree.tree_.value), (2.0, 9.0), strict=True):
@@ -119,9 +117,7 @@ class TestMethods:
     def test_refits_find_a_way_as_the_fit_did(self, rows, monkeypatch):
         monkeypatch.setitem(Svi.__init__.__kwdefaults__, "epochs", 2)
         X, y = (part[:60] for part in rows[:2])
-        tree = ConvexPolytopeTreeClassifier(
-            prior=Bare(), n_modes=1, n_draws=4, sparsity=None, **QUICK
-        )
+        tree = ConvexPolytopeTreeClassifier(prior=Bare(), n_modes=1, sparsity=None, **QUICK)
         assert tree.fit(X, y).loo(X, y, n_folds=2).n_folds == 2
 
     def test_the_mean_of_a_density_by_quadrature(self):
@@ -136,7 +132,7 @@ class TestMethods:
 
     def test_the_mean_of_the_density_is_known_for_independent_coefficients(self, rows):
         tree = ConvexPolytopeTreeClassifier(
-            prior=Ridge(), inference=Svi(epochs=2, kl_weight=0.5), n_draws=3, **QUICK
+            prior=Ridge(), inference=Svi(epochs=2, kl_weight=0.5, n_draws=3), **QUICK
         )
         assert tree.fit(*rows[:2]).posterior_.draws["hyperplane"].shape[1] == 3
 

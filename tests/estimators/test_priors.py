@@ -31,16 +31,15 @@ CHEAP = {
     "n_modes": 1,
     "max_depth": 1,
     "n_experts": 1,
-    "steepness": 1,
     "random_state": 0,
 }
-SVI = Svi(epochs=200, n_draws=12)
+SVI = Svi(epochs=200, n_draws=12, steepness=1.0)
 SEARCH = Svi(search_facets=True)
 INFERENCES = {
-    "map": Map(epochs=200),
+    "map": Map(epochs=200, steepness=1.0),
     "svi": SVI,
     "nuts": [
-        Svi(epochs=200),
+        Svi(epochs=200, steepness=1.0),
         Nuts(n_chains=1, n_warmup=60, n_draws=30, thinning=4, drop_idle=True),
     ],
 }

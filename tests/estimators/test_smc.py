@@ -185,7 +185,9 @@ def test_settings():
     with pytest.raises(ValueError, match="max_depth must be at most 3 for inference='smc', got 4"):
         ConvexPolytopeTreeClassifier(**NAMED | {"max_depth": 4}).fit(X, y)
     with pytest.raises(ValueError, match=r"steepness must be 0.05 or more .* got 0.002"):
-        ConvexPolytopeTreeClassifier(**NAMED, steepness=0.002).fit(X, y)
+        ConvexPolytopeTreeClassifier(**NAMED | {"inference": inference.Smc(steepness=0.002)}).fit(
+            X, y
+        )
     method = inference.Smc(
         n_chains=1, n_draws=10, max_depth=1, steepness=2.0, max_experts=1, n_rounds=2
     )

@@ -285,8 +285,9 @@ def test_every_family_of_classes(leaf):
 def test_weights_are_repeated_rows():
     X, y = planted(150, 4, own=(0, 1))
     weights = np.random.default_rng(1).integers(0, 3, 150)
-    common = {"max_depth": 1, "n_modes": 1, "random_state": 0, "inference": Map(epochs=5)}
-    clf = ConvexPolytopeTreeClassifier(steepness=20, **common).fit(X, y)
+    common = {"max_depth": 1, "n_modes": 1, "random_state": 0}
+    common |= {"inference": Map(epochs=5, steepness=20.0)}
+    clf = ConvexPolytopeTreeClassifier(**common).fit(X, y)
     tree, columns = clf.tree_, Columns([np.array([j]) for j in range(4)], np.zeros(4))
 
     def point(rows, labels, weight):

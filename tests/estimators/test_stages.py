@@ -108,7 +108,7 @@ def test_stages(inference, steepness, stages):
 
 
 def test_draws_are_those_of_the_last_stage():
-    stages: Any = ConvexPolytopeTreeClassifier(inference="nuts", n_draws=7)._plan.stages
+    stages: Any = ConvexPolytopeTreeClassifier(inference=Nuts(n_draws=7))._plan.stages
     assert [stage.n_draws for stage in stages[-2:]] == [50, 7]
     assert ConvexPolytopeTreeClassifier(inference="nuts")._plan.last.n_draws == 250
     assert [type(s) for s in EndToEndTreeClassifier(refine_epochs=0)._plan.stages] == [Growth]

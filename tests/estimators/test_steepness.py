@@ -25,7 +25,7 @@ def test_the_fit_is_that_with_the_chosen_steepness(kind):
     chosen = found.posterior_.model.steepness
     assert found.posterior_.settings["steepness"] == (1.0, chosen)
     assert chosen == STEEPNESS[int(found.posterior_.stats["left_out"].argmax())]
-    given = clone(found).set_params(steepness=chosen)
+    given = clone(found).set_params(inference__steepness=chosen)
     given.fit(X, y if kind is ConvexPolytopeTreeClassifier else X[:, 0] + y)
     assert "left_out" not in given.posterior_.stats
     np.testing.assert_array_equal(given.predict(X), found.predict(X))
@@ -34,8 +34,8 @@ def test_the_fit_is_that_with_the_chosen_steepness(kind):
 
 def test_a_continued_fit_keeps_the_steepness():
     X, y = rows()
-    first = ConvexPolytopeTreeClassifier(**SHORT, steepness=3.0).fit(X, y)
-    first.set_params(steepness=None, warm_start=True).fit(X, y)
+    first = ConvexPolytopeTreeClassifier(**SHORT).set_params(inference__steepness=3.0).fit(X, y)
+    first.set_params(inference__steepness=None, warm_start=True).fit(X, y)
     assert first.posterior_.settings["steepness"] == (3.0, 3.0)
     grown = ConvexPolytopeTreeClassifier(**SHORT).set_params(inference="grow")
     grown.fit(X, y).set_params(inference=MAP, warm_start=True).fit(X, y)

@@ -26,10 +26,10 @@ def tree(**settings):
             "leaf": "student",
             "max_depth": 1,
             "n_experts": 1,
-            "inference": Svi(epochs=60),
+            "inference": Svi(epochs=60, n_draws=20),
             "random_state": 0,
         }
-        | {"n_modes": 1, "n_draws": 20}
+        | {"n_modes": 1}
         | settings
     )
 
@@ -94,8 +94,8 @@ def test_files_draws_and_diagnostics(rows, fitted, tmp_path, any_k):
 
 def test_the_posterior_of_nuts_agrees_with_svi(rows, fitted):
     """On one split: location and scale of each leaf, whose sd is 0.3 / sqrt(200) = 0.02."""
-    nuts = Nuts(n_chains=1, n_warmup=25, thinning=4, drop_idle=True)
-    sampled = tree(inference=[Svi(epochs=20), nuts], n_draws=30).fit(*rows)
+    nuts = Nuts(n_chains=1, n_warmup=25, thinning=4, drop_idle=True, n_draws=30)
+    sampled = tree(inference=[Svi(epochs=20, n_draws=20), nuts]).fit(*rows)
     models = [fit.posterior_.model.leaf for fit in (fitted, sampled)]
     assert models[0].df == models[1].df
     for name in ("leaf_mean", "leaf_scale"):
@@ -112,7 +112,7 @@ def test_one_misprint_of_any_size_counts_for_next_to_nothing():
     found = []
     for value in (y[3], 1e4, 1e12):
         y[3] = value
-        fit = tree(inference=Svi(epochs=8), n_draws=5).fit(X, y)
+        fit = tree(inference=Svi(epochs=8, n_draws=5)).fit(X, y)
         # the noise of 0.3 and the soft border leave a mean of 100 rows an error of about 0.05
         np.testing.assert_allclose(np.sort(fit.tree_.value), [-2, 3], atol=0.2)
         found.append(np.stack((fit.predict(X[far]), *fit.predict_interval(X[far]))))

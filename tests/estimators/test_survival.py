@@ -10,7 +10,7 @@ from bayestree.diagnostics.scores import concordance
 from bayestree.inference import Map, Nuts, Svi
 
 POWER, SCALES = 1.8, (8.0, 2.0)  # of the times on the two sides of a line
-MAP, SVI = Map(epochs=60, steepness=None), Svi(epochs=60)
+MAP, SVI = Map(epochs=60, steepness=None), Svi(epochs=60, n_draws=20)
 
 
 def planted(n, seed):
@@ -30,7 +30,6 @@ def rows():
 def tree(**settings):
     return ConvexPolytopeTreeSurvival(
         **{"max_depth": 1, "n_experts": 1, "inference": SVI, "random_state": 0, "n_modes": 1}
-        | {"n_draws": 20}
         | settings
     )
 
@@ -129,10 +128,10 @@ def test_everything_reads_a_fitted_tree(rows, fitted, tmp_path):
 def test_nuts_modes_and_bands(rows, any_k):
     X, time, event, _ = (part[:120] for part in rows)
     y = np.column_stack([time, event])
-    nuts = Nuts(n_warmup=30, n_chains=1, thinning=4, drop_idle=True)
-    sampled = tree(inference=[SVI, nuts], n_draws=30).fit(X, y)
+    nuts = Nuts(n_warmup=30, n_chains=1, thinning=4, drop_idle=True, n_draws=30)
+    sampled = tree(inference=[SVI, nuts]).fit(X, y)
     assert np.isfinite(sampled.loo(X, y).elpd)
-    several = tree(n_modes=2, inference=Svi(epochs=4), n_draws=4).fit(X, y)
+    several = tree(n_modes=2, inference=Svi(epochs=4, n_draws=4)).fit(X, y)
     survival, low, high = several.predict_survival_function(X, [1.0, 3.0], level=0.5)
     assert (low <= high).all()
     each = [mode.predict_survival_function(X, [1.0, 3.0]) for mode in several.modes_]

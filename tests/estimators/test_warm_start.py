@@ -68,7 +68,7 @@ def linear(n_features):
 def test_map_continues_where_it_ended():
     X, y = rows()
     # Where splits are steep, the leaves of the deterministic tree, with which it starts, suit them.
-    clf = classifier(inference=Map(epochs=5, batch_size=len(X)), steepness=20.0).fit(X, y)
+    clf = classifier(inference=Map(epochs=5, batch_size=len(X), steepness=20.0)).fit(X, y)
     first = clf.posterior_.stats["log_joint"]
     assert clf.posterior_.model.topology.n_nodes > 1
     second = clf.fit(X, y).posterior_.stats["log_joint"]
@@ -125,11 +125,11 @@ def test_svi_continues_from_map():
 
 def test_the_steepness_continues_unless_the_method_has_its_own():
     X, y = rows()
-    clf = classifier(steepness=8.0).fit(X, y)
-    assert clf.set_params(steepness=20.0).plan(X, y).last.steepness == (8.0, 20.0)
+    clf = classifier(inference=Map(epochs=2, steepness=8.0)).fit(X, y)
+    assert clf.set_params(inference__steepness=20.0).plan(X, y).last.steepness == (8.0, 20.0)
     given = Map(epochs=2)
-    assert clf.set_params(steepness=None, inference=given).plan(X, y).last == given
-    assert classifier(steepness=20.0).plan(X, y).last.steepness == (1.0, 20.0)
+    assert clf.set_params(inference=given).plan(X, y).last == given
+    assert classifier(inference=Map(steepness=20.0)).plan(X, y).last.steepness == (1.0, 20.0)
 
 
 def test_another_prior_starts_from_the_same_splits():

@@ -240,8 +240,8 @@ def test_a_missing_number_moves_only_once_it_is_filled_in():
     np.testing.assert_allclose(found.row, [2.0, 0.0], atol=1e-5)
 
 
-SVI = Svi(epochs=6)
-QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 6, "random_state": 0}
+SVI = Svi(epochs=6, n_draws=6)
+QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "random_state": 0}
 CLASSIFIERS = {
     "modes": bayestree.ConvexPolytopeTreeClassifier(n_modes=2, **QUICK),
     "posterior": bayestree.ConvexPolytopeTreeClassifier(n_modes=1, **QUICK),

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def posterior():
     X, y, _ = rows()
     return bayestree.ConvexPolytopeTreeClassifier(
-        inference=BY_SVI, n_modes=2, n_experts=3, n_draws=4, **SMALL
+        inference=replace(BY_SVI, n_draws=4), n_modes=2, n_experts=3, **SMALL
     ).fit(X, y)
 
 
@@ -38,7 +38,7 @@ def posterior():
 def regressor():
     X, _, y = rows()
     return bayestree.ConvexPolytopeTreeRegressor(
-        inference=BY_SVI, n_modes=1, n_experts=3, n_draws=6, **SMALL
+        inference=replace(BY_SVI, n_draws=6), n_modes=1, n_experts=3, **SMALL
     ).fit(X, y)
 
 

@@ -1,5 +1,7 @@
 """Explanations of one prediction by every estimator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +23,7 @@ REALS = [name for name in REGRESSORS if name != "forest"]
 def posterior():
     X, y, _ = rows()
     return bayestree.ConvexPolytopeTreeClassifier(
-        inference=BY_SVI, n_modes=1, n_experts=4, n_draws=8, **SMALL
+        inference=replace(BY_SVI, n_draws=8), n_modes=1, n_experts=4, **SMALL
     ).fit(X, y)
 
 
@@ -96,7 +98,7 @@ def test_turns_and_uncertainty_are_those_of_the_posterior(posterior):
 def test_variance_of_a_regression_has_two_parts():
     X, _, y = rows()
     reg = bayestree.ConvexPolytopeTreeRegressor(
-        inference=BY_SVI, n_modes=2, n_experts=2, n_draws=5, **SMALL
+        inference=replace(BY_SVI, n_draws=5), n_modes=2, n_experts=2, **SMALL
     ).fit(X, y)
     found = reg.explain(X[0])
     assert found.total == pytest.approx(found.data + found.posterior)

@@ -1,5 +1,7 @@
 """Importance of features, against CART and against sums over rows and draws."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -65,7 +67,7 @@ def test_networks_have_none():
 def posterior():
     X, y, _ = rows()
     return bayestree.ConvexPolytopeTreeClassifier(
-        inference=BY_SVI, n_modes=1, n_experts=3, n_draws=4, steepness=1.0, **SMALL
+        inference=replace(BY_SVI, n_draws=4, steepness=1.0), n_modes=1, n_experts=3, **SMALL
     ).fit(X, y)
 
 
@@ -138,7 +140,7 @@ def test_the_mixture_of_modes_is_scored():
     """Not each of its draws, whose average loss is larger."""
     X, y, _ = rows()
     clf = bayestree.ConvexPolytopeTreeClassifier(
-        inference=BY_SVI, n_modes=2, n_experts=2, n_draws=3, **SMALL
+        inference=replace(BY_SVI, n_draws=3), n_modes=2, n_experts=2, **SMALL
     ).fit(X, y)
     found = clf.importance(X, y, n_repeats=1, max_draws=6)
     moved = X.copy()

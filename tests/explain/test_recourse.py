@@ -11,8 +11,8 @@ from bayestree.explain.robustness import Robustness
 from bayestree.inference import Svi
 
 N = 150
-SVI = Svi(epochs=6)
-QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 20, "random_state": 0}
+SVI = Svi(epochs=6, n_draws=20)
+QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "random_state": 0}
 
 
 def table(seed=0):

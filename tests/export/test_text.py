@@ -146,8 +146,8 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
     y = (X[:, 0] > 0).astype(int)
     note = "All numbers are the point estimate (the deterministic tree); polytope_size() and "
     quick = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
-    svi, by_map = Svi(epochs=2), Map(epochs=2, steepness=None)
-    drawn = ConvexPolytopeTreeClassifier(inference=svi, n_draws=3, sparsity=None, **quick)
+    svi, by_map = Svi(epochs=2, n_draws=3), Map(epochs=2, steepness=None)
+    drawn = ConvexPolytopeTreeClassifier(inference=svi, sparsity=None, **quick)
     drawn.fit(X, y)
     for export in (export_text, export_rules, export_dot):
         assert export(drawn).count(note) == 1

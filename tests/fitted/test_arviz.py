@@ -21,8 +21,7 @@ from bayestree.inference import Svi
 DATA = Path(__file__).parents[1] / "data"
 FAST = {
     "n_modes": 1,
-    "inference": Svi(epochs=20),
-    "n_draws": 40,
+    "inference": Svi(epochs=20, n_draws=40),
     "n_experts": 4,
     "max_depth": 2,
     "random_state": 0,
@@ -135,7 +134,7 @@ class TestArviz:
     def test_class_weights_multiply_them_too(self):
         X = frame()
         estimator = ConvexPolytopeTreeClassifier(
-            class_weight={"no": 1.0, "yes": 3.0}, **FAST | {"inference": Svi(epochs=1)}
+            class_weight={"no": 1.0, "yes": 3.0}, **FAST | {"inference": Svi(epochs=1, n_draws=40)}
         ).fit(X, labels(X))
         constant = arviz_compat.group(estimator.to_arviz(X, labels(X)), "constant_data")
         np.testing.assert_array_equal(
@@ -182,9 +181,9 @@ class TestArviz:
 
     def test_a_warm_up_is_saved(self, tmp_path):
         X = frame()
-        estimator = ConvexPolytopeTreeClassifier(**FAST | {"inference": Svi(epochs=1)}).fit(
-            X, labels(X)
-        )
+        estimator = ConvexPolytopeTreeClassifier(
+            **FAST | {"inference": Svi(epochs=1, n_draws=40)}
+        ).fit(X, labels(X))
         found = estimator.posterior_
         estimator.posterior_ = replace(
             found,

@@ -6,7 +6,7 @@ import pytest
 
 import bayestree as bt
 from bayestree._utils import arviz_compat
-from bayestree.inference import Map, Mcmc, Nuts, Svi
+from bayestree.inference import Map, Mcmc, Nuts, Smc, Svi
 from tests.short_checks import short_stages
 
 pytestmark = [
@@ -73,18 +73,18 @@ def containers():
     y = X[:, 0] + 0.5 * rng.normal(size=40)
     labels = np.where(y > 0, "yes", "no")
     short = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
-    svi, chains = Svi(epochs=5), {"n_chains": 2, "n_warmup": 30, "drop_idle": True}
+    svi, chains = Svi(epochs=5, n_draws=30), {"n_chains": 2, "n_warmup": 30, "drop_idle": True}
 
-    def fitted(inference, n_draws, **settings):
-        settings = short | {"inference": inference, "n_draws": n_draws} | settings
+    def fitted(inference, **settings):
+        settings = short | {"inference": inference} | settings
         return bt.ConvexPolytopeTreeClassifier(**settings).fit(X, labels)
 
     fits = {
-        "svi": fitted(svi, 30),
-        "numbers": bt.ConvexPolytopeTreeRegressor(inference=svi, **short, n_draws=30).fit(X, y),
-        "nuts": fitted([svi, Nuts(thinning=4, **chains)], 20),
-        "mcmc": fitted(Mcmc(thinning=6, **chains), 20),
-        "smc": fitted("smc", 40),
+        "svi": fitted(svi),
+        "numbers": bt.ConvexPolytopeTreeRegressor(inference=svi, **short).fit(X, y),
+        "nuts": fitted([svi, Nuts(thinning=4, n_draws=20, **chains)]),
+        "mcmc": fitted(Mcmc(thinning=6, n_draws=20, **chains)),
+        "smc": fitted(Smc(n_draws=40, max_experts=4)),
         "map": fitted(Map(epochs=5, steepness=None), None),
         "modes": fitted(svi, 50, n_modes=2),
     }

@@ -15,7 +15,7 @@ from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
 from bayestree.fitted import checks
 from bayestree.fitted.tree import Mixture
-from bayestree.inference import Svi
+from bayestree.inference import Svi, Vi
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def iris():
 @pytest.fixture(scope="module")
 def svi(iris):
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=2, n_experts=4, inference=Svi(epochs=40), n_draws=120, random_state=0
+        n_modes=1, max_depth=2, n_experts=4, inference=Svi(epochs=40, n_draws=120), random_state=0
     )
     return clf.fit(*iris)
 
@@ -77,9 +77,8 @@ class TestConvergence:
             n_modes=1,
             max_depth=1,
             n_experts=1,
-            steepness=1,
             min_gain=1,
-            inference=Svi(epochs=100),
+            inference=Svi(epochs=100, steepness=1.0),
             random_state=0,
         ).fit(X, y)
         clf.posterior_ = inference.nuts(
@@ -127,8 +126,7 @@ class TestUnconverged:
             n_modes=n_modes,
             max_depth=1,
             n_experts=2,
-            inference=Svi(epochs=2),
-            n_draws=5,
+            inference=Svi(epochs=2, n_draws=5),
             random_state=0,
         )
         with pytest.warns(ConvergenceWarning) as given:
@@ -144,7 +142,11 @@ class TestUnconverged:
     def test_several_outputs(self, iris):
         X, _ = iris
         reg = bt.ConvexPolytopeTreeRegressor(
-            n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=5, random_state=0
+            n_modes=1,
+            max_depth=1,
+            n_experts=2,
+            inference=Svi(epochs=2, n_draws=5),
+            random_state=0,
         )
         with pytest.warns(bt.UnconvergedWarning, match="Set epochs to 1000"):
             reg.fit(X[:, :2], X[:, 2:])
@@ -155,7 +157,9 @@ def noise():
     """A single leaf, and new rows."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
-    clf = bt.ConvexPolytopeTreeClassifier(n_modes=2, max_depth=0, n_draws=20, random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(
+        inference=Vi(n_draws=20), n_modes=2, max_depth=0, random_state=0
+    )
     return clf.fit(X[:200], y[:200]), X[200:], y[200:]
 
 
@@ -195,8 +199,7 @@ class TestHeldOut:
             n_modes=1,
             max_depth=1,
             n_experts=2,
-            inference=Svi(epochs=10),
-            n_draws=40,
+            inference=Svi(epochs=10, n_draws=40),
             random_state=0,
         ).fit(X, y)
         low, high = reg.predict_interval(X, 0.9)
@@ -300,8 +303,7 @@ class TestLoo:
             n_modes=1,
             max_depth=1,
             n_experts=2,
-            inference=Svi(epochs=30),
-            n_draws=100,
+            inference=Svi(epochs=30, n_draws=100),
             random_state=0,
         ).fit(X, y)
         reg.posterior_ = replace(reg.posterior_, stats={})

@@ -29,9 +29,9 @@ from bayestree.models import Laplace, Network
 from tests.short_checks import short_stages
 
 SEED = {"random_state": 0}
-CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3, "n_draws": 4} | SEED
-MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3)
-NUTS = Nuts(n_chains=2, n_warmup=5, thinning=4, drop_idle=True, n_slides=2)
+CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3} | SEED
+MAP, SVI = Map(epochs=3, steepness=None), Svi(epochs=3, n_draws=4)
+NUTS = Nuts(n_chains=2, n_warmup=5, thinning=4, drop_idle=True, n_slides=2, n_draws=4)
 STEPS = {"max_depth": 2, "epochs": 5, "learning_rate": 0.05} | SEED
 
 NAMES = ["year", "a", "b", "a again", "c", "zero"]
@@ -57,7 +57,7 @@ TABLES = [
     ConvexPolytopeTreeClassifier(inference=MAP, **CHEAP),
     ConvexPolytopeTreeClassifier(inference=SVI, **CHEAP),
     ConvexPolytopeTreeClassifier(
-        inference=Svi(epochs=3, guide="AutoNormal"), prior="flat", **CHEAP
+        inference=Svi(epochs=3, guide="AutoNormal", n_draws=4), prior="flat", **CHEAP
     ),
     ConvexPolytopeTreeClassifier(inference=[SVI, NUTS], **CHEAP | {"max_depth": 1}),
     ConvexPolytopeTreeRegressor(inference=SVI, **CHEAP),

@@ -61,13 +61,12 @@ def refusal(X, method="fit", kind=ValueError):
 
 QUICK = [
     ConvexPolytopeTreeClassifier(
-        max_depth=2, n_experts=2, inference=Svi(epochs=5), n_draws=5, n_modes=2
+        max_depth=2, n_experts=2, inference=Svi(epochs=5, n_draws=5), n_modes=2
     ),
     ConvexPolytopeTreeClassifier(
         max_depth=2,
         n_experts=2,
-        inference=Svi(epochs=5),
-        n_draws=5,
+        inference=Svi(epochs=5, n_draws=5),
         n_modes=2,
     ),
     AlternatingTreeClassifier(max_depth=2),
@@ -101,7 +100,7 @@ def test_any_table(estimator, tmp_path):
 def test_everything_that_reads_rows_takes_the_columns(tmp_path, any_k):
     X, y = mixed()
     fitted = ConvexPolytopeTreeClassifier(
-        max_depth=2, inference=Svi(epochs=30), n_draws=20, n_modes=2, random_state=0
+        max_depth=2, inference=Svi(epochs=30, n_draws=20), n_modes=2, random_state=0
     ).fit(X, y)
     for mode in fitted.modes_:
         assert mode.predict(X).shape == (N,)
@@ -224,7 +223,12 @@ def test_rows_of_the_fit_do_not_see_their_own_y_when_they_are_given_again(respon
 @pytest.mark.parametrize("response", ["class", "number"])
 def test_the_log_score_of_the_rows_of_the_fit_does_not_see_their_y(response):
     X, y = of_towns(300, 0, 1.0, response)
-    settings = {"max_depth": 1, "n_modes": 1, "inference": Svi(epochs=10), "random_state": 0}
+    settings = {
+        "max_depth": 1,
+        "n_modes": 1,
+        "inference": Svi(epochs=10),
+        "random_state": 0,
+    }
     kind = ConvexPolytopeTreeClassifier if response == "class" else ConvexPolytopeTreeRegressor
     fitted = kind(**settings).fit(X, y)
     halves = [fitted.log_score(X[part], y[part]) for part in (slice(150), slice(150, None))]
@@ -270,7 +274,7 @@ def test_interactions_of_columns():
 def test_importance_of_slopes():
     X = frame()
     fitted = bt.ConvexPolytopeTreeRegressor(
-        leaf="linear", n_modes=1, max_depth=1, inference=Svi(epochs=5), n_draws=5, random_state=0
+        leaf="linear", n_modes=1, max_depth=1, inference=Svi(epochs=5, n_draws=5), random_state=0
     )
     fitted.fit(X, 3 * X["a"])
     loss = fitted.importance(X, 3 * X["a"], n_repeats=1).to_frame()["loss"]

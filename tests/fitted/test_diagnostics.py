@@ -29,12 +29,12 @@ FAST = {
     "max_depth": 2,
     "n_experts": 4,
     "min_gain": 1.0,
-    "inference": Svi(epochs=10),
+    "inference": Svi(epochs=10, n_draws=8),
     "random_state": 0,
 }
 FITS = {
-    "svi": {"n_draws": 8},
-    "oblique": {"n_draws": 8, "n_experts": 1},
+    "svi": {},
+    "oblique": {"n_experts": 1},
     "map": {"inference": Map(epochs=10, steepness=None)},
     "grow": {"inference": "grow"},
 }
@@ -287,8 +287,7 @@ class TestShrinkage:
             n_modes=1,
             max_depth=1,
             n_experts=3,
-            steepness=1,
-            inference=Svi(epochs=40),
+            inference=Svi(epochs=40, steepness=1.0),
             random_state=0,
         ).fit(X, y)
         found = one.shrinkage()
@@ -299,7 +298,7 @@ class TestShrinkage:
 
     def test_tempering_is_known(self):
         X, y = ring()
-        tempered = FAST | FITS["svi"] | {"inference": Svi(epochs=10, kl_weight=0.25)}
+        tempered = FAST | FITS["svi"] | {"inference": Svi(epochs=10, kl_weight=0.25, n_draws=8)}
         one = ConvexPolytopeTreeClassifier(**tempered).fit(X, y)
         found = one.shrinkage().kappa
         one.posterior_.settings["kl_weight"] = 1.0

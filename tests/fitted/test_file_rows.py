@@ -23,8 +23,8 @@ from bayestree.inference import Data, Map, Svi, memory_mapped
 N, WIDTH = 12_000, 4
 SMALL = {"max_depth": 2, "dtype": "float32", "random_state": 0}
 QUICK = SMALL | {"epochs": 4, "learning_rate": 0.05}
-POLYTOPE = {"n_modes": 1, "n_experts": 3, "n_draws": 4} | SMALL
-MAP, SVI = Map(epochs=4, steepness=None), Svi(epochs=4)
+POLYTOPE = {"n_modes": 1, "n_experts": 3} | SMALL
+MAP, SVI = Map(epochs=4, steepness=None), Svi(epochs=4, n_draws=4)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ from bayestree.inference import Svi, memory_mapped
 
 memory_mapped.HELD = 2**18
 clf = ConvexPolytopeTreeClassifier(
-    n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=1, batch_size=5000), n_draws=1,
+    n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=1, batch_size=5000, n_draws=1),
     dtype="float32", random_state=0,
 )
 X = np.load(sys.argv[1], mmap_mode="r")

@@ -8,8 +8,8 @@ import bayestree as bt
 from bayestree._utils import arviz_compat
 from bayestree.inference import Map, Svi
 
-SVI = Svi(epochs=5)
-SHORT = {"inference": SVI, "max_depth": 1, "n_experts": 2, "n_draws": 8, "random_state": 0}
+SVI = Svi(epochs=5, n_draws=8)
+SHORT = {"inference": SVI, "max_depth": 1, "n_experts": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from bayestree.plots import boundary
 from bayestree.topology import Topology
 
 N = 200
-SVI = Svi(epochs=6)
-QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "n_draws": 20, "random_state": 0}
+SVI = Svi(epochs=6, n_draws=20)
+QUICK = {"inference": SVI, "max_depth": 2, "n_experts": 3, "random_state": 0}
 
 
 def table(seed=0):

@@ -12,7 +12,18 @@ from bayestree import (
 from bayestree._utils.parameters import ParameterError
 from bayestree.fitting.plan import Table, polytope_plan
 from bayestree.inference import Em, Growth, Map, Mcmc, Nuts, Smc, Svi, Vi
-from bayestree.models import Categorical, Flat, Gaussian, Laplace, LinearGaussian
+from bayestree.models import (
+    Categorical,
+    Flat,
+    GammaProcess,
+    Gaussian,
+    GroupedScale,
+    InverseGammaScale,
+    Laplace,
+    LinearGaussian,
+    LiteralGammaProcess,
+    Spatial,
+)
 
 CLASSES, NUMBERS = Table(500, 5, 3), Table(500, 5, 0)
 
@@ -57,7 +68,15 @@ def test_auto_goes_by_what_svi_alone_can_follow(given):
 
 
 @pytest.mark.parametrize(
-    "given", [{"steepness": 2.0}, {"n_modes": 2}, {"n_draws": 7}, {"n_experts": 20}], ids=str
+    "given",
+    [
+        {"n_modes": 2},
+        {"n_experts": 20},
+        {"prior": InverseGammaScale(width=10)},
+        {"prior": GroupedScale(groups="columns")},
+        {"weight_prior": GammaProcess(0.3)},
+    ],
+    ids=str,
 )
 def test_other_parameters_do_not_change_the_method(given):
     assert plan(**given).method == "vi"
@@ -84,15 +103,19 @@ def test_defaults_of_the_methods(table, inference, experts, growth, steepness, t
     assert (found.n_experts, found.n_trees) == (experts, trees)
     assert found.stages[0] == Growth(learning_rate=growth)
     assert getattr(found.last, "steepness", None) == steepness
-    stated = plan(table, inference=inference, n_experts=3, n_modes=1, steepness=2.0)
+    stated = plan(table, inference=inference, n_experts=3, n_modes=1)
     assert (stated.n_experts, stated.n_trees) == (3, 1)
 
 
 def test_map_anneals_before_another_method_and_chooses_alone():
     assert plan(inference="svi").stages[1].steepness == (1.0, 6.0)
-    assert plan(inference="svi", steepness=3).stages[1].steepness == (1.0, 3.0)
+    stated = plan(inference=Svi(steepness=3.0)).stages[1:]
+    assert stated == (Map(steepness=(1.0, 3.0)), Svi())  # at the steepness that MAP has reached
+    assert plan(inference=[Svi(steepness=3.0), Nuts()]).stages[1:3] == stated
+    assert plan(inference=[Map(steepness=3.0), Svi()]).stages[1:] == stated
+    assert plan(inference=[Vi(steepness=3.0), Mcmc()]).stages[1] == Vi(steepness=3.0)
     assert plan(inference="map").last.steepness is None
-    assert plan(inference="map", steepness=3).last.steepness == (1.0, 3.0)
+    assert plan(inference=Map(steepness=3.0)).last.steepness == (1.0, 3.0)
     assert plan(inference=Map()).last.steepness == (1.0, 6.0)  # as it states
 
 
@@ -103,11 +126,11 @@ def test_map_before_svi_has_its_minibatches():
 
 def test_stages_in_a_list_replace_their_kind():
     given = [Growth(steps=9), Svi(epochs=4), Nuts(n_chains=2)]
-    found = plan(inference=given, n_draws=7)
+    found = plan(inference=given)
     assert found.method == "nuts"
     assert found.stages[0] == given[0]
-    assert found.stages[2:] == (given[1], Nuts(n_chains=2, n_draws=7))
-    assert plan(inference=tuple(given), n_draws=7) == found
+    assert found.stages[2:] == (given[1], Nuts(n_chains=2))
+    assert plan(inference=tuple(given)) == found
 
 
 @pytest.mark.parametrize(
@@ -117,6 +140,7 @@ def test_stages_in_a_list_replace_their_kind():
         ([Svi(), Svi(epochs=2), Nuts()], "each stage once"),
         ([], "each stage once"),
         ([Svi(), Growth(), Nuts()], "in the order Growth, Map, Svi, Nuts"),
+        ([Map(steepness=2.0), Svi(steepness=3.0)], "different steepness, .* state it in one"),
         (Em(epochs=2), None),
     ],
 )
@@ -129,20 +153,40 @@ def test_stages_that_do_not_go_together(inference, message):
 
 
 def test_parameters_fill_in_settings_and_must_not_contradict_them():
-    assert plan(inference=Vi(), n_draws=9, steepness=2.0).last == Vi(n_draws=9, steepness=2.0)
-    stated = Vi(steepness=3.0)
-    assert plan(inference=stated, n_draws=9).last == Vi(steepness=3.0, n_draws=9)
     assert plan(inference=Smc(n_chains=2), max_depth=1, n_jobs=2).last.max_depth == 1
     assert plan(inference=Nuts(), n_jobs=2).last.n_jobs == 2
     assert plan(inference=Nuts(), n_jobs=2, n_modes=2).last.n_jobs is None  # for the trees
-    assert plan(inference=Vi(n_draws=9), n_draws=9).last.n_draws == 9
-    for stage, given in (
-        (Vi(n_draws=9), {"n_draws": 8}),
-        (Vi(steepness=3.0), {"steepness": 2.0}),
-        (Smc(max_depth=3), {"max_depth": 1}),
-    ):
-        with pytest.raises(ParameterError, match=r"contradicts .* in inference: set"):
-            plan(inference=stage, **given)
+    with pytest.raises(ParameterError, match=r"contradicts .* in inference: set"):
+        plan(inference=Smc(max_depth=3), max_depth=1)
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "prior"),
+    [
+        (CLASSES, {}, InverseGammaScale(0.5, 0.1, 0.1)),
+        (NUMBERS, {}, InverseGammaScale(2.0, 1.0, 1.0)),
+        (CLASSES, {"prior": "laplace"}, Laplace(1.0, 10.0)),
+        (CLASSES, {"prior": "flat"}, Flat()),
+        (CLASSES, {"prior": "spatial", "image_shape": (1, 5)}, Spatial(1.0, (1, 5))),
+        (CLASSES, {"prior": Laplace(3.0)}, Laplace(3.0)),
+    ],
+    ids=str,
+)
+def test_priors_by_name_and_as_objects(table, given, prior):
+    found = plan(table, **given)
+    assert found.prior == prior
+    assert found.weight_prior == GammaProcess()
+    assert f"prior     {prior}" in str(found)
+    assert found.to_json()["prior"] == str(prior)
+    assert ("prior" in found.reasons) == (given == {})
+
+
+def test_a_prior_on_weights_without_a_law_needs_a_guide_of_pyro():
+    found = plan(weight_prior=LiteralGammaProcess())
+    assert found.last == Svi(guide="AutoNormal")
+    assert found.reasons["method"] == "weight_prior needs it"
+    assert "weights   LiteralGammaProcess()" in str(found)
+    assert "weights" not in str(plan(n_experts=1))  # of one expert, which is 1
 
 
 def test_a_prior_without_expectations_gets_a_guide_that_needs_none():
@@ -187,7 +231,7 @@ def test_numbers_by_svi_may_be_fitted_again_with_steeper_splits():
     for table, given in (
         (CLASSES, {"inference": "svi"}),
         (NUMBERS, {}),
-        (NUMBERS, {"inference": "svi", "steepness": 6.0}),
+        (NUMBERS, {"inference": Svi(steepness=6.0)}),
         (NUMBERS, {"inference": Svi(guide="AutoNormal")}),
     ):
         assert not plan(table, **given).steeper
@@ -200,7 +244,7 @@ def test_a_map_before_another_method_does_not_decide_its_steepness():
     class OwnMap(Map):
         pass
 
-    assert plan(inference=OwnMap(), steepness=12.0).last.steepness == (1.0, 12.0)
+    assert plan(inference=OwnMap(steepness=12.0)).last.steepness == (1.0, 12.0)
 
 
 def test_text_says_what_is_certain():

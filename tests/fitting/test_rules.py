@@ -93,8 +93,8 @@ REFUSED = {
     ),
     "search_facets and the model": (
         CLASSIFIER,
-        {"inference": SEARCH, "prior": "laplace", "steepness": 6.0, "n_experts": 1},
-        "n_experts of 2 or more, got Laplace(intercept_scale=10.0), 6.0 and 1.",
+        {"inference": SEARCH, "prior": "laplace", "n_experts": 1},
+        "n_experts of 2 or more, got Laplace(intercept_scale=10.0), Svi(",
     ),
     "n_modes and sampled topologies": (
         CLASSIFIER,

@@ -31,6 +31,17 @@ def test_defaults_change_nothing(inference):
         ),
         ("mcmc", {"n_warmup": 9}, Mcmc(n_warmup=9, n_draws=250, thinning=6, drop_idle=True)),
         ("smc", {"n_chains": 2}, Smc(n_chains=2, max_experts=4)),
+        ("svi", {"steepness": 3.0, "n_draws": 7}, Svi(steepness=3.0, n_draws=7)),
+        ("map", {"steepness": 3.0, "n_draws": 7}, Map(steepness=3.0)),
+        ("grow", {"steepness": 3.0, "n_draws": 7}, "grow"),
+        (
+            "nuts",
+            {"steepness": 3.0, "n_draws": 7},
+            (Svi(steepness=3.0), Nuts(n_draws=7, thinning=4, drop_idle=True)),
+        ),
+        ("mcmc", {"n_draws": 7}, Mcmc(n_draws=7, thinning=6, drop_idle=True)),
+        (Vi(n_steps=3), {"steepness": 3.0, "n_draws": 7}, Vi(steepness=3.0, n_steps=3, n_draws=7)),
+        (Nuts(n_chains=2), {"steepness": 3.0}, (Svi(steepness=3.0), Nuts(n_chains=2))),
     ],
     ids=str,
 )
@@ -45,6 +56,8 @@ def test_settings_go_to_their_stages(inference, given, expected):
         ("auto", {"epochs": 3, "n_chains": 2}, r"n_chains=2 are for inference 'nuts', and"),
         ("vi", {"epochs": 3}, "epochs would be ignored: inference='vi' has no such setting"),
         (Svi(), {"epochs": 3}, r"epochs=3 would be ignored: inference=Svi\(\) has its own"),
+        ("auto", {"n_draws": 3}, "n_draws=3 is for inference 'vi' or 'svi' or 'nuts' or 'mcmc' or"),
+        (Svi(n_draws=4), {"n_draws": 3}, r"n_draws=3 contradicts Svi\(n_draws=4\)"),
     ],
 )
 def test_settings_that_the_method_does_not_have(inference, given, message):
@@ -83,6 +96,11 @@ def test_settings_that_the_method_does_not_have(inference, given, message):
             {"concentration": 0.3, "epochs": 3},
             r"weight_prior=GammaProcess\(concentration=0.3\), inference=Svi\(epochs=3\), "
             "with bayestree.inference and bayestree.models",
+        ),
+        ({"steepness": 3.0}, r"write inference=Vi\(steepness=3.0\)"),
+        (
+            {"n_draws": 3, "inference": "nuts"},
+            r"write inference=Nuts\(n_draws=3, thinning=4, drop_idle=True\)",
         ),
         ({"kl_schedule": "linear"}, r"kl_schedule was removed after version 0\.2\.0; remove it"),
     ],

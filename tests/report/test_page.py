@@ -94,7 +94,7 @@ def test_networks_have_a_page():
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.usefixtures("sketched")
-@pytest.mark.parametrize("inference", [Svi(epochs=2), Map(epochs=2, steepness=None)])
+@pytest.mark.parametrize("inference", [Svi(epochs=2, n_draws=8), Map(epochs=2, steepness=None)])
 def test_a_tree_without_a_split_has_a_page(inference):
     X, y = np.zeros((20, 2)), np.arange(20) % 2
     clf = bt.ConvexPolytopeTreeClassifier(inference=inference, n_modes=1, random_state=0).fit(X, y)
@@ -107,7 +107,7 @@ def test_a_tree_without_a_split_has_a_page(inference):
 def test_the_modes_are_compared():
     X, label, _ = rows(80)
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=4, max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=8, random_state=0
+        n_modes=4, max_depth=1, n_experts=2, inference=Svi(epochs=2, n_draws=8), random_state=0
     )
     sizes = clf.fit(X, label).polytope_size(8)
     markup = html_report(clf, X=X, y=label, sizes=sizes)
@@ -135,7 +135,7 @@ def test_evidence_and_size_of_sampled_topologies(n_chains):
     X, label, value = rows(60)
     made = {2: bt.ConvexPolytopeTreeClassifier, 1: bt.ConvexPolytopeTreeRegressor}[n_chains]
     fitted = made(
-        inference=Smc(n_chains=n_chains), max_depth=1, n_experts=1, n_draws=20, random_state=0
+        inference=Smc(n_chains=n_chains, n_draws=20), max_depth=1, n_experts=1, random_state=0
     ).fit(X, {2: label, 1: value}[n_chains])
     own = fitted.evidence()
     page = Page(html_report(fitted))
@@ -158,7 +158,7 @@ def test_evidence_and_size_of_sampled_topologies(n_chains):
 def test_few_epochs_fail():
     X, label, _ = rows(120)
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=8, random_state=0
+        n_modes=1, max_depth=1, n_experts=2, inference=Svi(epochs=2, n_draws=8), random_state=0
     )
     clf.fit(X, label)
     assert "The inference has not converged" in html_report(clf)
@@ -251,8 +251,7 @@ def test_unused_columns_and_missing_values_of_a_choice():
         n_modes=2,
         max_depth=1,
         n_experts=3,
-        inference=Svi(epochs=60),
-        n_draws=8,
+        inference=Svi(epochs=60, n_draws=8),
         max_columns=2,
         random_state=0,
     ).fit(X, y)
@@ -298,8 +297,8 @@ def test_nodes_show_their_rows_in_the_report(choice):
 @pytest.mark.usefixtures("sketched")
 def test_images_are_shown_as_images():
     X, label, _ = rows()
-    settings = {"max_depth": 2, "n_experts": 2, "n_draws": 4, "random_state": 0}
-    settings |= {"inference": Svi(epochs=3)}
+    settings = {"max_depth": 2, "n_experts": 2, "random_state": 0}
+    settings |= {"inference": Svi(epochs=3, n_draws=8)}
     for shape, shown in (((2, 2), True), (None, False)):
         clf = bt.ConvexPolytopeTreeClassifier(image_shape=shape, n_modes=1, **settings).fit(
             X, label
@@ -386,7 +385,7 @@ def test_rows_of_another_table_are_no_training_rows():
 @pytest.mark.parametrize("weight", [{0: 2.0, 1: 1.0, 2: 0.0}, None])
 def test_training_rows_are_known_by_their_weights(weight):
     X, label, _ = rows()
-    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "inference": Svi(epochs=2), "n_draws": 4}
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "inference": Svi(epochs=2, n_draws=8)}
     clf = bt.ConvexPolytopeTreeClassifier(
         class_weight=weight, validation_fraction=0.2, random_state=0, **given
     )
@@ -425,7 +424,7 @@ def test_a_report_needs_no_latex_and_writes_no_control_characters():
     table, label = rings(80)
     table["side\x1b"] = np.where(table.east > 0, "no\x0brth", "south\ufffe")
     classes = np.where(label == "core", "c\x00", "shell")
-    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "inference": Svi(epochs=3), "n_draws": 4}
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "inference": Svi(epochs=3, n_draws=8)}
     clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **given).fit(table, classes)
     with mpl.rc_context({"text.usetex": True}):
         text = html_report(clf, X=table, y=classes, title="T\x1b", data={"target": "y\x00"})
@@ -438,7 +437,7 @@ def test_a_long_category_does_not_flood_the_page():
     table = pd.DataFrame(
         {"gene": np.where(label == "a", "ACGT" * 1000, "none"), "x": np.sin(range(80))}
     )
-    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "inference": Svi(epochs=3), "n_draws": 4}
+    given = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "inference": Svi(epochs=3, n_draws=8)}
     clf = bt.ConvexPolytopeTreeClassifier(random_state=0, **given).fit(table, label)
     text = html_report(clf, X=table, y=label)
     assert "ACGTACGT" in text

@@ -25,8 +25,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
 
 TEMPLATES = Path(bt.__file__).parent / "report" / "templates"
-SVI = Svi(epochs=3)
-QUICK = {"inference": SVI, "max_depth": 1, "n_experts": 2, "n_draws": 4, "random_state": 0}
+SVI = Svi(epochs=3, n_draws=4)
+QUICK = {"inference": SVI, "max_depth": 1, "n_experts": 2, "random_state": 0}
 WAIT = ".change[aria-busy=false]"  # for the end of the search
 
 #: Predictions of rows by the script, as lists.
@@ -212,7 +212,7 @@ def mixed(n=120):
 @pytest.fixture(scope="module")
 def tabular():
     X, y = mixed()
-    settings = QUICK | {"inference": Svi(epochs=20)}
+    settings = QUICK | {"inference": Svi(epochs=20, n_draws=4)}
     model = bt.ConvexPolytopeTreeClassifier(n_modes=1, **settings).fit(X, y)
     return model, X, y
 

@@ -42,13 +42,17 @@ QUICK = {"epochs": 5, "refine_epochs": 5, "learning_rate": 0.05, "n_draws": 2, "
          "max_depth": 1, "n_estimators": 4}  # fmt: skip
 
 
-def made(*cards, task="classification", tree=None):
+def run_of(*cards, tree=None):
     options = {
         "DATA": ("data.path", "x.csv"),
         "--target": ("data.target", "y"),
         "--tree": ("model.tree", tree),
     }
-    return run_from_options(options, cards=cards).estimator(task)
+    return run_from_options(options, cards=cards)
+
+
+def made(*cards, task="classification", tree=None):
+    return run_of(*cards, tree=tree).estimator(task)
 
 
 def suits(pair):
@@ -85,7 +89,7 @@ def test_every_value_is_a_parameter_of_the_regressor_too(path):
     if kind is not None:
         card = read_card(path, "model")
         values = {**card.values, **card.by_task.get("regression", {})}
-        found = made(path, task="regression").get_params()
+        found = run_of(path).parameters("regression")
         known = tree_parameters(path.stem, "regression")
         assert {name: known[name].to_file(found[name]) for name in values} == values
 
@@ -93,7 +97,7 @@ def test_every_value_is_a_parameter_of_the_regressor_too(path):
 # What a model card need not set: values chosen by the fit or for a table, or those of other priors.
 UNSAID = {
     "class_weight", "smoothing", "max_leaves", "image_shape", "patch_size", "monotonic_cst",
-    "interaction_constraints", "scale_groups",
+    "interaction_constraints", "scale_groups", "weight_prior",
 }  # fmt: skip
 OF_OTHERS = {"cpt": {"l1", "spatial"}, "cpt-k1": {"l1", "spatial", "concentration", "rate"},
              "e2edt": {"max_features"}, "tao": {"pair_cost"}, "tao-sparse": {"pair_cost"},

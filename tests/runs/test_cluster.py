@@ -78,8 +78,10 @@ def test_chains_are_the_same(dask_cluster, rows):
         max_depth=1,
         min_gain=1.0,
         n_experts=2,
-        inference=[Svi(epochs=10), Nuts(n_chains=2, n_warmup=5, thinning=4, drop_idle=True)],
-        n_draws=5,
+        inference=[
+            Svi(epochs=10, n_draws=5),
+            Nuts(n_chains=2, n_warmup=5, thinning=4, drop_idle=True, n_draws=5),
+        ],
         random_state=0,
     )
     alone = tree.fit(*rows).posterior_.draws
