@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bayestree.export.onnx import export_onnx as export_onnx
     from bayestree.export.rules import export_rules as export_rules
     from bayestree.export.text import export_text as export_text
-    from bayestree.fitted.checks import UnconvergedWarning as UnconvergedWarning
-    from bayestree.inference.single_leaf import SingleLeafWarning as SingleLeafWarning
+    from bayestree.fitted.assessment import UnconvergedWarning as UnconvergedWarning
+    from bayestree.inference.growth.single_leaf import SingleLeafWarning as SingleLeafWarning
     from bayestree.literature.alternating_forest import (
         AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
     )
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "DoubtfulColumnsWarning": "bayestree.tables.profiling",
-    "SingleLeafWarning": "bayestree.inference.single_leaf",
+    "SingleLeafWarning": "bayestree.inference.growth.single_leaf",
     "SmallSampleWarning": "bayestree.diagnostics.sample",
-    "UnconvergedWarning": "bayestree.fitted.checks",
+    "UnconvergedWarning": "bayestree.fitted.assessment",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.profiling",
     "export_dot": "bayestree.export.dot",

@@ -23,7 +23,7 @@ from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
 from bayestree.fitted.predictions import by_parts
-from bayestree.fitted.rows import FileRows, Scaling, TrainingRows, columns_in_use
+from bayestree.fitted.training_rows import FileRows, Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
 from bayestree.fitted.validation import checked, refuse_dask
 from bayestree.inference import Units

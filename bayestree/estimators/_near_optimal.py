@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves, same_splits
-from bayestree.fitted.rows import TrainingRows, drawn_in
+from bayestree.fitted.training_rows import TrainingRows, drawn_in
 from bayestree.fitted.tree import one_output
 from bayestree.fitted.validation import counted_rows
-from bayestree.inference.projection.path import Projected
-from bayestree.inference.smc.method import by_topology
+from bayestree.fitting.projection.path import Projected
+from bayestree.inference.samplers.smc.method import by_topology
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables.encoding import column_numbers
 from bayestree.tree import Tree

@@ -23,13 +23,13 @@ from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.rows import with_unused_columns
+from bayestree.fitted.training_rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.hard import HardForm, tree_leaves
 from bayestree.fitting.rules import STREAMING, Case, first_broken
 from bayestree.inference import Data, Map, Posterior
-from bayestree.inference.harden import harden_sums
-from bayestree.inference.warm_start import Memory
+from bayestree.inference.growth.harden import harden_sums
+from bayestree.inference.streaming import Memory
 
 SAMPLE = 2_000  # rows of the stream that are kept for the diagnostics
 MEMORY = tuple(one.name for one in fields(Memory))

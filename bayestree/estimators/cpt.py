@@ -22,6 +22,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._data_sets import fit_files, sample_check
 from bayestree.estimators._near_optimal import near_optimal_trees
 from bayestree.estimators._parameters import (
     ClassName,
@@ -41,12 +42,11 @@ from bayestree.estimators._parameters import (
     facet_groups,
     in_columns,
 )
-from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._stages import StagedTree
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
-from bayestree.fitted import checks, diagnostics
-from bayestree.fitted.rows import TrainingRows, UnitRule
+from bayestree.fitted import assessment, diagnostics
+from bayestree.fitted.training_rows import TrainingRows, UnitRule
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
@@ -182,7 +182,7 @@ class BasePolytopeTree(StagedTree):
                 verbose=self.verbose,
             )
             self._keep(found)
-            checks.warn_if_unconverged(self)
+            assessment.warn_if_unconverged(self)
         self._keep(self._projection().shown(self.fitted_, rows))
         return self
 

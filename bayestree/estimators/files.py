@@ -42,7 +42,7 @@ from bayestree.estimators._contents import (
     tree_arrays,
 )
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
-from bayestree.fitted.rows import SMALLEST
+from bayestree.fitted.training_rows import SMALLEST
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
 from bayestree.models import Network

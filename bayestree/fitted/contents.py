@@ -12,7 +12,7 @@ from bayestree._utils.own import UndefinedClassError, defined, name_of
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.removed import OLD_GUIDE, REMOVED
-from bayestree.fitted.rows import Scaling
+from bayestree.fitted.training_rows import Scaling
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import GrowthLimits, Posterior, Units
 from bayestree.inference.data import UNUSED

@@ -14,7 +14,7 @@ from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sample import SampleCheck
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.fitted.rows import Scaling
+from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Posterior
 
 MADE_UP = 200  # rows at which models of earlier versions, which keep none, are compared

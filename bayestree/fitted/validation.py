@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.fitted_rows import check_fitted_rows
-from bayestree.fitted.rows import FileRows, TrainingRows, is_large, large_file, mean_of
+from bayestree.fitted.training_rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks

@@ -16,9 +16,9 @@ from bayestree import inference
 from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parallel import Call, in_order, one_thread, threads_for
 from bayestree._utils.progress import Track, Verbose, fitting
-from bayestree.fitted.checks import UnconvergedWarning
+from bayestree.fitted.assessment import UnconvergedWarning
 from bayestree.fitted.contents import describe_tree, tree_arrays, tree_from
-from bayestree.fitted.rows import (
+from bayestree.fitted.training_rows import (
     FileRows,
     Scaling,
     TrainingRows,
@@ -30,8 +30,8 @@ from bayestree.fitted.tree import FittedTree
 from bayestree.fitting.hard import HardForm
 from bayestree.inference import Data, Posterior
 from bayestree.inference.data import UNUSED
-from bayestree.inference.single_leaf import SingleLeafWarning
-from bayestree.inference.smc.method import fingerprint
+from bayestree.inference.growth.single_leaf import SingleLeafWarning
+from bayestree.inference.samplers.smc.method import fingerprint
 from bayestree.models import Network, SoftTree
 from bayestree.routed_tree import weight_unit
 

@@ -13,10 +13,10 @@ from bayestree import inference
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.rows import Scaling, TrainingRows, with_unused_columns
+from bayestree.fitted.training_rows import Scaling, TrainingRows, with_unused_columns
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Data, GrowthLimits, Posterior
-from bayestree.inference.single_leaf import ONE_WAY, SingleLeafWarning, warn_single_leaf
+from bayestree.inference.growth.single_leaf import ONE_WAY, SingleLeafWarning, warn_single_leaf
 from bayestree.inference.training import leaf_sums
 from bayestree.models import Network
 from bayestree.models.soft_tree import isotonic, larger_side, leaf_order

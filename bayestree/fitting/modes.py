@@ -17,14 +17,14 @@ from bayestree._utils.parallel import one_thread, processes_for, threads_for
 from bayestree._utils.progress import Verbose, fitting, watched
 from bayestree._utils.seed import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
-from bayestree.fitted.checks import UnconvergedWarning
-from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.assessment import UnconvergedWarning
+from bayestree.fitted.training_rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.engine import Prepared, Recipe, complete, fit_each, prepare
 from bayestree.fitting.plan import SINGLE_ROWS, FitPlan
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, pointwise
-from bayestree.inference.single_leaf import SingleLeafWarning, warn_single_leaf
+from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
 
 SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
 MEDOID_DRAWS = 10  # of each mode, by which modes are compared

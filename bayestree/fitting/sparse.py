@@ -12,15 +12,15 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.rows import FileRows, TrainingRows
+from bayestree.fitted.training_rows import FileRows, TrainingRows
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.engine import as_data
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import MOST_SPARSE_LEAVES
+from bayestree.fitting.projection.nodes import Columns
+from bayestree.fitting.projection.path import Projected, Sparsity, project
 from bayestree.inference import Data
-from bayestree.inference.projection.nodes import Columns
-from bayestree.inference.projection.path import Projected, Sparsity, project
-from bayestree.inference.single_leaf import SingleLeafWarning
+from bayestree.inference.growth.single_leaf import SingleLeafWarning
 from bayestree.tree import Tree
 
 NO_SPARSE_TREE = (

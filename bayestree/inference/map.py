@@ -18,6 +18,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
+from bayestree.inference.streaming import Memory
 from bayestree.inference.training import (
     Ascent,
     RoutedModule,
@@ -33,7 +34,6 @@ from bayestree.inference.training import (
     leaf_sums,
     log_likelihood_of_tree,
 )
-from bayestree.inference.warm_start import Memory
 from bayestree.models import splits
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined

@@ -7,13 +7,13 @@ import torch
 
 from bayestree import inference
 from bayestree._utils.parameters import Model, NonNegative, declare, takes
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
-from bayestree.fitted.rows import Scaling
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling
 from bayestree.fitting.rules import Rule
 from bayestree.inference import Data, Posterior
-from bayestree.inference.grow import GrowingTree
+from bayestree.inference.growth.grow import GrowingTree
 from bayestree.inference.splitters import Splitter
 from bayestree.models import SoftTree
 from bayestree.models.criteria import Criterion, Entropy, Gini, Twoing

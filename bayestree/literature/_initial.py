@@ -11,13 +11,13 @@ from sklearn.utils import check_random_state
 from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._parameters import Depth, RandomRun
-from bayestree.fitted.rows import Scaling, UnitRule
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling, UnitRule
 from bayestree.fitting.rules import Rule
 from bayestree.fitting.stages import KEPT_LEAF
 from bayestree.inference import Data, Posterior, grow
-from bayestree.inference.single_leaf import SingleLeafWarning, why_not_grown, why_not_parted
+from bayestree.inference.growth.single_leaf import SingleLeafWarning, why_not_grown, why_not_parted
 from bayestree.literature.bivariate import BivariateSplitter, LineSearch
 from bayestree.models import named
 from bayestree.models.leaves import Leaf

@@ -24,7 +24,8 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
+from bayestree.estimators._data_sets import fit_files, sample_check
+from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
     NUMERIC,
@@ -42,10 +43,9 @@ from bayestree.estimators._parameters import (
     check_image,
     in_columns,
 )
-from bayestree.estimators._partitioned import fit_files, sample_check
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._stages import StagedTree
-from bayestree.fitted.rows import UnitRule
+from bayestree.estimators._soft_tree import StagedTree
+from bayestree.fitted.training_rows import UnitRule
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import (
     HYPERPLANE_PRIORS,

@@ -16,15 +16,15 @@ from pydantic import Field
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
+from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitted.rows import Scaling
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
-from bayestree.inference.single_leaf import ONE_WAY, why_not_parted
+from bayestree.inference.growth.single_leaf import ONE_WAY, why_not_parted
 from bayestree.inference.training import leaf_sums, recalibrated, summed
 from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree, named

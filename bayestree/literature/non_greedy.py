@@ -31,10 +31,10 @@ from bayestree.estimators._parameters import (
     ShareFamily,
 )
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitted.rows import Scaling
+from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.data import PART
-from bayestree.inference.single_leaf import warn_single_leaf
+from bayestree.inference.growth.single_leaf import warn_single_leaf
 from bayestree.inference.training import RunningSums
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._method import WholeFit, fitted_by

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bayestree._utils.wording import InputError
-from bayestree.distributed.rows import on_workers
+from bayestree.distributed.passes import on_workers
 from bayestree.distributed.worker import Source
 from bayestree.runs.rows import RunRows, read_rows, response
 from bayestree.runs.schema import RunFile

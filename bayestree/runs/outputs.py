@@ -21,7 +21,7 @@ from bayestree._utils.write import whole_file, write_whole
 from bayestree.description import has_draws, has_evidence, modes_of
 from bayestree.diagnostics.scores import squared_scores
 from bayestree.export.text import export_text
-from bayestree.fitted.rows import parts_of
+from bayestree.fitted.training_rows import parts_of
 from bayestree.report.study import fit_baseline
 from bayestree.runs import store
 from bayestree.runs.rows import RunRows

@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree.fitted.rows import PARTS, large_file
+from bayestree.fitted.training_rows import PARTS, large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile

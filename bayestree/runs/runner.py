@@ -24,8 +24,8 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
-from bayestree.estimators._base import check_without_rows
-from bayestree.estimators._partitioned import check_partitions, fit_sample
+from bayestree.estimators._data_sets import check_partitions, fit_sample
+from bayestree.estimators._tree import check_without_rows
 from bayestree.fitting.plan import FitPlan
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store

@@ -9,7 +9,7 @@ import torch
 
 from bayestree import EndToEndTreeClassifier, SmallSampleWarning
 from bayestree.distributed.leaves import Pass, joined, summed
-from bayestree.distributed.rows import on_workers
+from bayestree.distributed.passes import on_workers
 from bayestree.distributed.worker import Source
 from bayestree.estimators import _partitioned
 from bayestree.inference import Mcmc

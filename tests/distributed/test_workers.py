@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from bayestree.distributed.rows import DistributedRows
+from bayestree.distributed.passes import DistributedRows
 from bayestree.inference.memory_mapped import HELD
 from bayestree.inference.training import Ascent
 from bayestree.runs.results import WRITERS

@@ -17,7 +17,7 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree.fitted import validation
-from bayestree.fitted.rows import FileRows, mean_of, units
+from bayestree.fitted.training_rows import FileRows, mean_of, units
 from bayestree.inference import Data, Map, Svi, memory_mapped
 
 N, WIDTH = 12_000, 4

@@ -17,7 +17,7 @@ from bayestree import (
     ObliqueTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.estimators._base import check_without_rows
+from bayestree.estimators._tree import check_without_rows
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.fitting.rules import STREAMING, rules_of
 from bayestree.inference import Em, Svi

@@ -22,10 +22,10 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitted.rows import Scaling, TrainingRows
+from bayestree.fitted.training_rows import Scaling, TrainingRows
 from bayestree.fitting.hard import HardForm
 from bayestree.inference import Data, Posterior
-from bayestree.inference.single_leaf import SingleLeafWarning, warn_single_leaf
+from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._method import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao
