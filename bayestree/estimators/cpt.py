@@ -217,17 +217,14 @@ class BasePolytopeTree(StagedTree):
         return _with_ordered_leaves(filled, posterior.model.monotone)
 
     def _model(self, leaf: Leaf) -> models.SoftTree:
-        found = models.named.convex_polytope(
-            leaf, n_experts=self._plan.n_experts, priors=self._priors()
-        )
+        plan = self._plan
+        prior = in_columns(plan.prior, self.encoding_, int(self._used.sum()))
+        priors = models.Priors(plan.weight_prior, prior)
+        found = models.named.convex_polytope(leaf, n_experts=plan.n_experts, priors=priors)
         return found.with_(
             monotone=directions(self.monotonic_cst, self.encoding_),
             groups=facet_groups(self.interaction_constraints, self.encoding_),
         )
-
-    def _priors(self) -> models.Priors:
-        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
-        return models.Priors(self._plan.weight_prior, prior)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         if not (self._plan.steeper and fits_worse_than_tree(found, data)):
