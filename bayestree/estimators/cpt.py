@@ -220,17 +220,14 @@ class BasePolytopeTree(StagedTree):
         )
 
     def _model(self, leaf: Leaf, plan: FitPlan | None = None) -> models.SoftTree:
-        found = models.named.convex_polytope(
-            leaf, n_experts=(plan or self._plan).n_experts, priors=self._priors()
-        )
+        plan = plan or self._plan
+        prior = in_columns(plan.prior, self.encoding_, int(self._used.sum()))
+        priors = models.Priors(plan.weight_prior, prior)
+        found = models.named.convex_polytope(leaf, n_experts=plan.n_experts, priors=priors)
         return found.with_(
             monotone=directions(self.monotonic_cst, self.encoding_),
             groups=facet_groups(self.interaction_constraints, self.encoding_),
         )
-
-    def _priors(self) -> models.Priors:
-        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
-        return models.Priors(self._plan.weight_prior, prior)
 
     def _planned(self, table: Table, **changes: Any) -> FitPlan:
         start = self.fitted_ if self._continues() else None

@@ -5,7 +5,7 @@ Every default of a convex polytope tree that depends on the rows or on the metho
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -47,18 +47,8 @@ INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a prope
 MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
 
 
-#: The names that ``prior`` accepts; a new prior is a name here and a line in HYPERPLANE_PRIORS.
+#: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
 PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
-
-#: The priors by name, from the number of classes and the shape of the images in the rows.
-HYPERPLANE_PRIORS: Mapping[str, Callable[[int, Any], HyperplanePrior]] = {
-    "inverse-gamma": lambda n_classes, _: (
-        InverseGammaScale(0.5, 0.1, 0.1) if n_classes else InverseGammaScale(2.0)
-    ),
-    "laplace": lambda *_: Laplace(1.0, INTERCEPT_SCALE),
-    "flat": lambda *_: Flat(),
-    "spatial": lambda _, image_shape: _smooth(image_shape),
-}
 
 
 class Table(NamedTuple):
@@ -214,25 +204,33 @@ def precision_of(dtype: str, n_rows: int | None, needs_double: bool) -> str:
     return "float32" if many and not needs_double else "float64"
 
 
-def _smooth(image_shape: Any) -> Spatial:
-    if image_shape is None:
-        raise ParameterError(
-            "prior='spatial' needs image_shape, the height and width of the image in each row."
-        )
-    return Spatial(1.0, image_shape)
+def named_prior(name: str, n_classes: int, image_shape: Any = None) -> HyperplanePrior:
+    """Return the prior on hyperplanes of a name, for classes or for numbers (0)."""
+    match name:
+        case "inverse-gamma":
+            return InverseGammaScale(0.5, 0.1, 0.1) if n_classes else InverseGammaScale(2.0)
+        case "laplace":
+            return Laplace(1.0, INTERCEPT_SCALE)
+        case "spatial" if image_shape is None:
+            raise ParameterError(
+                "prior='spatial' needs image_shape, the height and width of the image in each row."
+            )
+        case "spatial":
+            return Spatial(1.0, image_shape)
+    return Flat()
 
 
 def prior_of(given: Mapping[str, Any], table: Table, reasons: dict[str, str]) -> HyperplanePrior:
     """Return the prior on hyperplanes of a fit; refuse one for images of another size."""
-    found: Any = given["prior"]
-    if isinstance(found, str):
-        if found == "inverse-gamma":
-            reasons["prior"] = f"by default for {_kind(table)}"
-        found = HYPERPLANE_PRIORS[found](table.n_classes, given["image_shape"])
-    if isinstance(found, Spatial) and table.n_features is not None:
-        found.check_width(table.n_features)
-    prior: HyperplanePrior = found
-    return prior
+    prior = given["prior"]
+    if prior == "inverse-gamma":
+        reasons["prior"] = f"by default for {_kind(table)}"
+    if isinstance(prior, str):
+        prior = named_prior(prior, table.n_classes, given["image_shape"])
+    if isinstance(prior, Spatial) and table.n_features is not None:
+        prior.check_width(table.n_features)
+    found: HyperplanePrior = prior
+    return found
 
 
 def polytope_plan(
@@ -410,13 +408,11 @@ def agreed(stage: Any, name: str, value: Any) -> Stage:
 
 def _asked_steepness(objects: Sequence[Stage]) -> float | None:
     """Return the steepness at the end that a stage states; pairs are of MAP alone."""
-    values = [(one, getattr(one, "steepness", None)) for one in objects]
-    stated = {one: value for one, value in values if isinstance(value, int | float)}
-    if len({*stated.values()}) > 1:
-        raise ParameterError(
-            f"inference has stages of different steepness, {[*stated]}: state it in one of them."
-        )
-    return next(map(float, stated.values()), None)
+    values = {getattr(one, "steepness", None) for one in objects}
+    stated = sorted(float(one) for one in values if isinstance(one, int | float))
+    if len(stated) > 1:
+        raise ParameterError(f"inference has stages of different steepness, {stated}: state one.")
+    return stated[0] if stated else None
 
 
 def _annealed(

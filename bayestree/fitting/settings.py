@@ -6,6 +6,7 @@ In Python they belong to the object of the method or prior, such as ``inference=
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree._utils.wording import written
-from bayestree.fitting.plan import HYPERPLANE_PRIORS, PIPELINES, agreed, pipeline
+from bayestree.fitting.plan import PIPELINES, agreed, named_prior, pipeline
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.samplers.nuts import Chains
 from bayestree.inference.stage import Minibatches
@@ -39,22 +40,14 @@ class OfMethods:
     steepness: Annotated[
         Positive | None,
         Inference(
-            "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
-            "bring the soft tree close to its deterministic form. By default MAP chooses 1, 6 or "
-            "20, at which the deterministic tree predicts left-out rows best (three folds, or the "
-            "rows of validation_fraction), and records it in posterior_.settings; 6 for SVI "
-            "and NUTS, 1 for VI, MCMC and SMC (6 for numbers) and with search_facets; SVI for "
-            "regression continues to 20 if its mean fits the training rows worse than its tree. "
-            "Posteriors of different steepness belong to different models: to compare fits with "
-            "and without the search, set steepness=1."
+            "Final factor of the log-odds of every split; 1 is the paper's model. By default 6 for "
+            "SVI and NUTS, 1 for VI, MCMC and SMC (6 for numbers) and with search_facets, and for "
+            "MAP 1, 6 or 20, by left-out rows."
         ),
     ] = None
     n_draws: Annotated[
         Count | None,
-        Inference(
-            "Posterior draws kept from each chain; by default 50 for VI and SVI, 250 for NUTS and "
-            "MCMC, and 1,000 for SMC."
-        ),
+        Inference("Draws of each chain; by default 50 by VI and SVI, 250 of chains, 1,000 by SMC."),
     ] = None
     growth_rate: Annotated[
         Positive | None,
@@ -67,32 +60,22 @@ class OfMethods:
 
 @declare
 class OfPriors:
-    """The settings of named priors, by the names that files use, with the defaults for numbers."""
+    """The settings of named priors, by the names that files use (see ``bayestree.models``)."""
 
     concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
     rate: Annotated[Positive, Model("c_0 of the gamma process.")] = 1.0
-    scale_shape: Annotated[
-        Positive, Model("a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).")
-    ] = 2.0
+    scale_shape: Annotated[Positive, Model("a_beta of the inverse-gamma scales (eq. 6).")] = 2.0
     shrinkage_shape: Annotated[Positive, Model("e_0 of the gamma prior of b_beta.")] = 1.0
     shrinkage_rate: Annotated[Positive, Model("f_0, a rate, of the gamma prior of b_beta.")] = 1.0
     prior_width: Annotated[
         Positive | None,
-        Model(
-            "Number of features at which the coefficients of the 'inverse-gamma' prior have the "
-            "scale of the intercept. For d features their scale is multiplied by "
-            "(prior_width / d)^p, p = 1/2 or, for heavier tails, 1 / (2 scale_shape), so that the "
-            "prior on the number of facets hardly depends on d; 10 is a good value. 'none': the "
-            "same scale for any d, as in the paper."
-        ),
+        Model("Number of features at which coefficients have the scale of the intercept."),
     ] = None
     scale_groups: Annotated[
         Literal["columns"] | tuple[tuple[str, ...], ...] | tuple[tuple[Size, ...], ...] | None,
         Model(
-            "Coefficients that share an 'inverse-gamma' scale, so that they are shrunk together: "
-            "'columns' for all features of a column (the levels of a category, a missing value), "
-            "or groups of columns by name or number, none of which is in two. By default, each "
-            "feature has a scale of its own, as in the paper."
+            "Coefficients that share an inverse-gamma scale: 'columns' for all features of a "
+            "column, or groups of columns by name or number."
         ),
     ] = None
     l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
@@ -135,19 +118,13 @@ PRIORS: Mapping[str, Mapping[str, str]] = {
     "laplace": {"rate": "l1"},
     "spatial": {"strength": "spatial"},
 }
-OF_WEIGHTS = ("concentration", "rate")
 
 
 def prior_settings(*, classes: bool) -> dict[str, Parameter]:
     """Return the parameters of files that are settings of priors, with their defaults."""
-    found = parameters_of(OfPriors)
-    usual = HYPERPLANE_PRIORS["inverse-gamma"](int(classes), None)
-    own = {
-        name: getattr(usual, one)
-        for one, name in PRIORS["inverse-gamma"].items()
-        if hasattr(usual, one)
-    }
-    return {n: replace(one, default=own.get(n, one.default)) for n, one in found.items()}
+    usual = vars(named_prior("inverse-gamma", int(classes)))
+    own = {name: usual[one] for one, name in PRIORS["inverse-gamma"].items() if one in usual}
+    return {n: replace(one, default=own.get(n, one.default)) for n, one in OF_PRIORS.items()}
 
 
 def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dict[str, Any]:
@@ -155,19 +132,18 @@ def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dic
     found = {name: value for name, value in given.items() if name not in OF_PRIORS}
     own = {n: None if given.get(n) == NONE else given.get(n, known[n].default) for n in OF_PRIORS}
     changed = {name for name, value in own.items() if value != known[name].default}
-    if changed & {*OF_WEIGHTS} and isinstance(found.get("weight_prior", ""), str):
-        found["weight_prior"] = GammaProcess(*(own[name] for name in OF_WEIGHTS))
+    if changed & {"concentration", "rate"} and isinstance(found.get("weight_prior", ""), str):
+        found["weight_prior"] = GammaProcess(own["concentration"], own["rate"])
     name = found.get("prior", "inverse-gamma")
     fields = PRIORS.get(name, {}) if isinstance(name, str) else {}
-    if own["scale_groups"] is not None and "groups" not in fields:
+    if "scale_groups" in changed and "groups" not in fields:
         raise ParameterError(
-            f"scale_groups would be ignored: the scales that it groups are those of "
-            f"prior='inverse-gamma', got prior={name!r}; leave it out."
+            f"scale_groups needs prior='inverse-gamma', whose scales they share, got {name!r}."
         )
     if changed & {*fields.values()}:
         values = {field: own[name] for field, name in fields.items()}
         groups = values.pop("groups", None)
-        prior = replace(HYPERPLANE_PRIORS[name](0, found.get("image_shape")), **values)
+        prior = replace(named_prior(name, 0, found.get("image_shape")), **values)
         found["prior"] = GroupedScale(**vars(prior), groups=groups) if groups else prior
     return found
 
@@ -267,30 +243,20 @@ def refuse_settings(kind: Any, given: Mapping[str, Any], removed: Mapping[str, A
     They are settings of a method or a prior, or ``removed``, with a former default and a remedy.
     """
     known, usual = kind.file_settings(), {n: p.default for n, p in parameters_of(kind).items()}
-    moved = {name: given[name] for name in given if name not in usual}
-    if name := next((name for name in moved if name in removed), ""):
+    for name in given.keys() & removed.keys() - usual.keys():
         raise ParameterError(f"{name} was removed after version 0.2.0; {removed[name][1]}.")
-    moved = {name: value for name, value in moved.items() if name in known}
+    moved = [name for name in given if name in known and name not in usual]
     if not moved:
         return
-    changed = {name for name, value in moved.items() if value != known[name].default}
+    changed = {name for name in moved if given[name] != known[name].default}
     asked, of_method = usual | given, changed & SETTINGS.keys()
     if of_method and asked["inference"] == "auto":
-        able = [name for name in PIPELINES if of_method <= _names_of(name)]
-        asked["inference"] = next(iter(able), "auto")
-    try:
-        found = kind.with_objects(asked)
-        new = {n: v for n, v in found.items() if n in usual and v != asked[n]}
-    except ParameterError:
-        new = {}
-    remedy = "give inference or prior an object that has them"
-    if not changed:
-        remedy = "leave the default out"
-    elif new:
-        shown = ", ".join(f"{name}={value}" for name, value in new.items())
-        homes = sorted({"inference" if name == "inference" else "models" for name in new})
-        remedy = f"write {shown}, with {' and '.join(f'bayestree.{home}' for home in homes)}"
-    raise ParameterError(
-        f"{', '.join(moved)} {'is a setting' if len(moved) == 1 else 'are settings'} of a method "
-        f"or a prior: {remedy}."
-    )
+        able = (name for name in PIPELINES if of_method <= _names_of(name))
+        asked["inference"] = next(able, "auto")
+    remedy = "give inference or prior an object that has them" if changed else "leave it out"
+    with suppress(ParameterError):
+        new = kind.with_objects(asked)
+        if own := [f"{name}={new[name]}" for name in usual if new[name] != asked[name]]:
+            remedy = f"write {', '.join(own)}, with bayestree.inference and bayestree.models"
+    what = "is a setting" if len(moved) == 1 else "are settings"
+    raise ParameterError(f"{', '.join(moved)} {what} of a method or a prior: {remedy}.")

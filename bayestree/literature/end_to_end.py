@@ -20,7 +20,6 @@ from bayestree._utils.parameters import (
     Positive,
     Size,
     declare,
-    parameters_of,
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
@@ -48,16 +47,16 @@ from bayestree.estimators._soft_tree import StagedTree
 from bayestree.fitted.training_rows import UnitRule
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import (
-    HYPERPLANE_PRIORS,
-    INTERCEPT_SCALE,
     FitPlan,
     Table,
     agreed,
     check_refines,
+    named_prior,
     precision_of,
     prior_of,
 )
 from bayestree.fitting.rules import Case, Rule, Rules, complaint
+from bayestree.fitting.settings import prior_settings
 from bayestree.fitting.stages import Stages, grown
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
@@ -66,7 +65,7 @@ from bayestree.literature._em_stumps import (
     RandomPatch,
     subset_rule,
 )
-from bayestree.models import Laplace, Network, Oblique, SoftTree, named
+from bayestree.models import Network, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
@@ -80,6 +79,7 @@ OF_STUMPS = (
     "attempts",
     "min_leaf",
 )
+PENALTIES = {"l1": "laplace", "spatial": "spatial"}  # settings of files, and the priors
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
 
 
@@ -170,18 +170,6 @@ def _subsets(given: Any, used: BoolArray) -> RandomFeatures | RandomPatch | None
 
 
 @declare
-class Penalties:
-    """The settings of priors, by the names that files use."""
-
-    l1: Annotated[
-        NonNegative, Model("Rate of the 'laplace' prior on the coefficients, in nats; 0 without.")
-    ] = 0.0
-    spatial: Annotated[
-        NonNegative, Model("Strength lambda of the 'spatial' prior (eq. 15); 0 without.")
-    ] = 0.0
-
-
-@declare
 @takes(WarmStart, EndToEndTraining, Hardware, Subsets, Limits, Depth, Prediction)
 class BaseEndToEndTree(StagedTree):
     """Grow and train an end-to-end tree; classifier and regressor add y."""
@@ -258,22 +246,18 @@ class BaseEndToEndTree(StagedTree):
 
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
-        return parameters_of(Penalties)
+        both = prior_settings(classes=True)
+        return {n: replace(both[n], default=0.0, annotation=NonNegative) for n in PENALTIES}
 
     @classmethod
     def with_objects(cls, given: Mapping[str, Any], _fitted: str = "", /) -> dict[str, Any]:
         found = dict(given)
-        l1, spatial = found.pop("l1", 0.0), found.pop("spatial", 0.0)
-        if l1 and spatial:
-            raise ParameterError(
-                "l1 and spatial are two priors of the same coefficients, got "
-                f"{l1} and {spatial}: leave one at 0."
-            )
-        if l1:
-            found["prior"] = Laplace(l1, INTERCEPT_SCALE)
-        elif spatial:
-            smooth = HYPERPLANE_PRIORS["spatial"](0, found.get("image_shape"))
-            found["prior"] = replace(smooth, strength=spatial)
+        asked = {PENALTIES[n]: value for n in PENALTIES if (value := found.pop(n, 0.0))}
+        if len(asked) > 1:
+            raise ParameterError("l1 and spatial are two priors of the same coefficients: set one.")
+        for name, value in asked.items():
+            usual: Any = named_prior(name, 0, found.get("image_shape"))
+            found["prior"] = replace(usual, **{next(iter(vars(usual))): value})
         return found
 
     def _planned(self, table: Table, **_: Any) -> FitPlan:
@@ -305,13 +289,7 @@ class BaseEndToEndTree(StagedTree):
         reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
         prior = prior_of(self.get_params(deep=False), table, reasons)
         return FitPlan(
-            method,
-            tuple(stages),
-            limits,
-            dtype=dtype,
-            prior=prior,
-            table=table,
-            reasons=reasons,
+            method, tuple(stages), limits, dtype=dtype, prior=prior, table=table, reasons=reasons
         )
 
     def _steepness_of_stumps(self) -> float:

@@ -11,7 +11,7 @@ from bayestree import EndToEndTreeClassifier, SmallSampleWarning
 from bayestree.distributed.leaves import Pass, joined, summed
 from bayestree.distributed.passes import on_workers
 from bayestree.distributed.worker import Source
-from bayestree.estimators import _partitioned
+from bayestree.estimators import _data_sets
 from bayestree.inference import Mcmc
 from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile, read_run
@@ -108,7 +108,7 @@ class TestPosteriors:
         sampler = Mcmc(n_chains=1, n_warmup=5, n_draws=5)
         given = {"inference": sampler, "n_draws": None}
         whole = fitted(classifier(**given), data, "kind").posterior_
-        monkeypatch.setattr(_partitioned, "_with_all_rows", lambda tree, *_, **__: tree)
+        monkeypatch.setattr(_data_sets, "_with_all_rows", lambda tree, *_, **__: tree)
         part = fitted(classifier(**given), data, "kind").posterior_
         np.testing.assert_array_equal(whole.draws["leaf_probs"], part.draws["leaf_probs"])
 

@@ -95,10 +95,9 @@ class Svi(Variational, Stage):
     steepness: Annotated[
         Positive | None,
         Inference(
-            "Initial steepness of the splits, annealed to the model's (the default); for the "
-            "package's own guide only. In convex polytope trees, that of the whole fit: by default "
-            "6, or 1 with search_facets; for numbers it continues to 20 if its mean fits the "
-            "training rows worse than its tree."
+            "Initial steepness of the splits, annealed to the model's (the default), by the "
+            "package's own guide only; of a convex polytope tree, that of the whole fit: 6, or 1 "
+            "with search_facets, and for numbers 20 if the mean else fits worse than the tree."
         ),
     ] = None
     n_draws: Annotated[Count, Inference("Draws from the fitted guide.")] = 50

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from bayestree.inference.samplers import expert_moves
 from scipy import stats
 
 from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
+from bayestree.inference.samplers import expert_moves
 from bayestree.inference.samplers.density import NumpyDensity
 from bayestree.inference.samplers.expert_moves import MIN_LOG_WEIGHT, ExpertMoves, matching
 from bayestree.models import InverseGammaScale, Priors
