@@ -278,7 +278,7 @@ class TestFeatures:
         found = rows_of(tmp_path, storage, content.to_csv(index=False))
         days = found.encoding.encode(content)["day (days)"]
         assert days[300] == (pd.Timestamp("2024-12-31") - pd.Timestamp(0)).days
-        content.loc[350, "day"] = "12.31.2024"
+        content.loc[350, "day"] = "12/31/2024"
         said = refusal(tmp_path, storage, content.to_csv(index=False))
         assert "column 'day' holds dates in several formats, such as " in said
 
