@@ -16,6 +16,7 @@ import pandas as pd
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import Indicator, MissingMark, refuse_cells
 from bayestree.tables.columns import (
+    PLAIN,
     Codes,
     abbreviate,
     check_complete,
@@ -24,7 +25,6 @@ from bayestree.tables.columns import (
     text_of,
 )
 from bayestree.tables.dates import REMEDY, Clocks
-from bayestree.tables.text_columns import PLAIN
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")

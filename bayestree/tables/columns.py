@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import CellError, InputError, brief, nearest_match, refuse_cells
-from bayestree.tables.text_columns import MARKED, PLAIN, Texts
+from bayestree.tables.dates import FEW, MANY, DateTexts, TextCounts
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
 HUGE = 1e300  # larger integers and decimals, which may exceed any float, count as this
@@ -178,6 +178,99 @@ def _codes(given: Any) -> Codes:
             raise InputError(f"missing_values must be numbers or texts, got {one!r}.")
     plain: list[Any] = [one.item() if isinstance(one, np.generic) else one for one in found]
     return tuple(one for one in plain if not pd.isna(one))  # which is missing in any case
+
+
+SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
+MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
+CODE = re.compile(r"0\d+")  # such as a postal code
+PLAIN = "write numbers with a decimal point and without other marks"
+
+
+class Texts(TextCounts):
+    """The distinct texts of a column, of which some may be numbers."""
+
+    noun = "numbers"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.are_codes = False
+        self.dates = DateTexts(name)
+        self.kinds: dict[str, str] = {}  # of the first different texts
+
+    def add(self, column: pd.Series) -> None:
+        """Read a chunk, whose index holds row numbers."""
+        labels = column.dropna().astype(str)
+        counts = labels.value_counts(sort=False)
+        is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
+        self.count(labels, counts, is_number)
+        self.dates.add(labels, counts)
+        self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
+        for label, number in zip(counts.index, is_number, strict=True):
+            if len(self.kinds) > MANY:
+                break
+            self.kinds[label] = "number" if number else _kind(label)
+
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        self.dates.merge(other.dates)
+        self.are_codes = self.are_codes or other.are_codes
+        self.kinds = dict([*(self.kinds | other.kinds).items()][: MANY + 1])
+
+    def check(self) -> None:
+        """Refuse malformed numbers, which would become very many categories."""
+        kinds = list(self.kinds.values())
+        if self.first_other is None or len(kinds) <= FEW:
+            return
+        row, value = self.first_other
+        if kinds.count("number") > FEW and self.are_mistakes(len(kinds)):
+            remedy = "correct it, list it in missing_values"
+            raise self.refusal(
+                f"{PLAIN if MARKED.fullmatch(value) else remedy}, or drop the rows or the column. "
+                "If these are codes, prefix each with a letter to have them treated as categories."
+            )
+        if self._are_marked:
+            raise CellError(
+                f"column {self.name!r} holds numbers that cannot be read:",
+                row,
+                f" holds {brief(value)}; {PLAIN}, or drop the column.",
+                column=self.name,
+            )
+
+    def are_dates(self, *, typed: bool) -> bool:
+        """Return whether these are dates, and too many for categories (:meth:`DateTexts.check`)."""
+        return len(self.kinds) > FEW and self.dates.check(typed=typed)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether most rows state numbers, with or without marks."""
+        return 2 * self.n_typed > self.n_rows or self._are_marked
+
+    @property
+    def _are_marked(self) -> bool:
+        return set(self.kinds.values()) == {"marked"}
+
+    def warnings(self, *, typed: bool) -> list[str]:
+        """Return warnings about numbers treated as categories, ``typed`` if X holds text."""
+        if not self.are_numbers or self.are_codes:
+            return []
+        found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
+        if self.first_other is not None:
+            row, value = self.first_other
+            found = f"numbers in {self.n_typed} of {self.n_rows} rows, but {brief(value)} in row "
+            found += f"{row + 1}"
+            remedy = f"{remedy[:-1]}, errors='coerce')"
+            if not typed:
+                remedy = "correct the others, or list them in missing_values"
+            if self._are_marked:
+                found, remedy = f"numbers such as {brief(value)}", PLAIN
+        return [
+            f"column {self.name!r} holds {found}; its values are categories. If it is a quantity, "
+            f"{remedy}."
+        ]
+
+
+def _kind(label: str) -> str:
+    return "marked" if MARKED.fullmatch(label) else "text"
 
 
 Task = Literal["classification", "regression", "survival"]

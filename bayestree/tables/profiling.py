@@ -16,12 +16,12 @@ from bayestree.tables.columns import (
     Codes,
     InvalidValues,
     Kind,
+    Texts,
     kind_of,
     read_numbers,
     text_of,
     without_codes,
 )
-from bayestree.tables.text_columns import Texts
 
 FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bayestree._utils.wording import CellError, InputError
 from bayestree.tables import Learner, profiling
+from bayestree.tables.columns import Texts
 from bayestree.tables.profiling import TableProfile, _Distinct
-from bayestree.tables.text_columns import Texts
 
 DAYS = pd.Series(pd.date_range("1999-11-28 03:00", periods=400, freq="25h"))
 
