@@ -23,9 +23,10 @@ from sklearn.preprocessing import scale
 
 from bayestree._utils.seed import seeded
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, Posterior, grow, polytope_fit, svi, training
+from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
 from bayestree.inference import map as fit_map
 from bayestree.inference.convergence import evaluate_elbo
+from bayestree.inference.variational import polytope_fit
 from bayestree.models import Categorical, Gaussian, named
 
 FEW = 5.0
