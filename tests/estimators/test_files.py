@@ -47,7 +47,7 @@ from tests.fuzz.test_models import signed, taken_apart
 
 DATA = Path(__file__).parents[1] / "data"
 VERSION_2 = (DATA / "iris-v2.safetensors").read_bytes()
-FAST = {"n_modes": 1, "inference": Svi(epochs=2), "n_draws": 3, "n_experts": 4, "max_depth": 2}
+FAST = {"n_modes": 1, "inference": Svi(epochs=2, n_draws=3), "n_experts": 4, "max_depth": 2}
 FAST |= {"random_state": 0}
 
 
