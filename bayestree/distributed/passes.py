@@ -80,10 +80,11 @@ class DistributedRows:
         # in single precision, if it represents all features exactly
         dtype = np.float32 if merged.single and learned.encoding.keeps_values else np.float64
         width = len(learned.encoding.feature_names)
-        most = self.sample_rows or max(1, memory_mapped.HELD // width)
+        budget = max(1, memory_mapped.HELD // width)
+        most = self.sample_rows or budget
         n_training = sum(counts)
         n_aside = self.source.dataset.n_rows - n_training
-        shares = most / n_training, most / max(n_aside, 1)
+        shares = most / n_training, budget / max(n_aside, 1)
         self.recipe = Recipe(self.source, learned, target, dtype, *shares)
         found = self.call(worker.sample, self.recipe, self._parts())
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))

@@ -12,6 +12,10 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, h
 from bayestree.tables.columns import check_purposes, is_single
 from bayestree.tables.dataset import Dataset, Piece
 
+# Added to the seed for further choices of rows: more than there are rows, since the random number
+# of a row and a seed is that of the next row and the seed before.
+SAMPLED, SHOWN = 2**40, 2**41
+
 
 @dataclass(frozen=True)
 class Source:
@@ -178,7 +182,7 @@ class Recipe(NamedTuple):
 
     def sampled(self, numbers: IntArray) -> BoolArray:
         """Return which training rows are in the sample, from their numbers in the data set."""
-        return _uniform(numbers, self.source.seed + 1) < self.share
+        return _uniform(numbers, self.source.seed + SAMPLED) < self.share
 
 
 def sample(recipe: Recipe, pieces: Sequence[Piece], first: int) -> tuple[Rows, Rows]:
@@ -186,5 +190,6 @@ def sample(recipe: Recipe, pieces: Sequence[Piece], first: int) -> tuple[Rows, R
     training, aside = list[Rows](), list[Rows]()
     for own, held in recipe.chunks(pieces, first):
         training.append(own.take(recipe.sampled(own.numbers)))
-        aside.append(held.take(_uniform(held.numbers, recipe.source.seed + 2) < recipe.held_share))
+        shown = _uniform(held.numbers, recipe.source.seed + SHOWN) < recipe.held_share
+        aside.append(held.take(shown))
     return Rows.joined(training), Rows.joined(aside)

@@ -148,6 +148,13 @@ class TestSamples:
         for own, n in [(numbers, N), *((numbers[numbers // 750 == i], 750) for i in range(4))]:
             assert abs(len(own) - share * n) < 4 * np.sqrt(share * (1 - share) * n)
 
+    def test_neighbours_of_held_out_rows_are_not_preferred(self, data):
+        source = Source(Dataset.of(data), "kind", drop=tuple(OTHERS), held_out=0.3)
+        with on_workers(source, "classification", n_workers=1, sample_rows=SAMPLE) as (_, sample):
+            numbers, aside = sample.training.numbers, sample.held_out.numbers
+        share = np.isin(numbers + 1, aside).mean()
+        assert abs(share - 0.3) < 4 * np.sqrt(0.3 * 0.7 / len(numbers))
+
     def test_all_rows_are_in_a_large_sample(self, data):
         tree = classifier().fit_files(data, "kind", n_workers=1, drop=OTHERS, sample_rows=N)
         assert tree.sample_check_ is None
