@@ -144,7 +144,7 @@ audit:
 clean:
 	rm -rf .venv .venv-arviz1 .venv-dist .venv-oldest results build dist .mypy_cache .ruff_cache \
 	    .pytest_cache .hypothesis .import_linter_cache .coverage coverage.xml \
-	    docs/_build docs/api/generated docs/auto_gallery docs/benchmarks/results docs/benchmarks/history
+	    docs/_build docs/api/generated docs/auto_gallery docs/benchmarks/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps keep a second run from installing again.

@@ -8,6 +8,7 @@ from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from bayestree import plots as plots
+    from bayestree.diagnostics.sample import SmallSampleWarning as SmallSampleWarning
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from bayestree.export.onnx import export_onnx as export_onnx
     from bayestree.export.rules import export_rules as export_rules
     from bayestree.export.text import export_text as export_text
-    from bayestree.fitted.checks import UnconvergedWarning as UnconvergedWarning
-    from bayestree.inference.single_leaf import SingleLeafWarning as SingleLeafWarning
+    from bayestree.fitted.assessment import UnconvergedWarning as UnconvergedWarning
+    from bayestree.inference.growth.single_leaf import SingleLeafWarning as SingleLeafWarning
     from bayestree.literature.alternating_forest import (
         AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
     )
@@ -58,17 +59,18 @@ if TYPE_CHECKING:
     from bayestree.report.comparison import html_comparison as html_comparison
     from bayestree.report.page import html_report as html_report
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
-    from bayestree.tables.survey import DoubtfulColumnsWarning as DoubtfulColumnsWarning
-    from bayestree.tables.survey import UnusedColumnsWarning as UnusedColumnsWarning
+    from bayestree.tables.profiling import DoubtfulColumnsWarning as DoubtfulColumnsWarning
+    from bayestree.tables.profiling import UnusedColumnsWarning as UnusedColumnsWarning
 
 #: Public name to the module that defines it.
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
-    "DoubtfulColumnsWarning": "bayestree.tables.survey",
-    "SingleLeafWarning": "bayestree.inference.single_leaf",
-    "UnconvergedWarning": "bayestree.fitted.checks",
+    "DoubtfulColumnsWarning": "bayestree.tables.profiling",
+    "SingleLeafWarning": "bayestree.inference.growth.single_leaf",
+    "SmallSampleWarning": "bayestree.diagnostics.sample",
+    "UnconvergedWarning": "bayestree.fitted.assessment",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
-    "UnusedColumnsWarning": "bayestree.tables.survey",
+    "UnusedColumnsWarning": "bayestree.tables.profiling",
     "export_dot": "bayestree.export.dot",
     "export_json": "bayestree.export.json",
     "export_onnx": "bayestree.export.onnx",

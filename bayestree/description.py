@@ -247,7 +247,7 @@ class TreeDescription:
             return HalfSpace(expert, left, plain(bound, None), bound, first, divisor)
         if border:
             # The coefficient 1 has become a power of two, by which the others are divided without
-            # rounding errors (see inference.projection.facets).
+            # rounding errors (see fitting.projection.facets).
             exact = np.where(np.frexp(np.abs(plane))[0] == HALF, strength, 0.0)
             strength = np.where(np.arange(len(plane)) == exact.argmax(), np.inf, strength)
         left, first = inequality(

@@ -3,7 +3,7 @@
 Run: BAYESTREE_DATA=... python benchmarks/classification.py letter [--seed 0] [--validate]
 Seconds are CPU time; measure with one thread (OMP_NUM_THREADS=1).
 With --validate a fifth of the training rows stands for the test rows: choose settings by it.
-With --set n_modes=4 several trees are fitted, with mode_tree="distilled" one tree stands for them.
+With --set n_modes=4 several trees are fitted, and that of the medoid is shown.
 With --temperature a tenth of the training rows is held out of the fit, and the predictive is shown
 also with the temperature that scikit-learn's CalibratedClassifierCV finds for these rows.
 """

@@ -22,7 +22,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
 from bayestree import ConvexPolytopeTreeClassifier
-from bayestree.inference.vi import method as vi_method
+from bayestree.inference.variational import vi as vi_method
 
 ROWS, UNIFORM = 1000, 0.001
 

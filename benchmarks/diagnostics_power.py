@@ -10,7 +10,6 @@ fit, and not for another. Gaps of up to three times FEW are counted separately: 
 seen in a few steps is doubtful.
 """
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +23,7 @@ from sklearn.preprocessing import scale
 
 from bayestree._utils.seed import seeded
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
+from bayestree.inference import Data, GrowthLimits, Posterior, grow, polytope_fit, svi, training
 from bayestree.inference import map as fit_map
 from bayestree.inference.convergence import evaluate_elbo
 from bayestree.models import Categorical, Gaussian, named
@@ -32,8 +31,7 @@ from bayestree.models import Categorical, Gaussian, named
 FEW = 5.0
 N_DRAWS = 256
 SEED = 100  # of the first start
-MODULE = importlib.import_module("bayestree.inference.svi")  # the function has the same name
-CLIMB, GAIN, STEP = MODULE._climb, MODULE.polytope_gain, training.Adam.step
+CLIMB, GAIN, STEP = polytope_fit._climb, polytope_fit.polytope_gain, training.Adam.step
 
 #: Ways to spoil a fit: by settings (epochs as a share of the default), ...
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -119,7 +117,7 @@ def spoiled(way: str) -> Iterator[None]:
         with patch.object(training.Adam, "step", step):
             return CLIMB(guide, *args, **others)
 
-    with patch.object(MODULE, "_climb", climb):
+    with patch.object(polytope_fit, "_climb", climb):
         yield
 
 
@@ -136,7 +134,7 @@ def fit(
     batch = settings.get("batch_size", 500)
     epochs = training.default_epochs(len(data.X), 500) * settings.get("epochs", 1.0)
     chosen = {**settings, "epochs": max(2, round(epochs)), "batch_size": batch}
-    with spoiled(way), patch.object(MODULE, "polytope_gain", keep):
+    with spoiled(way), patch.object(polytope_fit, "polytope_gain", keep):
         found = svi(init.model, data, init=init, n_draws=2, random_state=seed, **chosen)
     with seeded(0):
         bound = float(evaluate_elbo(guides[0], data, N_DRAWS))

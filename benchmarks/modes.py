@@ -5,8 +5,7 @@
 Rows are judged by cross-validation; of sets with more than 2,000 rows, a fifth of the training
 rows. ``--test`` judges the official test rows instead, with settings that were chosen before.
 M trees are fitted once for each fold; the first m of them are those of ``n_modes=m``. Further
-settings of the estimator follow as ``name=value``. With ``mode_tree='"distilled"'`` the
-deterministic trees are scored as well: that of the first mode, the medoid's, and the distilled one.
+settings of the estimator follow as ``name=value``.
 """
 
 import argparse
@@ -65,7 +64,6 @@ def score_of(fit: Any, mean: np.ndarray, y: np.ndarray) -> float:
 def measured(name: str, n_modes: int, folds: int, test: bool, settings: dict[str, Any]) -> None:
     """Print the scores of the first 1 to M modes, by equal weights and by stacking."""
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    trees: dict[str, list[tuple[float, float]]] = {}
     seconds = []
     for X, y, X_new, y_new in parts(name, folds, test=test):
         kind = ConvexPolytopeTreeRegressor if name in NUMBERS else ConvexPolytopeTreeClassifier
@@ -84,19 +82,7 @@ def measured(name: str, n_modes: int, folds: int, test: bool, settings: dict[str
                 quality = score_of(fit, np.tensordot(weights, each[:m], axes=1), y_new)
                 loss = -float(logsumexp(score[:, :m], b=weights, axis=1).mean())
                 found.setdefault((m, how), []).append((quality, loss))
-        if fit.mode_tree == "distilled":
-            medoid = fit.modes_[fit.fitted_.medoid].tree_
-            for which, tree in (
-                ("first", fit.modes_[0].tree_),
-                ("medoid", medoid),
-                ("distilled", fit.tree_),
-            ):
-                line = score_of(fit, tree.predict(X_new), y_new), float(tree.n_leaves)
-                trees.setdefault(which, []).append(line)
     print(f"{name}: {np.mean(seconds):.1f} s for each tree")
-    for which, lines in trees.items():
-        quality, leaves = np.mean(lines, axis=0)
-        print(f"  tree {which:<10} {quality:9.4f}  {leaves:5.1f} leaves", flush=True)
     for (m, how), scores in found.items():
         quality, loss = np.mean(scores, axis=0)
         if m > 1 or how == "equal":

@@ -16,7 +16,7 @@ from sbc import PLACES
 from bayestree import inference
 from bayestree._utils.chains import ess
 from bayestree.inference import Data, GrowthLimits, Posterior
-from bayestree.inference.nuts.density import NumpyDensity, TorchDensity
+from bayestree.inference.samplers.density import NumpyDensity, TorchDensity
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import torch
 
-from bayestree.inference.facets.bound import (
+from bayestree.inference.variational.facets.bound import (
     FacetPrior,
     NodeGuide,
     Problem,
@@ -17,9 +17,9 @@ from bayestree.inference.facets.bound import (
     drop_negligible,
     measure,
 )
-from bayestree.inference.facets.likelihood import LeafSides, SplitRows
-from bayestree.inference.facets.moves import Points, fit_points, guide_around
-from bayestree.inference.facets.search import finish, search_facets
+from bayestree.inference.variational.facets.likelihood import LeafSides, SplitRows
+from bayestree.inference.variational.facets.moves import Points, fit_points, guide_around
+from bayestree.inference.variational.facets.search import finish, search_facets
 from bayestree.models import Categorical
 
 #: columns, facets, rows

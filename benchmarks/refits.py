@@ -37,12 +37,12 @@ from sklearn.base import clone
 import bayestree as bt
 from bayestree._utils.arrays import Fold, split_rows
 from bayestree.diagnostics import loo, mixed_loo, stacking_weights
-from bayestree.estimators._modes import PRIOR_ROWS
-from bayestree.estimators._stages import fitted_start
 from bayestree.fitted.validation import training_rows
+from bayestree.fitting.modes import PRIOR_ROWS
+from bayestree.fitting.stages import fitted_start
 from bayestree.inference import Data, Posterior, Vi, pointwise
-from bayestree.inference.vi.factors import Factors
-from bayestree.inference.vi.schedule import StepRule
+from bayestree.inference.variational.factors import Factors
+from bayestree.inference.variational.schedule import StepRule
 
 ESTIMATES = ("refits5", "refits10", "warm", "short", "psis")
 NEW_ROWS, WARM_STEPS, SHORT_STEPS = 1500, 20, 40

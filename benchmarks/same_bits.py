@@ -96,7 +96,6 @@ def cases() -> Iterator[tuple[str, Case]]:
     smc["random_state"] = 0
     yield "cpt: svi, three modes", (C, svi, wine)
     yield "cpt: svi, one mode", (C, one, iris)
-    yield "cpt: svi, distilled", (C, svi | {"n_modes": 2, "mode_tree": "distilled"}, iris)
     yield (
         "cpt: elbo weights, held out",
         (
@@ -112,7 +111,6 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "cpt: nuts", (C, nuts, iris)
     yield "cpt: smc", (C, smc, iris)
     yield "cpt: facets", (C, one | {"search_facets": True, "max_depth": 1}, two_classes)
-    yield "cpt: tao", (C, one | {"refine": "tao"}, iris)
     yield "cpt: float32", (C, one | {"dtype": "float32", "batch_size": 32}, wine)
     yield "cpt: laplace", (C, one | {"prior": "laplace"}, iris)
     yield "cpt: spatial", (C, one | {"prior": "spatial", "image_shape": (6, 6)}, digits)
@@ -126,7 +124,6 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "numbers: smc", (R, smc, numbers)
     yield "numbers: linear", (R, svi | {"leaf": "linear"}, numbers)
     yield "numbers: student", (R, one | {"leaf": "student"}, numbers)
-    yield "numbers: distilled", (R, svi | {"mode_tree": "distilled"}, numbers)
     yield "numbers: counts", (R, svi | {"leaf": "poisson"}, counts)
     yield "numbers: outputs", (R, svi, several)
     yield "numbers: map", (R, SHORT | {"inference": "map"}, numbers)

@@ -23,9 +23,9 @@ from scipy import stats
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, inference
 from bayestree.diagnostics.polytopes import needed
 from bayestree.inference import Data, Posterior, Smc, Vi
-from bayestree.inference.nuts.density import Layout
-from bayestree.inference.smc.method import draws_of
-from bayestree.inference.smc.particles import ParticlePrior, TreePrior
+from bayestree.inference.samplers.density import Layout
+from bayestree.inference.samplers.smc.method import draws_of
+from bayestree.inference.samplers.smc.particles import ParticlePrior, TreePrior
 from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology

@@ -24,7 +24,7 @@ from mixing import agreement, rows_of
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.inference import Smc
-from bayestree.inference.smc.moves import MOVES
+from bayestree.inference.samplers.smc.moves import MOVES
 
 SETS = ("iris", "breast3", "pima", "heart", "glass")
 

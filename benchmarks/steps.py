@@ -14,9 +14,9 @@ from torch.nn.functional import softplus
 from bayestree import routing
 from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
-from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
 

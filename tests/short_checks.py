@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from bayestree.fitting.projection import path
 from bayestree.inference import Nuts, convergence
-from bayestree.inference.projection import path
 
 
 @contextmanager
@@ -13,7 +13,7 @@ def short_checks():
     """The check that ends a fit by SVI takes longer than the few epochs of most tests.
 
     It comes last and changes no other number. Its own tests, with all draws and steps, are in
-    tests/inference/test_svi.py.
+    tests/inference/variational/test_svi.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convergence, "MIN_FURTHER", 6)
@@ -26,7 +26,7 @@ def short_stages():
     """Two slides instead of forty in a transition of NUTS, and two folds for sparse facets.
 
     They take most of the time of short fits. For tests that any draws and any tree will do:
-    tests/inference/nuts and tests/inference/projection have those of the draws and the tree.
+    tests/inference/samplers/nuts and tests/fitting/projection have those of the draws and the tree.
     """
     assert "n_slides" in Nuts.__init__.__kwdefaults__
     with pytest.MonkeyPatch.context() as patch:

@@ -9,12 +9,12 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 68_100,
+    "lines": 67_730,
     "files": 272,
     "files of a default fit": 82,
     "functions of a default fit": 830,
     "pairs of files that call each other": 21,
-    "parameters of the flagship": 42,
+    "parameters of the flagship": 40,
     "private names of the flagship": 73,
     "private names in several classes": 25,
     "functions that take an estimator of any kind": 86,

@@ -26,17 +26,10 @@ def generator_state(device: torch.device) -> torch.Tensor:
 
 
 @contextmanager
-def forked() -> Iterator[None]:
-    """Run the block on a copy of torch's generators; one thread at a time."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with TURN, torch.random.fork_rng(devices=devices):
-        yield
-
-
-@contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Run the block with seeded torch and Pyro generators; one thread at a time."""
-    with forked():
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with TURN, torch.random.fork_rng(devices=devices):
         if torch.cuda.is_available():
             torch.manual_seed(seed)
         else:  # torch.manual_seed formats the stack for each kind of accelerator that may come

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters, declare, takes
 from bayestree._utils.wording import warn
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._estimator import REMEDY, Estimator, at_once
 from bayestree.estimators._parameters import CLASSES, Classes, family_of
-from bayestree.fitted.rows import TrainingRows, drawn_in
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import TrainingRows, drawn_in
 from bayestree.fitted.validation import check_labels, checked_weights
 from bayestree.models.leaves import Leaf
 

@@ -23,7 +23,7 @@ from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
 from bayestree.fitted.predictions import by_parts
-from bayestree.fitted.rows import FileRows, Scaling, TrainingRows, columns_in_use
+from bayestree.fitted.training_rows import FileRows, Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
 from bayestree.fitted.validation import checked, refuse_dask
 from bayestree.inference import Units
@@ -136,6 +136,10 @@ class Estimator(InUsualState, BaseEstimator):
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Fit to rows and keep the result as ``fitted_``."""
         raise NotImplementedError
+
+    def _keep(self, found: Mixture) -> None:
+        """Keep what the engine has found."""
+        self.fitted_, self._scaling = found, found.shown.scaling
 
     def _fit_encoded(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Fit to rows, which have been checked."""
@@ -287,7 +291,7 @@ class Estimator(InUsualState, BaseEstimator):
     def _view(self, fitted: FittedTree, kind: type["Estimator"] | None = None) -> Any:
         """Return an estimator of a tree, of the given class or of this class."""
         found = member_of(self, (kind or type(self))(**fitted.parameters))
-        found.fitted_, found._scaling = Mixture.of(fitted), fitted.scaling
+        found._keep(Mixture.of(fitted))
         return found
 
     def _averages(self) -> bool:

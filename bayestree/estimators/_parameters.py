@@ -36,7 +36,7 @@ from bayestree.models.priors import (
     width_scale,
 )
 from bayestree.tables import Encoding
-from bayestree.tables.kinds import Numbers, Ordered
+from bayestree.tables.column_types import Numbers, Ordered
 
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
 
@@ -431,3 +431,65 @@ def directions(given: Any, encoding: Encoding) -> tuple[int, ...]:
         for feature in features[: len(column.labels)]:
             found[feature] = int(direction)
     return tuple(found) if any(found) else ()
+
+
+@declare
+class Sparse:
+    """How sparse the facets of the tree are that is shown."""
+
+    sparsity: Annotated[
+        Literal["auto"] | NonNegative | None,
+        Inference(
+            "How many nats a row the deterministic tree may lose by facets of fewer columns, "
+            "compared with its projection onto all columns. "
+            "'auto' is one standard error of the difference, for a posterior with several draws "
+            "and a tree of up to 500 features and 32 leaves, and otherwise None: full facets. The "
+            "posterior itself stays whole; see sparsity_path."
+        ),
+    ] = "auto"
+    max_columns: Annotated[
+        Count | None,
+        Inference(
+            "Maximum number of columns of a facet of the deterministic tree, whatever is lost; "
+            "fewer are taken where sparsity allows it, also where it would otherwise be off. All "
+            "features of a category count as one column."
+        ),
+    ] = None
+    points: Annotated[
+        Count | None,
+        Inference(
+            "Maximum number of points for each unit of a column: the facets of the deterministic "
+            "tree become scores of whole points, such as 2 per 10 years of age + 3 per 20 mg/dl of "
+            "cholesterol <= 31. The unit of a number is 1, 2 or 5 times a power of ten near its "
+            "standard deviation. With None, facets have coefficients of up to three digits; "
+            "sparse facets are taken also where sparsity would otherwise be off."
+        ),
+    ] = None
+
+
+@declare
+class Modes:
+    """How many trees are fitted, and how they are weighted."""
+
+    n_modes: Annotated[
+        Count | None,
+        Inference(
+            "Number of trees; by default 4 with inference='vi' and 3 with 'svi', but 1 with "
+            "search_facets and with other methods. Each is grown from random starts of its own, "
+            "refined and drawn from, and predictions average over all of them with the weights "
+            "mode_weights_. tree_ and all that refers to its nodes belong to the medoid, the tree "
+            "whose predictions differ least from the others; modes_ has all trees. Those of 'vi' "
+            "are fitted at once, so that each depends on their number; with other methods, the "
+            "first has the seed random_state, as with n_modes=1."
+        ),
+    ] = None
+    mode_weights: Annotated[
+        Literal["auto", "stacking", "equal", "elbo"],
+        Inference(
+            "Weights of the trees. 'stacking' maximises the log score of the mixture for rows that "
+            "are left out one by one, or for those that validation_fraction holds out, and needs "
+            "draws or such rows; 'elbo' makes them proportional to exp(ELBO), for inference='vi' "
+            "and 'svi', which often leaves a single tree. 'auto': stacking where it is possible, "
+            "otherwise equal."
+        ),
+    ] = "auto"

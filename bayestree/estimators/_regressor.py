@@ -18,14 +18,14 @@ from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics.scores import count_scores, squared_scores
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators._combinations import OUTPUTS
 from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
 from bayestree.estimators._parameters import NUMERIC, family_of
+from bayestree.estimators._tree import BaseTree
 from bayestree.fitted import explanations, predictions
 from bayestree.fitted.predictions import interval, sampled
-from bayestree.fitted.rows import TOO_LARGE, TrainingRows, drawn_in
+from bayestree.fitted.training_rows import TOO_LARGE, TrainingRows, drawn_in
 from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
+from bayestree.fitting.rules import OUTPUTS
 from bayestree.inference import Units
 from bayestree.models import Gaussian, Outputs
 from bayestree.models.leaves import Leaf
@@ -393,8 +393,7 @@ class NumericRegressor(TreeRegressor):
                 f"number must be an output from 0 to {n_outputs - 1}, got {written(number)}."
             )
         found = copy.copy(self)
-        found.fitted_ = self.fitted_.output(number)
-        found._scaling = found.fitted_.shown.scaling
+        found._keep(self.fitted_.output(number))
         return found
 
     @property

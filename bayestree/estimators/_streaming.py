@@ -16,19 +16,20 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._combinations import STREAMING, first_broken
 from bayestree.estimators._estimator import Fit, at_once
 from bayestree.fitted.diagnostics import measure_nodes
-from bayestree.fitted.rows import with_unused_columns
+from bayestree.fitted.training_rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitting.hard import HardForm, tree_leaves
+from bayestree.fitting.rules import STREAMING, Case, first_broken
 from bayestree.inference import Data, Map, Posterior
-from bayestree.inference.harden import harden_sums
-from bayestree.inference.warm_start import Memory
+from bayestree.inference.growth.harden import harden_sums
+from bayestree.inference.streaming import Memory
 
 SAMPLE = 2_000  # rows of the stream that are kept for the diagnostics
 MEMORY = tuple(one.name for one in fields(Memory))
@@ -45,9 +46,14 @@ class _Streaming:
         if estimator is None:
             return self.method
         with suppress(ParameterError):  # the fit explains it
-            if reason := first_broken(STREAMING, estimator):
+            if reason := first_broken(STREAMING, _case(estimator)):
                 raise AttributeError(f"partial_fit {reason}.")
         return MethodType(self.method, estimator)
+
+
+def _case(estimator: Any) -> Case:
+    """Return what rules judge of an estimator whose rows come in batches."""
+    return replace(estimator._case(None), plan=estimator._before_rows(in_parts=True))
 
 
 ABOUT = """
@@ -180,21 +186,20 @@ def _add_rows(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLi
     updated = replace(
         before, posterior=posterior, stream=_remembered(stream, posterior, data, seed)
     )
-    estimator.fitted_ = Mixture.of(_shown(estimator, updated))
+    estimator._keep(Mixture.of(_shown(estimator, updated)))
     return estimator
 
 
 def _start(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Any:
-    given = {name: getattr(estimator, name) for name in ("inference", "sparsity")}
-    if given["inference"] == "auto":  # a method that goes on with further rows
-        estimator.inference = "svi"
-    estimator.sparsity = None  # which later batches cannot choose
-    estimator.fit(X, y, sample_weight)
-    vars(estimator).update(given)
+    rows, leaf = estimator._encoded(X, *estimator._y_and_extra(y), sample_weight)
+    # a method that goes on with further rows, and no facets that later batches cannot choose
+    method = "svi" if estimator.inference == "auto" else estimator.inference
+    estimator._keep_plan(rows, leaf, inference=method, sparsity=None)
+    estimator._fit(rows, leaf)
     first: FittedTree = estimator.fitted_.shown
     data = estimator.training_data(X, y, sample_weight)
     stream = _remembered({}, first.posterior, data, _seed(estimator, {}))
-    estimator.fitted_ = Mixture.of(replace(first, stream=stream))
+    estimator._keep(Mixture.of(replace(first, stream=stream)))
     return estimator
 
 
@@ -235,33 +240,16 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
     standardised, units = fitted.stream["sample"], fitted.scaling.units
     X = units.center + standardised * np.where(fitted.scaling.used, units.scale, 1.0)
     memory = _memory(fitted.stream)
-    hard, leaf = harden_sums(
-        fitted.posterior, memory.hard_sums, memory.rows, limits=estimator._limits()
-    )
+    form: HardForm = estimator._form()
+    hard, leaf = harden_sums(fitted.posterior, memory.hard_sums, memory.rows, limits=form.limits)
     n_leaves = hard.posterior.model.topology.n_leaves
     sums, mass = (
         each.new_zeros(n_leaves, *each.shape[1:]).index_add_(0, leaf, each)
         for each in (memory.hard_sums, memory.rows)
     )
     names = tuple(str(label) for label in getattr(estimator, "classes_", ()))
-    tree: Any = estimator._splits(hard.posterior, names)
-    leaves = _leaves(fitted, sums, mass.numpy(), estimator.smoothing)
+    tree: Any = form.splits(hard.posterior, fitted.scaling, names)
+    leaves = tree_leaves(fitted, sums, mass.numpy(), form.smoothing)
     tree = tree._with(**leaves).drop_experts(X).rescaled(units.y_scale, units.y_center)
     reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources)
     return replace(fitted, tree=tree, reach=reach)
-
-
-def _leaves(
-    fitted: FittedTree, sums: torch.Tensor, mass: FloatArray, smoothing: float
-) -> dict[str, AnyArray]:
-    """Compute the leaves of the deterministic tree from sums of statistics."""
-    family, each = fitted.posterior.model.leaf, sums.numpy()
-    found: dict[str, AnyArray] = family.tree_values(sums)
-    if family.averages and family.n_classes:
-        overall = each.sum(axis=0) / mass.sum()
-        found["value"] = (each + smoothing * overall) / (mass + smoothing)[:, None]
-    elif family.averages:
-        found["value"] = each[:, 1] / mass
-    if "slope" in found:
-        found["slope"] = found["slope"] / fitted.scaling.units.scale
-    return found | {"leaf_rows": mass}

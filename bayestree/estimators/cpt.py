@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import InstanceOf
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
@@ -23,46 +21,41 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
-from bayestree.diagnostics.polytopes import Reach
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import POLYTOPE, check_combinations
-from bayestree.estimators._modes import Modes, fit_modes
+from bayestree.estimators._data_sets import fit_files, sample_check
+from bayestree.estimators._near_optimal import near_optimal_trees
 from bayestree.estimators._parameters import (
     ClassName,
     FacetColumns,
     Hardware,
     Limits,
     MethodDepth,
+    Modes,
     MonotoneColumns,
     NumericFamily,
     Prediction,
     RandomRun,
+    Sparse,
     SplitPriors,
     WarmStart,
     directions,
     facet_groups,
     in_columns,
 )
-from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._sparsity import Sparse, near_optimal_trees, with_sparse_tree
-from bayestree.estimators._stages import StagedTree
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
-from bayestree.fitted import checks, diagnostics
-from bayestree.fitted.rows import TrainingRows, UnitRule
+from bayestree.fitted import assessment, diagnostics
+from bayestree.fitted.training_rows import TrainingRows, UnitRule
+from bayestree.fitted.tree import Mixture
+from bayestree.fitting.engine import Recipe
+from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
+from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
-from bayestree.inference import (
-    Data,
-    Map,
-    Posterior,
-    Stage,
-    fits_worse_than_tree,
-)
-from bayestree.inference.training import leaf_sums
+from bayestree.fitting.sparse import Projection
+from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
-from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
-from bayestree.tree import Tree
 
 
 @declare
@@ -176,48 +169,58 @@ class BasePolytopeTree(StagedTree):
         return {"modes": [*self.modes_]} if self.fitted_.several else {}
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        rows = rows.counted()
         if self._plan.n_trees == 1:
             super()._fit(rows, leaf)
         else:
-            check_combinations(self, self._model(leaf))
-            self.fitted_ = fit_modes(self, rows, leaf)
-            self._scaling = self.fitted_.shown.scaling
-            checks.warn_if_unconverged(self)
-        self.fitted_ = with_sparse_tree(self, self.fitted_, rows)
+            self._check(self._model(leaf))
+            found = fit_modes(
+                self._recipes(rows, leaf),
+                rows,
+                mode_weights=self.mode_weights,
+                n_jobs=self.n_jobs,
+                verbose=self.verbose,
+            )
+            self._keep(found)
+            assessment.warn_if_unconverged(self)
+        self._keep(self._projection().shown(self.fitted_, rows))
         return self
 
-    def _infer_several(
-        self, members: Sequence[Any], model: models.SoftTree, data: Data
-    ) -> list[Posterior]:
-        reduced = data.X.shape[1] < len(self._used)  # to the columns in use
-        own = model.among(self._used) if reduced else model
-        found = super()._infer_several(members, own, data)
-        if model.monotone:
-            found = [_ordered(one, data) for one in found]
-        every = {"monotone": model.monotone, "groups": model.groups}
-        return [
-            replace(
-                one,
-                model=one.model.with_(**every, priors=model.priors),
+    def _recipes(self, rows: TrainingRows, leaf: Leaf) -> list[Recipe]:
+        """Return the recipes of the modes, each for a tree that an estimator alone would fit."""
+        whole, found = self._recipe(rows, leaf), []
+        seeds = mode_seeds(self.random_state, self._plan.n_trees)
+        for number, seed in enumerate(seeds):
+            start = Mixture.of(self.fitted_.trees[number]) if self._continues() else None
+            own = {"n_modes": 1, "random_state": seed, "n_jobs": None, "verbose": False}
+            given = self.get_params(deep=False) | own
+            plan = polytope_plan(given, self._some_family(), self._plan.table, start)
+            stages = replace(
+                whole.method,
+                plan=plan,
+                random_state=seed,
+                progress=False,
+                split_seed=seeds[0] if number else None,
+                start=None if start is None else start.shown.posterior,
             )
-            for one in found
-        ]
+            model = self._model(leaf, plan)
+            found.append(
+                replace(whole, model=model, method=stages, verbose=False, parameters=given)
+            )
+        return found
 
-    def _hardened(
-        self, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> tuple[Any, Reach | None]:
-        tree, reach = super()._hardened(posterior, rows, data)
-        return _with_ordered_leaves(tree, posterior.model.monotone), reach
+    def _projection(self) -> Projection:
+        """Return how the deterministic tree becomes sparse."""
+        return Projection(
+            self._form(),
+            self.get_params(deep=False),
+            self.encoding_.places,
+            self.device,
+            self._plan.sparse,
+        )
 
-    def _with_leaves(
-        self, tree: Tree, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> Tree:
-        """Fill the leaves of a deterministic tree with other splits."""
-        filled = self._filled(tree, posterior, rows, data)
-        return _with_ordered_leaves(filled, posterior.model.monotone)
-
-    def _model(self, leaf: Leaf) -> models.SoftTree:
-        plan = self._plan
+    def _model(self, leaf: Leaf, plan: FitPlan | None = None) -> models.SoftTree:
+        plan = plan or self._plan
         prior = in_columns(plan.prior, self.encoding_, int(self._used.sum()))
         priors = models.Priors(plan.weight_prior, prior)
         found = models.named.convex_polytope(leaf, n_experts=plan.n_experts, priors=priors)
@@ -226,18 +229,10 @@ class BasePolytopeTree(StagedTree):
             groups=facet_groups(self.interaction_constraints, self.encoding_),
         )
 
-    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
-        if not (self._plan.steeper and fits_worse_than_tree(found, data)):
-            return found
-        last: Any = self._plan.last
-        stage = replace(last, steepness=found.model.steepness)
-        start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
-        repeated: Posterior = stage.run(start, data, **common)
-        return repeated
-
-    def _planned(self, table: Table) -> FitPlan:
+    def _planned(self, table: Table, **changes: Any) -> FitPlan:
         start = self.fitted_ if self._continues() else None
-        return polytope_plan(self.get_params(deep=False), self._some_family(), table, start)
+        given = self.get_params(deep=False) | changes
+        return polytope_plan(given, self._some_family(), table, start)
 
     def _in_place(self) -> bool:
         return self.image_shape is not None or getattr(self.prior, "couples_features", False)
@@ -289,6 +284,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
     partial_fit = partial_fit_classes
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare
@@ -328,41 +324,4 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     partial_fit = partial_fit_numbers
     fit_files = fit_files
-
-
-def _with_ordered_leaves(tree: Tree, directions: tuple[int, ...]) -> Tree:
-    """Order the leaves of the deterministic tree as its splits demand."""
-    if not (directions and tree.n_nodes):
-        return tree
-    risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
-    order = leaf_order(tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1])))
-    classes = len(tree.class_names) > 0
-    return tree.with_value(_in_order(tree.value, tree.leaf_rows, order, classes))
-
-
-def _ordered(found: Posterior, data: Data) -> Posterior:
-    """Order the leaves of a posterior as its splits demand, in every draw."""
-    model, point = found.model, found.point
-    if model.topology.n_nodes == 0:
-        return found
-    sums = leaf_sums(model, found.point_sites(data.X), data)
-    mass = model.leaf.level(sums)[0].numpy(force=True).astype(np.float64)
-    risen = (point["hyperplane"] * np.array(model.monotone)).sum(axis=(1, 2))
-    order, site = leaf_order(model.topology, larger_side(risen)), str(model.leaf.level_site)
-    classes = model.leaf.n_classes > 0
-    changed = [
-        {**sites, site: _in_order(sites[site], mass, order, classes)}
-        for sites in (found.draws, point)
-    ]
-    return replace(found, draws=changed[0], point=changed[1])
-
-
-def _in_order(
-    values: NDArray[Any], mass: FloatArray, order: NDArray[np.int64], classes: bool
-) -> NDArray[Any]:
-    """Order predictions (..., L), or probabilities of two classes (..., L, 2)."""
-    if not classes:
-        return isotonic(values, mass, order)
-    second = isotonic(values[..., 1], mass, order)
-    moved = second != values[..., 1]
-    return np.where(moved[..., None], np.stack((1 - second, second), axis=-1), values)
+    sample_check_ = property(sample_check)

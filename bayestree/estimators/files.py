@@ -42,7 +42,7 @@ from bayestree.estimators._contents import (
     tree_arrays,
 )
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
-from bayestree.fitted.rows import SMALLEST
+from bayestree.fitted.training_rows import SMALLEST
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
 from bayestree.models import Network
@@ -318,13 +318,14 @@ SUPPORTS = {
     "draws": "real",
     "point": "real",
     "tree": "finite",
+    "tree/slope": "real",
     "standard": "real",  # all others
 }
 
 
 def _check_values(fitted: FittedTree) -> None:
     """Refuse values that no fit gives, such as NaN; statistics may have any."""
-    known = SUPPORTS | {"tree/value": "simplex" if fitted.tree.class_names else "finite"}
+    known = SUPPORTS | {"tree/value": "simplex" if fitted.tree.class_names else "real"}
     for name, site in declared_sites(fitted.posterior.model).items():
         known |= dict.fromkeys((f"draws/{name}", f"point/{name}"), site.support)
     for name, values in tree_arrays(fitted, numbers=True).items():

@@ -69,20 +69,6 @@ TREES: dict[str, Named] = {
     "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
 }
 
-#: Parameters of polytope trees in version 0.2.0 that were removed: former default, and remedy.
-#: Predictions of a fitted tree do not depend on them.
-REMOVED: dict[str, tuple[Any, str]] = {
-    "extend": (False, "remove it"),
-    "kl_schedule": ("linear", "remove it"),
-    "learn_prior": (False, "remove it, and choose kl_weight or the prior by a validation score"),
-    "mode_tree": ("medoid", "remove it; sparsity fits the tree to the predictions of all modes"),
-    "n_restarts": (1, "remove it; n_modes fits and keeps several trees"),
-    "refine": ("none", "remove it; sparsity fits the tree to the predictions of the posterior"),
-    "reset_idle": (False, "remove it; search_facets counts the facets of a node"),
-}
-
-OLD_GUIDE = "partially-centred"  # of SVI in version 0.2.0, likewise
-
 #: The module that defines each estimator, or the class if it was registered.
 ESTIMATORS: dict[str, str | type] = {
     **{

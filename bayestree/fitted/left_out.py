@@ -17,7 +17,7 @@ from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.progress import Track, fitting
 from bayestree.diagnostics import Loo
 from bayestree.fitted.arviz import to_arviz
-from bayestree.fitted.checks import is_variational, log_score
+from bayestree.fitted.assessment import is_variational, log_score
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.fitted.validation import checked_weights, training_rows
 from bayestree.tables.files import as_pandas

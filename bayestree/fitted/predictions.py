@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import tails
-from bayestree.fitted.rows import FileRows
+from bayestree.fitted.training_rows import FileRows
 from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitted.validation import checked, fitted_rows
 from bayestree.inference import pointwise

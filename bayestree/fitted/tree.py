@@ -12,8 +12,9 @@ from bayestree.description import FittedModel
 from bayestree.diagnostics.draws import classifies, leaf_means, leaf_shares, spread
 from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
+from bayestree.diagnostics.sample import SampleCheck
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.fitted.rows import Scaling
+from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Posterior
 
 MADE_UP = 200  # rows at which models of earlier versions, which keep none, are compared
@@ -141,11 +142,14 @@ class Mixture:
         With sum 1.
     medoid : int
         The tree whose predictions differ least from the others.
+    sample_check : SampleCheck, optional
+        Of a fit to a sample of the rows of a data set, whether more of them would improve it.
     """
 
     trees: Sequence[FittedTree]
     weights: FloatArray
     medoid: int = 0
+    sample_check: SampleCheck | None = None
 
     @classmethod
     def of(cls, *trees: FittedTree) -> Self:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.fitted_rows import check_fitted_rows
-from bayestree.fitted.rows import FileRows, TrainingRows, is_large, large_file, mean_of
+from bayestree.fitted.training_rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks
@@ -25,11 +25,10 @@ from bayestree.tables import (
     Encoding,
     Features,
     InputError,
-    Learned,
     Learner,
     Numbers,
     Observed,
-    Survey,
+    TableProfile,
     UnusedColumnsWarning,
     target_columns,
 )
@@ -84,8 +83,8 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     else:  # by position, as validate_data has compared the names, if X and the fit have them
         names = [column.name for column in estimator.encoding_.columns]
     numbered = table.set_axis(names, axis=1).reset_index(drop=True)
-    survey = _survey(estimator, numbered, sample_weight) if reset else None
-    return _encoded(estimator, numbered, survey, y, sample_weight)
+    profile = _profile(estimator, numbered, sample_weight) if reset else None
+    return _encoded(estimator, numbered, profile, y, sample_weight)
 
 
 def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[str, Any]) -> Any:
@@ -126,10 +125,10 @@ def _numeric(
         # Integers of a frame stay integers.
         given = X if isinstance(X, pd.DataFrame) else pd.DataFrame(rows, copy=False)
         frame = given.set_axis(names, axis=1).reset_index(drop=True)
-        survey = _survey(estimator, frame, sample_weight)
-        if survey.ignored or survey.codes or np.isnan(rows).any():
+        profile = _profile(estimator, frame, sample_weight)
+        if profile.ignored or profile.codes or np.isnan(rows).any():
             target = y[0] if y else None
-            return _encoded(estimator, frame, survey, target, sample_weight)
+            return _encoded(estimator, frame, profile, target, sample_weight)
     means: list[Any] = [None] * len(names)
     weights = checked_weights(sample_weight, len(rows))
     if not in_file:
@@ -150,19 +149,21 @@ def _numeric(
 def _encoded(
     estimator: Any,
     frame: pd.DataFrame,
-    survey: Survey | None,
+    profile: TableProfile | None,
     y: AnyArray | None,
     sample_weight: Any,
 ) -> Any:
-    """Encode rows, by a new encoding if a fit gives the ``survey`` of its columns."""
-    if survey is None and y is None:
+    """Encode rows, by a new encoding if a fit gives the ``profile`` of its columns."""
+    if profile is None and y is None:
         weights, targets = np.ones(len(frame)), {}
     else:
         weights = checked_weights(sample_weight, len(frame))
         known = np.zeros(len(frame)) if y is None else y
         targets = target_columns(known.astype(str if is_classifier(estimator) else float))
-    if survey is not None:
-        learned = _learned(frame, survey, targets, weights)
+    if profile is not None:
+        learner = Learner(profile.kinds, [*targets], profile.formats, profile.codes)
+        learner.add(frame, np.column_stack([*targets.values()]), weights)
+        learned = learner.learned()
         estimator.encoding_ = learned.encoding
         rows = learned.encode_training(frame)
     else:
@@ -333,27 +334,18 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
-def _survey(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> Survey:
+def _profile(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> TableProfile:
     """Find the kinds of the columns of a fit; warn about ignored and doubtful ones."""
     names = list(frame.columns)
-    survey = Survey(names, codes=codes_by_column(estimator.missing_values, names))
+    profile = TableProfile(names, codes=codes_by_column(estimator.missing_values, names))
     counted = checked_weights(sample_weight, len(frame)) > 0
-    survey.add(frame if counted.all() else frame[counted])
-    survey.check(typed=True)
-    for remark in survey.ignored.values():
+    profile.add(frame if counted.all() else frame[counted])
+    profile.check(typed=True)
+    for remark in profile.ignored.values():
         warn(remark, UnusedColumnsWarning)
-    for doubt in survey.doubts:
+    for doubt in profile.doubts:
         warn(doubt, DoubtfulColumnsWarning)
-    return survey
-
-
-def _learned(
-    frame: pd.DataFrame, survey: Survey, targets: dict[str, FloatArray], weights: FloatArray
-) -> Learned:
-    """Learn the encoding of the columns of a fit."""
-    learner = Learner(survey.kinds, [*targets], survey.formats, survey.codes)
-    learner.add(frame, np.column_stack([*targets.values()]), weights)
-    return learner.learned()
+    return profile
 
 
 def _located(X: Any, error: ValueError) -> ValueError:

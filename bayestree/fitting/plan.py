@@ -57,7 +57,7 @@ class Table(NamedTuple):
     n_rows: int | None = None
     n_features: int | None = None
     n_classes: int = 0  # 0 of numbers
-    in_parts: bool = False  # whether the rows stay in a file, in batches or in other processes
+    in_parts: bool = False  # whether the rows stay in a file or come in batches
 
 
 @dataclass(frozen=True)

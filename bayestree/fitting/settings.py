@@ -26,9 +26,9 @@ from bayestree._utils.parameters import (
 from bayestree._utils.wording import written
 from bayestree.fitting.plan import PIPELINES, agreed, named_prior, pipeline
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
-from bayestree.inference.nuts.method import Chains
+from bayestree.inference.samplers.nuts import Chains
 from bayestree.inference.stage import Minibatches
-from bayestree.inference.svi import Variational
+from bayestree.inference.variational.svi import Variational
 from bayestree.models.priors import GammaProcess, GroupedScale
 
 

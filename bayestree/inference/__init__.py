@@ -5,18 +5,18 @@ from typing import Any
 
 from bayestree.inference.data import Data, Units
 from bayestree.inference.em import Em, em
-from bayestree.inference.grow import Growth, grow
-from bayestree.inference.harden import harden
+from bayestree.inference.growth.grow import Growth, grow
+from bayestree.inference.growth.harden import harden
+from bayestree.inference.growth.single_leaf import single_leaf
 from bayestree.inference.map import Map, map  # noqa: A004 - the name of the method
-from bayestree.inference.mcmc.method import Mcmc, mcmc
-from bayestree.inference.nuts.method import Nuts, nuts
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.single_leaf import single_leaf
-from bayestree.inference.smc.method import Smc, smc
+from bayestree.inference.samplers.mcmc.method import Mcmc, mcmc
+from bayestree.inference.samplers.nuts import Nuts, nuts
+from bayestree.inference.samplers.smc.method import Smc, smc
 from bayestree.inference.stage import GrowthLimits, Stage
-from bayestree.inference.svi import Svi, svi
 from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
-from bayestree.inference.vi.method import Vi, vi
+from bayestree.inference.variational.svi import Svi, svi
+from bayestree.inference.variational.vi import Vi, vi
 
 __all__ = [
     "Data",

@@ -22,9 +22,9 @@ from bayestree._utils.seed import seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
-from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import Ascent
+from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models.soft_tree import SoftTree
 
 ELBO_ROWS = 100_000  # draws x rows of an ELBO

@@ -132,15 +132,12 @@ class Data(NamedTuple):
             yield self.with_ones() if ones else self
             return
         most = -(-n // -(-n // size))
-        yield from self.dealt([most] * (n // most) + [n % most] * (n % most > 0), ones=ones)
-
-    def dealt(self, sizes: Iterable[int], *, ones: bool = False) -> Iterator["Data"]:
-        """Yield an epoch of shuffled minibatches of given sizes, which add up to the rows."""
+        sizes = [most] * (n // most) + [n % most] * (n % most > 0)
         if self.mapped:
             batches = self._shuffled(sizes)
         else:
-            order = torch.randperm(len(self.X), device=self.X.device)
-            batches = (self.take(rows) for rows in order.split(list(sizes)))
+            order = torch.randperm(n, device=self.X.device)
+            batches = (self.take(rows) for rows in order.split(sizes))
         for batch in batches:
             yield batch.with_ones() if ones else batch
 

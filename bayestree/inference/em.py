@@ -6,7 +6,7 @@ Computing h batch by batch is equivalent to an E-step on all rows, without an ar
 leaves. Splits are accessed only through methods that hyperplanes and networks share.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,10 +15,9 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, forked, seeded
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
-from bayestree.inference.partitions import Reduce, Share, Shares, add_up, elsewhere, n_rows
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
@@ -53,7 +52,7 @@ class Em(Stage):
         Inference("Coefficients that are initially 0 stay 0, so that splits keep their features."),
     ] = False
 
-    in_chunks = in_partitions = True
+    in_chunks = True
 
     def fit(
         self,
@@ -125,7 +124,7 @@ class Climb:
         *,
         keep_zeros: bool = False,
     ) -> None:
-        self.model, self.data, self.n_rows = model, data, n_rows(data)
+        self.model, self.data = model, data
         start = init.point_sites(data.X)
         names = model.split.parameters(start)
         self.splits = {name: start.pop(name).clone() for name in names}
@@ -136,8 +135,6 @@ class Climb:
             value.requires_grad_()
         self.optimiser = Adam(self.splits.values(), learning_rate, betas=(0.9, 0.999))
         self.total = float(data.weights.sum())
-        one = model.leaf.statistics(data.y[:1], data.weights[:1])
-        self.sums_like = one.new_zeros(model.topology.n_leaves, one.shape[1])
 
     def state_dict(self) -> dict[str, Any]:
         return {"splits": self.splits, "leaves": self.leaves}
@@ -156,11 +153,6 @@ class Climb:
 
     def epoch(self, steepness: float, batch_size: int, passes: int = 1) -> float:
         """Take an E-step and an M-step; return the log-likelihood of the rows before them."""
-        if (rows := elsewhere()) is not None:
-            after, value = rows.epoch(self, (steepness, batch_size, passes))
-            self.load_state_dict(after.state_dict())
-            self.optimiser.load_state_dict(after.optimiser.state_dict())
-            return value
         held = self.sites()
         values = []
 
@@ -177,64 +169,10 @@ class Climb:
         self.leaves = self.model.leaf.estimate(sums)
         return float(torch.stack(values).sum())
 
-    def shared_epoch(
-        self,
-        settings: tuple[float, int, int],
-        here: Mapping[int, Data],
-        sizes: Sequence[int],
-        seed: int,
-        reduce: Reduce,
-    ) -> float:
-        """Take the steps of an epoch together with other processes; return its value.
-
-        See :class:`~bayestree.inference.partitions.Shares`; ``settings`` are those of
-        :meth:`epoch`.
-        """
-        steepness, batch_size, passes = settings
-        held, n_steps = self.sites(), -(-sum(sizes) // batch_size)
-        value, sums = torch.zeros_like(self.sums_like[:1, 0]), torch.zeros_like(self.sums_like)
-        with forked():  # since each partition has a generator of its own
-            for number in range(passes):
-                shares = Shares(here, sizes, n_steps, seed + number * len(sizes), ones=False)
-                for count, batches in shares:
-                    found = self._shared_step(batches, count, held, steepness, reduce)
-                    if number == 0:
-                        value += found[0]
-                        sums += found[1]
-        self.leaves = self.model.leaf.estimate(sums)
-        return float(value)
-
-    def _shared_step(
-        self,
-        batches: Sequence[tuple[Share, Data]],
-        count: int,
-        held: Sites,
-        steepness: float,
-        reduce: Reduce,
-    ) -> tuple[Tensor, Tensor]:
-        """Take a step on ``count`` rows, of which this process has the ``batches``."""
-        value, sums = torch.zeros_like(self.sums_like[:1, 0]), torch.zeros_like(self.sums_like)
-        self.optimiser.zero_grad()
-        for _, batch in batches:
-            found = self._slopes(batch, held, steepness, count)
-            value += found[0]
-            sums += found[1]
-        add_up(self.optimiser.parameters, [sums, value], reduce)
-        self._move()
-        return value, sums
-
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
         """Take a gradient step of the splits on Q, with h at the fixed parameters (eq. 10, 14)."""
         self.optimiser.zero_grad()
-        found = self._slopes(batch, held, steepness, len(batch.X))
-        self._move()
-        return found
-
-    def _slopes(
-        self, batch: Data, held: Sites, steepness: float, count: int
-    ) -> tuple[Tensor, Tensor]:
-        """Add the slopes of Q to the gradients, of rows of a batch of ``count``; see ``sums``."""
-        split, share = self.model.split, count / self.n_rows
+        split, share = self.model.split, len(batch.X) / len(self.data.X)
         member = self.members(batch, held, steepness)
         nodes = member.mass[: len(member.right)]
         # Rows that are elsewhere almost surely contribute less than the rounding error.
@@ -242,16 +180,13 @@ class Climb:
         odds = steepness * split.log_odds(self.splits, batch.X, here.T).T
         per_row = batch.weights / (share * self.total)
         odds.backward(-expected_slope(odds.detach(), member) * per_row)
-        return self.sums(batch, member)
-
-    def _move(self) -> None:
-        """Take the step of the gradients and of the prior."""
         prior = self._log_prior()
         if prior.requires_grad:
             (-prior / self.total).backward()
         self.optimiser.step()
         for name, zero in self.zeros.items():
             self.splits[name].detach().masked_fill_(zero, 0.0)
+        return self.sums(batch, member)
 
     @torch.no_grad()
     def members(self, batch: Data, held: Sites, steepness: float) -> Membership:

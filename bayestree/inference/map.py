@@ -15,10 +15,10 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
-from bayestree.inference.partitions import n_rows, partitioned
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
+from bayestree.inference.streaming import Memory
 from bayestree.inference.training import (
     Ascent,
     RoutedModule,
@@ -34,7 +34,6 @@ from bayestree.inference.training import (
     leaf_sums,
     log_likelihood_of_tree,
 )
-from bayestree.inference.warm_start import Memory
 from bayestree.models import splits
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined
@@ -155,12 +154,8 @@ class Map(Minibatches, Stage):
             stage = replace(self, epochs=self._share_of_epochs(START_SHARE, data))
         return stage.fit(calibrated(found, data), data, init=found, **common)
 
-    @property
-    def in_partitions(self) -> bool:
-        return self.optimiser == "adam"
-
     def _default_epochs(self, data: Data) -> int:
-        return default_epochs(n_rows(data), self.batch_size) if self.optimiser == "adam" else 30
+        return default_epochs(len(data.X), self.batch_size) if self.optimiser == "adam" else 30
 
     def _share_of_epochs(self, share: float, data: Data) -> int:
         return max(1, round(share * (self.epochs or self._default_epochs(data))))
@@ -180,14 +175,13 @@ def _left_out(
     total = torch.zeros(len(STEEPNESS), dtype=torch.float64)
     folds = _folds(data) if validation is None else [(data, validation)]
     parts = {"total": total, "seeds": start["random_state"]}
-    with partitioned(None):
-        for kept, held in Track(folds, "steepness", show=start["progress"], parts=parts):
-            epochs, first, here = settings._share_of_epochs(CHOICE_SHARE, kept), 1.0, dict(start)
-            for i, last in enumerate(STEEPNESS):
-                stage = replace(settings, epochs=epochs, steepness=(first, last))
-                here["init"] = stage.fit(model, kept, **here)
-                total[i] += log_likelihood_of_tree(here["init"], kept, held)
-                first = last
+    for kept, held in Track(folds, "steepness", show=start["progress"], parts=parts):
+        epochs, first, here = settings._share_of_epochs(CHOICE_SHARE, kept), 1.0, dict(start)
+        for i, last in enumerate(STEEPNESS):
+            stage = replace(settings, epochs=epochs, steepness=(first, last))
+            here["init"] = stage.fit(model, kept, **here)
+            total[i] += log_likelihood_of_tree(here["init"], kept, held)
+            first = last
     return total
 
 

@@ -170,11 +170,6 @@ class Stage(Settings):
         return False
 
     @property
-    def in_partitions(self) -> bool:
-        """Whether several processes may hold the rows, each a part of them."""
-        return False
-
-    @property
     def needs_double(self) -> bool:
         """Whether the method needs double precision."""
         return False

@@ -2,18 +2,16 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bayestree._utils.seed import forked
 from bayestree.inference import memory_mapped
 from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
-from bayestree.inference.partitions import Reduce, Share, Shares, add_up, elsewhere, n_rows
 from bayestree.inference.pointwise import ROWS, leaf_probs, log_likelihood_rows, pays
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import (
@@ -168,9 +166,6 @@ class RoutedModule(nn.Module, ABC):
     def log_density(self, y: Tensor) -> Tensor:
         """Compute log p(y_n | leaf), or its expectation, shape (n, L)."""
 
-    def refresh(self, steps: int = 1) -> None:
-        """Move what has no gradient to its optimum given the parameters."""
-
     def noise(self, like: Tensor) -> Tensor:
         """Draw standard normals of the shape of a tensor, for experts that have variances."""
         return torch.randn_like(like)
@@ -236,8 +231,7 @@ class Ascent:
     ) -> None:
         self.module, self.data, self.weight = module, data, weight
         self.batch_size, self.learning_rate = batch_size, learning_rate
-        self.n_rows = n_rows(data)
-        self.per_epoch = -(-self.n_rows // batch_size)
+        self.per_epoch = -(-len(data.X) // batch_size)
         self.choices = -(-CHOICE_STEPS // self.per_epoch)  # epochs between choices of the routing
         self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
         self.optimiser = Adam(module.parameters())
@@ -246,11 +240,6 @@ class Ascent:
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
         """Take the steps of an epoch; return ``value`` plus its objective, and the last batch."""
-        if (rows := elsewhere()) is not None:
-            after, gained = rows.epoch(self, number)
-            self.module.load_state_dict(after.module.state_dict())
-            self.optimiser.load_state_dict(after.optimiser.state_dict())
-            return value + gained, next(self.data.parts(self.batch_size, ones=True))
         schedule, first = self.schedule, number * self.per_epoch
         each = self.running.sums.new_empty(self.per_epoch)
         batches = self.data.batches(self.batch_size, ones=True)
@@ -276,63 +265,6 @@ class Ascent:
         self.optimiser.step()
         self.running.update(sums, share)
         return likelihood.detach() - share * penalty.detach()
-
-    def shared_epoch(
-        self, number: int, held: Mapping[int, Data], sizes: Sequence[int], seed: int, reduce: Reduce
-    ) -> float:
-        """Take the steps of an epoch together with other processes, and return its objective.
-
-        See :class:`~bayestree.inference.partitions.Shares`; ``reduce`` adds up over the processes.
-        """
-        value, choose = 0.0, number % self.choices == 0
-        # What a module keeps from call to call in training would differ between processes.
-        self.module.eval()
-        steps = enumerate(Shares(held, sizes, self.per_epoch, seed), number * self.per_epoch)
-        with forked():  # since each partition has a generator of its own
-            for step, (count, batches) in steps:
-                if choose:
-                    self._choose_together(batches, self.schedule.gamma(step), reduce)
-                    choose = False
-                value += self._shared_step(batches, count, step, reduce)
-        return value
-
-    def _choose_together(
-        self, batches: Sequence[tuple[Share, Data]], gamma: float, reduce: Reduce
-    ) -> None:
-        """Choose the routing in the process that has the first partition, for all."""
-        chosen = torch.zeros(1)
-        for share, batch in batches:
-            if share.number == 0:
-                with share.random():
-                    self.module.choose_routing(batch, gamma)
-                chosen += self.module.sparse
-        reduce(chosen)
-        self.module.sparse = bool(chosen)
-
-    def _shared_step(
-        self, batches: Sequence[tuple[Share, Data]], count: int, step: int, reduce: Reduce
-    ) -> float:
-        """Take a step on ``count`` rows, of which this process has the ``batches``."""
-        schedule, share = self.schedule, count / self.n_rows
-        weight = self.weight * schedule.prior(step)
-        value, sums = (
-            torch.zeros_like(self.running.sums[:1, 0]),
-            torch.zeros_like(self.running.sums),
-        )
-        self.optimiser.zero_grad()
-        for one, batch in batches:
-            part = len(batch.X) / count
-            with one.random():
-                likelihood, penalty, found = self.module.fit(batch, schedule.gamma(step))
-                ((weight * part * penalty - likelihood / share) / self.total).backward()
-            value += likelihood.detach() - share * part * penalty.detach()
-            sums += found.detach()
-        add_up(self.optimiser.parameters, [sums, value], reduce)
-        self.module.refresh()
-        self.optimiser.rate = self.learning_rate * schedule.rate(step)
-        self.optimiser.step()
-        self.running.update(sums, share)
-        return float(value)
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:

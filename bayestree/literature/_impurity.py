@@ -7,12 +7,13 @@ import torch
 
 from bayestree import inference
 from bayestree._utils.parameters import Model, NonNegative, declare, takes
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, Limits, ShareFamily, ShownRun
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling
+from bayestree.fitting.rules import Rule
 from bayestree.inference import Data, Posterior
-from bayestree.inference.grow import GrowingTree
+from bayestree.inference.growth.grow import GrowingTree
 from bayestree.inference.splitters import Splitter
 from bayestree.models import SoftTree
 from bayestree.models.criteria import Criterion, Entropy, Gini, Twoing
@@ -48,7 +49,7 @@ class ImpurityTree(BaseTree):
         """Return the search for the splits."""
         raise NotImplementedError
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         criterion = self._impurity(model.leaf)
         prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
         return inference.grow(
@@ -78,8 +79,8 @@ class ImpurityClassifier(TreeClassifier, ImpurityTree):
     _rules = (
         Rule(
             "criterion and leaf",
-            lambda tree, model: model.leaf.regresses and tree.criterion != "entropy",
-            "criterion={tree.criterion!r} is for constant leaves, got leaf={tree.leaf!r}, whose "
+            lambda case: case.model.leaf.regresses and case.given.criterion != "entropy",
+            "criterion={given.criterion!r} is for constant leaves, got leaf={given.leaf!r}, whose "
             "splits are compared by their likelihood; leave criterion at 'entropy', or set "
             "leaf='constant'.",
         ),

@@ -11,12 +11,13 @@ from sklearn.utils import check_random_state
 from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import KEPT_LEAF, BaseTree
-from bayestree.estimators._combinations import Rule
 from bayestree.estimators._parameters import Depth, RandomRun
-from bayestree.fitted.rows import UnitRule
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling, UnitRule
+from bayestree.fitting.rules import Rule
+from bayestree.fitting.stages import KEPT_LEAF
 from bayestree.inference import Data, Posterior, grow
-from bayestree.inference.single_leaf import SingleLeafWarning, why_not_grown, why_not_parted
+from bayestree.inference.growth.single_leaf import SingleLeafWarning, why_not_grown, why_not_parted
 from bayestree.literature.bivariate import BivariateSplitter, LineSearch
 from bayestree.models import named
 from bayestree.models.leaves import Leaf
@@ -65,13 +66,13 @@ class InitialTree(BaseTree):
     _rules = (
         Rule(
             "init and max_depth",
-            lambda tree, _: tree.init == "random" and tree.max_depth > MAX_RANDOM_DEPTH,
+            lambda case: case.given.init == "random" and case.given.max_depth > MAX_RANDOM_DEPTH,
             "init='random' creates a complete tree: max_depth must be "
-            f"{MAX_RANDOM_DEPTH} or less, got {{tree.max_depth}}.",
+            f"{MAX_RANDOM_DEPTH} or less, got {{given.max_depth}}.",
         ),
         Rule(
             "scaling and leaf",
-            lambda tree, model: model.leaf.regresses and tree.scaling == "none",
+            lambda case: case.model.leaf.regresses and case.given.scaling == "none",
             "scaling='none' leaves features as they are, but the priors of the slopes in the "
             "leaves are for centred features of unit size; set scaling='standard'.",
         ),
@@ -84,12 +85,12 @@ class InitialTree(BaseTree):
         """Return the maximum number of features in a split; None for all."""
         return None
 
-    def _start(self, data: Data, leaf: Leaf) -> Tree | Posterior:
+    def _start(self, data: Data, leaf: Leaf, scaling: Scaling) -> Tree | Posterior:
         """Return the initial tree, on the scaled features of ``data``."""
         if self._continues():
-            return self._on_scaled(self.tree_)
+            return _on_scaled(self.tree_, scaling)
         if not isinstance(self.init, str):
-            return self._given_tree()
+            return self._given_tree(scaling)
         if self.init == "cart" and (leaf.regresses or data.y.is_floating_point()):
             return self._grown(leaf, data)
         X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
@@ -136,7 +137,7 @@ class InitialTree(BaseTree):
             return why_not_grown(data, self._limits())
         return "init has a single leaf; start from a tree with splits"
 
-    def _given_tree(self) -> Tree:
+    def _given_tree(self, scaling: Scaling) -> Tree:
         """Return the tree of ``init``, on the scaled features."""
         given: Any = getattr(self.init, "tree_", self.init)
         if not isinstance(given, Tree):
@@ -145,16 +146,17 @@ class InitialTree(BaseTree):
                 f"linear splits; got {type(self.init).__name__}. Fit it first; convert a tree of "
                 "scikit-learn by bayestree.baselines.from_sklearn."
             )
-        n_features = len(self._scaling.source)
+        n_features = len(scaling.source)
         if given.n_features != n_features:
             raise ValueError(
                 f"init is a tree on {given.n_features} features, but X has {n_features}."
             )
-        return self._on_scaled(given)
+        return _on_scaled(given, scaling)
 
-    def _on_scaled(self, given: Tree) -> Tree:
-        """Convert a tree in the units of the data to the scaled features."""
-        # Constant columns are at their means, and duplicates in the units of their originals.
-        source, units = self._scaling.source, self._scaling.units
-        scale = np.where(source < 0, 1.0, units.scale[source])
-        return given.on_scaled(units.center, scale).with_columns(source)
+
+def _on_scaled(given: Tree, scaling: Scaling) -> Tree:
+    """Convert a tree in the units of the data to the scaled features."""
+    # Constant columns are at their means, and duplicates in the units of their originals.
+    source, units = scaling.source, scaling.units
+    scale = np.where(source < 0, 1.0, units.scale[source])
+    return given.on_scaled(units.center, scale).with_columns(source)

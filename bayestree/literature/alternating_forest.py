@@ -19,12 +19,12 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Count, Inference, Model, declare, takes
 from bayestree._utils.progress import Track
 from bayestree._utils.wording import counted
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._members import ForestClassifier, JointForest
+from bayestree.estimators._forests import ForestClassifier, JointForest
 from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, RandomRun
+from bayestree.estimators._tree import BaseTree
 from bayestree.inference import Data, GrowthLimits, Posterior
-from bayestree.inference.grow import GrowingTree, fitted_splits
+from bayestree.inference.growth.grow import GrowingTree, fitted_splits
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
 from bayestree.literature._em_stumps import feature_count
 from bayestree.literature._method import WholeFit, fitted_by
@@ -156,14 +156,14 @@ class BaseAlternatingForest(JointForest):
 
     _tree: ClassVar[type[BaseTree]] = AlternatingForestTree
 
-    def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
+    def _infer(self, model: SoftTree, data: Data, limits: GrowthLimits) -> list[Posterior]:
         return fitted_by(
             AlternatingForest,
             self,
             model,
             data,
             n_trees=self.n_estimators,
-            limits=first._limits(),
+            limits=limits,
         )
 
 

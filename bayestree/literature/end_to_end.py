@@ -22,11 +22,9 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
-from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._combinations import Rule, Rules, complaint, differs
-from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
+from bayestree.estimators._data_sets import fit_files, sample_check
+from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
     CLASSES,
     NUMERIC,
@@ -44,10 +42,10 @@ from bayestree.estimators._parameters import (
     check_image,
     in_columns,
 )
-from bayestree.estimators._partitioned import fit_files
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._stages import StagedTree
-from bayestree.fitted.rows import TrainingRows, UnitRule
+from bayestree.estimators._soft_tree import StagedTree
+from bayestree.fitted.training_rows import UnitRule
+from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import (
     FitPlan,
     Table,
@@ -57,7 +55,9 @@ from bayestree.fitting.plan import (
     precision_of,
     prior_of,
 )
+from bayestree.fitting.rules import Case, Rule, Rules, complaint
 from bayestree.fitting.settings import prior_settings
+from bayestree.fitting.stages import Stages, grown
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
     EndToEndSplitter,
@@ -140,19 +140,33 @@ class EndToEndTraining:
     ] = "variance"
 
 
-def _needs_coefficients(tree: Any, _: Any) -> dict[str, Any] | None:
+def _needs_coefficients(case: Case) -> dict[str, Any] | None:
     """Return the parameters for hyperplanes if the splits are networks, otherwise None."""
+    if case.given.split == "oblique":
+        return None
     linear = {"prior": "flat", "max_features": None, "patch_size": None}
-    given = {name: getattr(tree, name) for name in linear}
-    needed = given != linear or any(stage.linear_only for stage in tree._plan.stages)
-    return given | {"inference": tree.inference} if needed and tree.split != "oblique" else None
+    given = {name: getattr(case.given, name) for name in linear}
+    needed = given != linear or any(stage.linear_only for stage in case.plan.stages)
+    return given | {"inference": case.given.inference} if needed else None
 
 
-def _wrong_image(tree: Any, _: Any) -> str:
+def _wrong_image(case: Case) -> str:
     """Return why the rows are no images of the given shape; empty if they are, or need not be."""
-    if tree.image_shape is None:
+    if case.given.image_shape is None:
         return ""
-    return complaint(check_image, tree.image_shape, tree.n_features_in_, "image_shape")
+    return complaint(check_image, case.given.image_shape, len(case.used), "image_shape")
+
+
+def _in_place(given: Any) -> bool:
+    """Return whether features keep their positions, by the parameters of a tree."""
+    whole = getattr(given.prior, "couples_features", False) or isinstance(given.split, Network)
+    return whole or given.image_shape is not None
+
+
+def _subsets(given: Any, used: BoolArray) -> RandomFeatures | RandomPatch | None:
+    """Return the rule for the features that each split may use; None for all of them."""
+    n_features = len(used) if _in_place(given) else int(used.sum())
+    return subset_rule(n_features, given.max_features, given.image_shape, given.patch_size)
 
 
 @declare
@@ -197,30 +211,36 @@ class BaseEndToEndTree(StagedTree):
             "split and what needs coefficients",
             _needs_coefficients,
             "prior, max_features, patch_size and inference='svi' need split='oblique', "
-            "because a network has no coefficients for features; got {found} with {tree.split!r}.",
+            "because a network has no coefficients for features; got {found} with {given.split!r}.",
         ),
-        Rule("features of a split", lambda tree, _: complaint(tree._subsets), "{found}"),
+        Rule(
+            "features of a split",
+            lambda case: complaint(_subsets, case.given, case.used),
+            "{found}",
+        ),
         Rule(
             "features of a split and inference",
-            lambda tree, _: (
-                tree._subsets() is not None
-                and not all(stage.keeps_zeros for stage in tree._plan.stages[1:])
+            lambda case: (
+                _subsets(case.given, case.used) is not None
+                and not all(stage.keeps_zeros for stage in case.plan.stages[1:])
             ),
             "max_features and patch_size fix coefficients at 0, but posterior draws are never "
             "exactly 0; use inference='em', or all features.",
         ),
         Rule(
             "refine_epochs and Em",
-            lambda tree, _: isinstance(tree.inference, Em) and tree.refine_epochs is not None,
-            "refine_epochs={tree.refine_epochs} would be ignored: inference={tree.inference!r} has "
-            "its own epochs; set them there.",
+            lambda case: (
+                isinstance(case.given.inference, Em) and case.given.refine_epochs is not None
+            ),
+            "refine_epochs={given.refine_epochs} would be ignored: "
+            "inference={given.inference!r} has its own epochs; set them there.",
         ),
         Rule("image_shape", _wrong_image, "{found}"),
         Rule(
             "split and leaf",
-            lambda tree, model: model.leaf.regresses and tree.split != "oblique",
-            "leaf={tree.leaf!r} needs split='oblique'; use leaf='constant' with the network "
-            "{tree.split!r}.",
+            lambda case: case.model.leaf.regresses and case.given.split != "oblique",
+            "leaf={given.leaf!r} needs split='oblique'; use leaf='constant' with the network "
+            "{given.split!r}.",
         ),
     )
 
@@ -240,7 +260,7 @@ class BaseEndToEndTree(StagedTree):
             found["prior"] = replace(usual, **{next(iter(vars(usual))): value})
         return found
 
-    def _planned(self, table: Table) -> FitPlan:
+    def _planned(self, table: Table, **_: Any) -> FitPlan:
         """Plan growth and EM, and then the method that is given, if it is another one."""
         given = self.inference
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
@@ -259,7 +279,7 @@ class BaseEndToEndTree(StagedTree):
             stages.append(Svi(n_draws=self.n_draws))
         elif isinstance(given, Stage) and refined is not given:
             check_refines(given, ("em", "svi"))
-            asked = self.n_draws if differs(self, "n_draws") else None
+            asked = self.n_draws if self.n_draws != Svi.n_draws else None
             stages.append(agreed(given, "n_draws", asked))
         needs_double = self._some_family().needs_double or any(one.needs_double for one in stages)
         dtype = precision_of(self.dtype, table.n_rows, needs_double)
@@ -278,11 +298,6 @@ class BaseEndToEndTree(StagedTree):
     def _weights_are_counts(self) -> bool:
         return self._plan.last.draws is not None
 
-    def _subsets(self) -> RandomFeatures | RandomPatch | None:
-        """Return the rule for the features that each split may use; None for all of them."""
-        n_features = len(self._used) if self._in_place() else int(self._used.sum())
-        return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
-
     def _model(self, leaf: Leaf) -> SoftTree:
         prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
         return named.end_to_end(leaf, prior=prior, split=self._split())
@@ -291,8 +306,7 @@ class BaseEndToEndTree(StagedTree):
         return Oblique() if isinstance(self.split, str) else self.split
 
     def _in_place(self) -> bool:
-        whole = getattr(self.prior, "couples_features", False) or isinstance(self.split, Network)
-        return whole or self.image_shape is not None
+        return _in_place(self)
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling
@@ -307,19 +321,19 @@ class BaseEndToEndTree(StagedTree):
             self._split(),
             model.leaf,
             model.priors,
-            features=self._subsets(),
+            features=_subsets(self, self._used),
             **{name: getattr(self, name) for name in OF_STUMPS},
         )
-        grown = super()._grow(growth, model, data, n_trees, splitter=splitter, **common)
+        found = grown(growth, model, data, n_trees, splitter=splitter, **common)
         reached = self._steepness_of_stumps()
-        return [replace(one, model=one.model.with_(steepness=reached)) for one in grown]
+        return [replace(one, model=one.model.with_(steepness=reached)) for one in found]
 
-    def _hardened(
-        self, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> tuple[Any, Reach | None]:
+    def _stages(self) -> Stages:
+        return replace(super()._stages(), grow=self._grow)
+
+    def _form(self) -> HardForm:
         # Only linear splits have polytopes and diagnostics.
-        base = StagedTree if self.split == "oblique" else BaseTree
-        return base._hardened(self, posterior, rows, data)
+        return replace(super()._form(), polytopes=self.split == "oblique")
 
 
 @declare
@@ -354,6 +368,7 @@ class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
     leaf: ShareFamily = "constant"
 
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare
@@ -387,6 +402,7 @@ class EndToEndTreeRegressor(NumericRegressor, BaseEndToEndTree):
     leaf: NumericFamily = "constant"
 
     fit_files = fit_files
+    sample_check_ = property(sample_check)
 
 
 @declare

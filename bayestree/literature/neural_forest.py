@@ -16,14 +16,15 @@ from pydantic import Field
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._members import ForestClassifier, ForestRegressor, IndependentForest
+from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
-from bayestree.inference.single_leaf import ONE_WAY, why_not_parted
+from bayestree.inference.growth.single_leaf import ONE_WAY, why_not_parted
 from bayestree.inference.training import leaf_sums, recalibrated, summed
 from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree, named
@@ -127,7 +128,7 @@ class BaseNeuralTree(BaseTree):
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.end_to_end(leaf)
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         return fitted_by(NeuralTree, self, model, data)
 
 

@@ -31,8 +31,10 @@ from bayestree.estimators._parameters import (
     ShareFamily,
 )
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.data import PART
+from bayestree.inference.growth.single_leaf import warn_single_leaf
 from bayestree.inference.training import RunningSums
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._method import WholeFit, fitted_by
@@ -220,11 +222,11 @@ class BaseNonGreedyTree(InitialTree):
 
     max_depth = 8
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        start = self._start(data, model.leaf)
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
+        start = self._start(data, model.leaf, scaling)
         found = fitted_by(NonGreedy, self, model, data, init=start)
-        reason = self._why_no_split(data)
-        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
+        if found.model.topology.n_nodes == 0:
+            warn_single_leaf(data.y, model.leaf, self._limits(), self._why_no_split(data))
         return found
 
 

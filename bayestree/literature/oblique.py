@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import ByName, Model, check_parameters, declare, takes
-from bayestree.estimators._combinations import Rule, complaint
 from bayestree.estimators._parameters import MeanFamily, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitting.rules import Rule, complaint
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
 from bayestree.literature.plane_searches import CO2, OC1, CartLC, Guide, HHCart
@@ -22,6 +22,10 @@ SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
     "hhcart": HHCart,
     "oc1": OC1,
 }
+
+
+def _search(splitter: str | PlaneSearch) -> PlaneSearch:
+    return SEARCHES[splitter]() if isinstance(splitter, str) else splitter
 
 
 @declare
@@ -41,14 +45,15 @@ class BaseObliqueTree(ImpurityTree):
     ] = "hhcart"
 
     _rules = (
-        Rule("splitter", lambda tree, _: complaint(check_parameters, tree._search()), "{found}"),
+        Rule(
+            "splitter",
+            lambda case: complaint(check_parameters, _search(case.given.splitter)),
+            "{found}",
+        ),
     )
 
-    def _search(self) -> PlaneSearch:
-        return SEARCHES[self.splitter]() if isinstance(self.splitter, str) else self.splitter
-
     def _splitter(self, leaf: Leaf) -> PlaneSplitter:
-        return PlaneSplitter(self._search(), leaf, self._impurity(leaf), self.min_leaf)
+        return PlaneSplitter(_search(self.splitter), leaf, self._impurity(leaf), self.min_leaf)
 
 
 @declare

@@ -24,7 +24,6 @@ from torch import Tensor
 from bayestree import inference
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, declare, takes
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import (
     Depth,
@@ -35,7 +34,8 @@ from bayestree.estimators._parameters import (
     ShareFamily,
 )
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitted.rows import UnitRule
+from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.training_rows import Scaling, UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters import FittedSplit
 from bayestree.models import SoftTree, named
@@ -270,7 +270,7 @@ class BaseWeightedTree(BaseTree):
     def _unit_rule(self) -> UnitRule:
         return "range"
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         splitter = WeightedSplitter(model.leaf, self.max_iter, self.min_leaf, self.n_starts)
         grown = inference.grow(
             model,

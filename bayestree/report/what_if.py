@@ -1,7 +1,7 @@
 """A section in which readers choose or edit a row, and see its path, prediction and nearest change.
 
-The page carries the numbers (``carried``), some rows, and how columns become features; the scripts
-``what_if_model.js``, ``what_if_search.js`` and ``what_if.js`` do the rest in the browser.
+The page holds the numbers (``embedded_model``), some rows, and how columns become features; the
+scripts ``what_if_model.js``, ``what_if_search.js`` and ``what_if.js`` do the rest in the browser.
 """
 
 import json
@@ -18,12 +18,20 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, c
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics.draws import spread, tails
-from bayestree.report.carried import DOUBLE, SINGLE, Carried, Part, carried, packed, why_not
+from bayestree.report.embedded_model import (
+    DOUBLE,
+    SINGLE,
+    EmbeddedModel,
+    Part,
+    embedded_model,
+    packed,
+    why_not,
+)
 from bayestree.report.rows import LabelledRows
 from bayestree.report.study import SPACE, Study, number, with_minus
 from bayestree.report.trees import LabelledTree, printed
 from bayestree.tables import Column, Dates, Numbers
-from bayestree.tables.kinds import EXACT, Ordered
+from bayestree.tables.column_types import EXACT, Ordered
 from bayestree.tree import Tree
 
 LEVEL = 0.9  # of the intervals
@@ -133,7 +141,7 @@ def what_if(study: Study) -> Shown:
         return None
     if reason := why_not(study.estimator):
         return "What if", {"reason": reason}
-    found, times, choice = carried(study.estimator), _times(study), _choice(study)
+    found, times, choice = embedded_model(study.estimator), _times(study), _choice(study)
     X = study.tree.center[None] if choice.rows is None else choice.rows.matrix
     fields, about = _fields(study, found, X)
     if choice.rows is None:  # the means of the columns, or the nearest values that they may have
@@ -206,7 +214,9 @@ def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
     return np.where(known, missed, 0.0)
 
 
-def _fields(study: Study, found: Carried, X: FloatArray) -> tuple[list[Field], dict[str, int]]:
+def _fields(
+    study: Study, found: EmbeddedModel, X: FloatArray
+) -> tuple[list[Field], dict[str, int]]:
     """Describe the columns by importance; count those without a field, and those without effect."""
     tree, pairs = study.tree, [*zip(study.encoding.columns, study.encoding.places, strict=True)]
     used = np.sum([part.used for part in found.parts], axis=0) * tree.scale
@@ -261,7 +271,7 @@ def _times(study: Study) -> FloatArray | None:
     return np.linspace(0.0, last, TIMES)
 
 
-def _shown_tree(study: Study, found: Carried) -> dict[str, Any]:
+def _shown_tree(study: Study, found: EmbeddedModel) -> dict[str, Any]:
     """Describe the tree that is shown: its arrays, what its nodes ask, and where they are drawn.
 
     It has no arrays of its own if it is what predicts.
@@ -289,7 +299,7 @@ def _shown_tree(study: Study, found: Carried) -> dict[str, Any]:
     }
 
 
-def _belief(study: Study, found: Carried) -> dict[str, Any] | None:
+def _belief(study: Study, found: EmbeddedModel) -> dict[str, Any] | None:
     """Tell which nodes of which part correspond to those of the tree that is shown, if any do."""
     if study.is_forest or study.bayesian.posterior_.settings.get("mirror"):
         return None
@@ -329,7 +339,7 @@ def _row_label(study: Study, rows: LabelledRows, k: int, place: int) -> str:
     return f"{text}: {words(rows.y[k])} (predicted {words(study.predicted[place])})"
 
 
-def _predictor(study: Study, found: Carried, *, believed: bool) -> str:
+def _predictor(study: Study, found: EmbeddedModel, *, believed: bool) -> str:
     """Say how the path and the prediction belong together."""
     if study.is_forest:
         return f"The prediction is the mean over {len(study.trees)} trees, of which this is one."
@@ -345,7 +355,7 @@ def _predictor(study: Study, found: Carried, *, believed: bool) -> str:
     )
 
 
-def _notes(study: Study, found: Carried, error: float, side_error: float | None) -> list[str]:
+def _notes(study: Study, found: EmbeddedModel, error: float, side_error: float | None) -> list[str]:
     """Say what is carried, and which errors of predictions and of sides it causes."""
     some, total = found.n_draws
     notes = []

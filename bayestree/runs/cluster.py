@@ -1,11 +1,11 @@
-"""Rows of a run that are spread over workers (``[cluster]``)."""
+"""Rows of a run that workers read (``[cluster]``)."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from bayestree._utils.wording import InputError
-from bayestree.distributed.fit import on_workers
+from bayestree.distributed.passes import on_workers
 from bayestree.distributed.worker import Source
 from bayestree.runs.rows import RunRows, read_rows, response
 from bayestree.runs.schema import RunFile
@@ -16,9 +16,9 @@ from bayestree.tables.dataset import Dataset
 
 @contextmanager
 def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) -> Iterator[RunRows]:
-    """Read the rows of a run or, if it has a cluster, load them on its workers for the block.
+    """Read the rows of a run or, if it has a cluster, a sample of them by its workers.
 
-    With ``here``, they are read in this process even so; samples of them outlast the block.
+    The workers stay for the block. With ``here``, this process reads the rows even so.
     """
     if file.cluster is None:
         yield read_rows(file, keep)
@@ -40,7 +40,7 @@ def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) ->
         data.stated_task,
         n_workers=1 if here else where.workers,
         scheduler=None if here else where.scheduler,
-        n_partitions=where.partitions,
+        sample_rows=where.sample_rows,
     ) as (rows, sample):
         training = sample.training
         aside = sample.held_out if held else training
@@ -57,6 +57,6 @@ def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) ->
             held_out=held > 0,
             remarks=[*sample.ignored, *sample.doubts],
             fingerprints={"data": dataset.fingerprint()},
-            elsewhere=rows,
+            distributed=rows,
             sample=sample,
         )

@@ -212,7 +212,7 @@ class OutputTable(KnownKeys):
 
 
 class ClusterTable(KnownKeys):
-    """``[cluster]``: a fit whose rows are spread over workers, each of which reads its part."""
+    """``[cluster]``: workers that read the rows, of which the tree is fitted to a sample."""
 
     workers: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = Field(
         None, description="Number of processes on this machine; by default one for each core."
@@ -220,10 +220,10 @@ class ClusterTable(KnownKeys):
     scheduler: Name | None = Field(
         None, description="Address of a Dask scheduler whose workers are used instead."
     )
-    partitions: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+    sample_rows: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         None,
-        description="Number of partitions of the rows, on which the numbers of the fit depend; by "
-        "default that of the workers.",
+        description="Number of training rows in the sample to which the tree is fitted; by default "
+        "as many as have 2^25 numbers.",
     )
 
 

@@ -21,7 +21,7 @@ from bayestree._utils.write import whole_file, write_whole
 from bayestree.description import has_draws, has_evidence, modes_of
 from bayestree.diagnostics.scores import squared_scores
 from bayestree.export.text import export_text
-from bayestree.fitted.rows import parts_of
+from bayestree.fitted.training_rows import parts_of
 from bayestree.report.study import fit_baseline
 from bayestree.runs import store
 from bayestree.runs.rows import RunRows
@@ -186,18 +186,20 @@ def _write_scores(run: FittedRun) -> None:
         **scored(estimator, rows.X_held, rows.y_held, rows.weights_held, file.data.targets),
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
-        **_of_cluster(rows),
+        **_of_cluster(run),
         **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
         **({} if baseline is None else {"baseline": baseline}),
     }
     write_whole(folder / store.METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
 
 
-def _of_cluster(rows: RunRows) -> dict[str, int]:
+def _of_cluster(run: FittedRun) -> dict[str, Any]:
     """Count the rows on workers; those in this process, which are scored, are a sample of them."""
-    if rows.elsewhere is None:
+    rows, check = run.rows, run.manifest.get("sample_check")
+    if rows.distributed is None:
         return {}
     return {
+        **({} if check is None else {"sample_check": check}),
         "training_rows": rows.sample.n_training,
         "sampled_training_rows": len(rows.X),
         "held_out_rows": rows.sample.n_held_out,

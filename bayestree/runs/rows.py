@@ -18,8 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.wording import nearest_match
-from bayestree.fitted.rows import PARTS, large_file
+from bayestree.fitted.training_rows import PARTS, large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
 from bayestree.runs.schema import RunFile
@@ -35,7 +34,7 @@ from bayestree.tables import (
     is_dataset,
     located,
 )
-from bayestree.tables.columns import Codes, codes_by_column, is_single
+from bayestree.tables.columns import Codes, check_purposes, codes_by_column, is_single
 
 
 class RunRows(NamedTuple):
@@ -44,8 +43,8 @@ class RunRows(NamedTuple):
     ``rows_held`` are the numbers of the held-out rows in their table. ``fingerprints`` identify
     the files: ``data`` and, if the held-out rows have a table of their own, ``test``. If no rows
     are held out, the training rows replace them and ``held_out`` is False. ``order`` holds the
-    classes in ascending order, if the table or the run file states one. If the rows are
-    ``elsewhere``, on workers, these are samples of them.
+    classes in ascending order, if the table or the run file states one. If workers
+    read the ``distributed`` rows of a data set, these are samples of them.
     """
 
     task: str
@@ -61,7 +60,7 @@ class RunRows(NamedTuple):
     remarks: list[str]
     fingerprints: Mapping[str, Mapping[str, Any]]
     order: tuple[str, ...] | None = None
-    elsewhere: Any = None  # the rows on workers, of which the training rows are a sample
+    distributed: Any = None
     sample: Any = None
 
     def thinned(self, like: "RunRows | None" = None) -> "RunRows":
@@ -148,7 +147,7 @@ class _Scan:
 
     table: Table
     kinds: dict[str, Kind]
-    formats: dict[str, str]
+    formats: dict[str, str | None]
     codes: dict[str, Codes]
     dtype: type | None
     target: pd.DataFrame
@@ -178,12 +177,12 @@ class _Scan:
         _check_columns(table, data)
         features = [name for name in table.columns if name not in excluded]
         known = {} if keep is None else codes(features)
-        survey = tables.Survey(() if keep is None else features, keep or (), known)
+        profile = tables.TableProfile(() if keep is None else features, keep or (), known)
         single = dict.fromkeys(features, True)
         targets, weights, extras = [], [], []
         with located(path):
             for frame in table.chunks():
-                survey.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
+                profile.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
                 targets.append(frame[[*data.targets]])
                 if data.weights is not None:
                     weights.append(frame[data.weights])
@@ -191,16 +190,16 @@ class _Scan:
                     extras.append(frame[data.extra])
                 for name in features:
                     single[name] &= is_single(frame[name].dtype)
-            remarks = survey.check()
+            remarks = profile.check()
             target = pd.concat(targets)
             counts = tables.read_weights(pd.concat(weights)) if weights else np.ones(len(target))
             extra = tables.numbers(pd.concat(extras)).to_numpy() if extras else None
-        used = {name for name in features if name not in survey.ignored}
+        used = {name for name in features if name not in profile.ignored}
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(
             table=table,
-            kinds=survey.kinds,
-            formats=survey.formats,
+            kinds=profile.kinds,
+            formats=profile.formats,
             codes=known,
             dtype=None if in_memory else dtype,
             target=target,
@@ -319,32 +318,18 @@ def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
 
 def _check_columns(table: Table, data: DataTable) -> None:
     """Refuse unknown column names, and columns that are listed for two purposes."""
-    columns = pd.Index(table.columns)
     keys = ("weights", "exposure", "event")
-    purposes = [("target", name) for name in data.targets]
-    purposes += [(key, name) for key in keys if (name := getattr(data, key)) is not None]
-    others = [*(("drop", name) for name in data.drop), *(("levels", n) for n in data.levels or ())]
-    for purpose, name in [*purposes, *others]:
-        if name not in columns:
-            known = ", ".join(map(repr, columns[:20]))
-            hint = "; columns may be separated by commas, semicolons, tabs or vertical bars."
-            end = nearest_match(name, columns, hint if len(columns) == 1 else ".")
-            if not pd.to_numeric(pd.Series(columns), errors="coerce").isna().all():
-                end += " The first line of a CSV file must name the columns."
-            raise InputError(
-                f"{purpose} {name!r} is not a column of {table.path.name!r}, which has {known}{end}"
-            )
-    for purpose, name in purposes:
-        if name in data.drop:
-            raise InputError(f"{purpose} {name!r} must not be listed in drop.")
-        if purpose != "target" and name in (data.levels or ()):
-            raise InputError(f"{purpose} {name!r} must not be listed in levels.")
-    for place, (purpose, name) in enumerate(purposes):
-        for other, known in purposes[:place]:
-            if name == known:
-                raise InputError(
-                    f"{purpose} {name!r} must not be the {other}; choose another column."
-                )
+    others = [(key, name) for key in keys if (name := getattr(data, key)) is not None]
+    dropped = [("drop", name) for name in dict.fromkeys(data.drop)]
+    levels = [("levels", name) for name in data.levels or ()]
+    note = ""
+    if len(table.columns) == 1:
+        note = " Columns may be separated by commas, semicolons, tabs or vertical bars."
+    if pd.to_numeric(pd.Series(table.columns), errors="coerce").notna().any():
+        note += " The first line of a CSV file must name the columns."
+    targets = [("target", name) for name in data.targets]
+    for purposes in ([*targets, *others, *dropped], [*others, *levels]):
+        check_purposes(purposes, table.columns, table.path.name, note)
 
 
 def _split_rows(

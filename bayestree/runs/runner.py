@@ -24,11 +24,10 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
-from bayestree.estimators._combinations import check_without_rows
-from bayestree.estimators._partitioned import check_partitions, fit_sample
+from bayestree.estimators._data_sets import check_partitions, fit_sample
+from bayestree.estimators._tree import check_without_rows
 from bayestree.fitting.plan import FitPlan
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
-from bayestree.inference.partitions import partitioned
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
@@ -89,7 +88,7 @@ def _run_in(
         estimator = file.estimator(rows.task, rows.y)
         _check_fit(file, rows.task)
         if explicit.cluster is not None:
-            cluster = explicit.cluster.model_copy(update={"partitions": len(rows.elsewhere.pieces)})
+            cluster = explicit.cluster.model_copy(update={"sample_rows": rows.sample.most})
             explicit = explicit.model_copy(update={"cluster": cluster})
         if resume:
             _check_same(folder, explicit, rows)
@@ -119,10 +118,8 @@ def plan(file: RunFile) -> FitPlan:
                 "there is nothing to plan."
             )
         y, given = _response(file, rows)
-        away = nullcontext() if rows.elsewhere is None else partitioned(rows.elsewhere)
         try:
-            with away:
-                found: FitPlan = estimator.plan(rows.X, y, rows.weights, **given)
+            found: FitPlan = estimator.plan(rows.X, y, rows.weights, **given)
         except ValueError as error:
             raise InputError(str(error)) from error
         return found
@@ -213,8 +210,11 @@ class _RunInProgress:
         y, given = _response(self.file, rows)
         with watching(self.checkpoints):
             try:
-                if rows.elsewhere is not None:
-                    fit_sample(estimator, rows.elsewhere, rows.sample)
+                if rows.sample is not None:
+                    fit_sample(estimator, rows.distributed, rows.sample)
+                    if (check := estimator.sample_check_) is not None:
+                        self.display.say(str(check))
+                        self.update(sample_check=check.to_json())
                 else:
                     estimator.fit(rows.X, y, rows.weights, **given)
             except InputError:

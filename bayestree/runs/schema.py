@@ -14,7 +14,8 @@ from sklearn.base import is_classifier
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.estimators.registry import GUESSED, OLD_GUIDE, REMOVED, TREES, tasks_of
+from bayestree.estimators.registry import GUESSED, TREES, tasks_of
+from bayestree.fitted.removed import OLD_GUIDE, REMOVED
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     ClusterTable,
@@ -253,6 +254,9 @@ def without_removed(parts: Mapping[str, Any], *, every: bool = False) -> dict[st
     found = dict(parts)
     if isinstance(parts.get("inference"), dict):
         found["inference"] = kept(parts["inference"])
+    if every and isinstance(parts.get("cluster"), dict):
+        kept_keys = {k: v for k, v in parts["cluster"].items() if k != "partitions"}
+        found["cluster"] = kept_keys or {"workers": 1}
     return found
 
 
@@ -262,8 +266,8 @@ def value_lines(content: Mapping[str, Any]) -> list[str]:
     tables = {name: x for name, x in content.items() if isinstance(x, dict)}
     for table in ("data", "model", "inference"):
         found |= {(table, key): value for key, value in tables.get(table, {}).items()}
-    if partitions := tables.get("cluster", {}).get("partitions"):
-        found["cluster", "partitions"] = partitions
+    if sample_rows := tables.get("cluster", {}).get("sample_rows"):
+        found["cluster", "sample_rows"] = sample_rows
     for place, value in found.items():
         if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
             found[place] = int(value)

@@ -25,7 +25,8 @@ from pydantic_core import ErrorDetails
 from bayestree import estimators
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
-from bayestree.estimators.registry import REMOVED, TREES, tasks_of
+from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.fitted.removed import REMOVED
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 
@@ -201,6 +202,11 @@ def _wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
     tables = [each for each in _tables_with(key) if table in ("", *TABLES)]
     if key in RUN_KEYS:
         return f"{key!r} is set by the run itself; {RUN_KEYS[key]}."
+    if (table, key) == ("cluster", "partitions"):
+        return (
+            "'partitions' was removed after version 0.2.0, because the numbers of a fit no longer "
+            "depend on the workers; remove it."
+        )
     if table in ("", "inference") and key in REMOVED:
         return f"{key!r} was removed after version 0.2.0; {REMOVED[key][1]}."
     if tables:

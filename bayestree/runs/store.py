@@ -30,8 +30,8 @@ from bayestree.runs.cluster import rows_of
 from bayestree.runs.rows import RunRows, sha256
 from bayestree.runs.schema import RunFile, digest_of_values, read_run
 from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
+from bayestree.tables.column_types import Ignored
 from bayestree.tables.columns import quote_columns
-from bayestree.tables.kinds import Ignored
 
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"
 MODEL, COLUMNS, TREE, FACETS = "model.safetensors", "columns.json", "tree.txt", "facets.csv"

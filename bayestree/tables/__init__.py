@@ -1,6 +1,15 @@
 """Tables in files: how they are read, checked, and turned into features and a target."""
 
 from bayestree._utils.wording import InputError
+from bayestree.tables.column_types import (
+    Booleans,
+    Categories,
+    Column,
+    Dates,
+    Numbers,
+    Statistics,
+    texts,
+)
 from bayestree.tables.columns import (
     Kind,
     check_complete,
@@ -14,7 +23,6 @@ from bayestree.tables.columns import (
 from bayestree.tables.dataset import Dataset, Piece
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
-from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import (
     MAX_ONE_HOT,
     Learned,
@@ -23,7 +31,7 @@ from bayestree.tables.learning import (
     target_columns,
 )
 from bayestree.tables.parquet_files import is_dataset
-from bayestree.tables.survey import DoubtfulColumnsWarning, Survey, UnusedColumnsWarning
+from bayestree.tables.profiling import DoubtfulColumnsWarning, TableProfile, UnusedColumnsWarning
 
 __all__ = [
     "MAX_ONE_HOT",
@@ -43,8 +51,8 @@ __all__ = [
     "Observed",
     "Piece",
     "Statistics",
-    "Survey",
     "Table",
+    "TableProfile",
     "UnknownCategoryWarning",
     "UnusedColumnsWarning",
     "check_complete",

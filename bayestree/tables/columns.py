@@ -1,16 +1,15 @@
 """Columns of a table: invalid values, codes for missing ones, text, numbers, target and weights."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import CellError, InputError, brief, nearest_match, refuse_cells
-from bayestree.tables.dates import FEW, MANY, DateTexts
+from bayestree.tables.text_columns import MARKED, PLAIN, Texts
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
 HUGE = 1e300  # larger integers and decimals, which may exceed any float, count as this
@@ -20,41 +19,44 @@ UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column w
 
 
 class InvalidValues:
-    """Counts of the missing, infinite and too large values of a table."""
+    """The missing, infinite and too large values of a table: their number, and the first row."""
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self.counts: dict[str, Counter[str]] = {
-            kind: Counter() for kind in ("missing", "infinite", "too large")
+        self.found: dict[str, dict[str, tuple[int, int]]] = {
+            "missing": {},
+            "infinite": {},
+            "too large": {},
         }
-        self.first_rows: dict[str, dict[str, int]] = {kind: {} for kind in self.counts}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Count the invalid values of a chunk, indexed by row number."""
         self.n_rows += len(frame)
         for name, column in frame.items():
-            self._count("missing", str(name), column.isna().to_numpy(), frame.index)
+            invalid = {"missing": column.isna().to_numpy()}
             if pd.api.types.is_float_dtype(column):
                 size = np.abs(column.to_numpy(dtype=float, na_value=np.nan))
-                self._count("infinite", str(name), np.isinf(size), frame.index)
-                large = (size > MAX_SIZE) & np.isfinite(size)
-                self._count("too large", str(name), large, frame.index)
+                invalid["infinite"] = np.isinf(size)
+                invalid["too large"] = (size > MAX_SIZE) & np.isfinite(size)
+            for kind, mask in invalid.items():
+                if mask.any():
+                    first = int(frame.index[int(mask.argmax())])
+                    self._include(kind, str(name), int(mask.sum()), first)
 
     def merge(self, other: "InvalidValues") -> None:
         """Add the counts of the following rows."""
         self.n_rows += other.n_rows
-        for kind, counts in other.counts.items():
-            self.counts[kind].update(counts)
-            self.first_rows[kind] = other.first_rows[kind] | self.first_rows[kind]
+        for kind, columns in other.found.items():
+            for name, (count, first) in columns.items():
+                self._include(kind, name, count, first)
 
-    def _count(self, kind: str, name: str, invalid: BoolArray, index: pd.Index) -> None:
-        if invalid.any():
-            self.counts[kind][name] += int(invalid.sum())
-            self.first_rows[kind].setdefault(name, int(index[int(invalid.argmax())]))
+    def _include(self, kind: str, name: str, count: int, row: int) -> None:
+        known, first = self.found[kind].get(name, (0, row))
+        self.found[kind][name] = known + count, first
 
     @property
     def empty(self) -> list[str]:
-        return [name for name, n in self.counts["missing"].items() if n == self.n_rows > 1]
+        return [name for name, (n, _) in self.found["missing"].items() if n == self.n_rows > 1]
 
     def check(self, gaps: Collection[str] = ()) -> None:
         """Refuse invalid values, and locate the first; in ``gaps`` values may be missing."""
@@ -63,23 +65,22 @@ class InvalidValues:
             raise InputError(
                 f"{quote_columns(empty)} {verb} empty; fill in values, or drop {pronoun}."
             )
-        for kind, every in self.counts.items():
+        for kind, every in self.found.items():
             allowed = gaps if kind == "missing" else ()
-            counts = {name: count for name, count in every.items() if name not in allowed}
-            if counts:
-                self._refuse(kind, counts)
-
-    def _refuse(self, kind: str, counts: dict[str, int]) -> None:
-        column = min(counts, key=self.first_rows[kind].__getitem__)
-        total = sum(counts.values())
-        listed = abbreviate(f"{name!r}: {count}" for name, count in counts.items())
-        raise CellError(
-            f"{total} {kind} {'value' if total == 1 else 'values'} ({listed}), first at",
-            self.first_rows[kind][column],
-            f"; {'impute' if kind == 'missing' else 'replace'} them, or drop the rows or columns.",
-            column=column,
-            missing=kind == "missing",
-        )
+            counts = {name: count for name, (count, _) in every.items() if name not in allowed}
+            if not counts:
+                continue
+            column = min(counts, key=lambda name: every[name][1])
+            total = sum(counts.values())
+            listed = abbreviate(f"{name!r}: {count}" for name, count in counts.items())
+            remedy = "impute" if kind == "missing" else "replace"
+            raise CellError(
+                f"{total} {kind} {'value' if total == 1 else 'values'} ({listed}), first at",
+                every[column][1],
+                f"; {remedy} them, or drop the rows or columns.",
+                column=column,
+                missing=kind == "missing",
+            )
 
 
 def check_complete(frame: pd.DataFrame, gaps: Collection[str] = ()) -> None:
@@ -99,6 +100,28 @@ def quote_columns(names: Iterable[Any]) -> str:
     """Return the first few names in quotation marks, after ``column`` or ``columns``."""
     quoted = [brief(str(name)) for name in names]
     return f"{'column' if len(quoted) == 1 else 'columns'} {abbreviate(quoted)}"
+
+
+def check_purposes(
+    purposes: Iterable[tuple[str, str]], known: Sequence[str], table: str, note: str = ""
+) -> None:
+    """Refuse columns that a table lacks, and those with two purposes.
+
+    ``purposes`` are pairs such as ``("target", "price")``; a message about a column that the table
+    lacks ends with the ``note``.
+    """
+    first: dict[str, str] = {}
+    for purpose, name in purposes:
+        if name not in known:
+            raise InputError(
+                f"{purpose} {name!r} is not a column of {table!r}, which has "
+                f"{', '.join(map(repr, known[:20]))}{nearest_match(name, known, '.')}{note}"
+            )
+        if name in first:
+            raise InputError(
+                f"{purpose} {name!r} is also named as {first[name]}; name each column once."
+            )
+        first[name] = purpose
 
 
 def abbreviate(items: Iterable[str], limit: int = 8) -> str:
@@ -157,126 +180,6 @@ def _codes(given: Any) -> Codes:
     return tuple(one for one in plain if not pd.isna(one))  # which is missing in any case
 
 
-SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
-MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
-CODE = re.compile(r"0\d+")  # such as a postal code
-PLAIN = "write numbers with a decimal point and without other marks"
-
-
-def _dates_remedy(name: str) -> str:
-    """Return the remedy for a column of dates."""
-    return (
-        f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
-        "drop the column."
-    )
-
-
-class Texts:
-    """The distinct texts of a column, by kind."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.n_rows = self.n_numbers = 0
-        self.are_codes = False
-        self.dates = DateTexts(name)
-        self.kinds: dict[str, str] = {}  # of the first different texts
-        self.first_other: tuple[int, str] | None = None  # first row that is not a number
-
-    def add(self, column: pd.Series) -> None:
-        """Read a chunk, whose index holds row numbers."""
-        labels = column.dropna().astype(str)
-        counts = labels.value_counts(sort=False)
-        is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
-        self.n_rows += len(labels)
-        self.dates.add(labels, counts)
-        self.n_numbers += int(counts.to_numpy()[is_number].sum())
-        self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
-        if self.first_other is None and not is_number.all():
-            other = str(counts.index[~is_number][0])  # counts are in the order of the rows
-            self.first_other = int(labels.index[labels == other][0]), other
-        for label, number in zip(counts.index, is_number, strict=True):
-            if len(self.kinds) > MANY:
-                break
-            self.kinds[label] = "number" if number else _kind(label)
-
-    def merge(self, other: "Texts") -> None:
-        """Include the texts of the following rows."""
-        self.n_rows += other.n_rows
-        self.dates.merge(other.dates)
-        self.n_numbers += other.n_numbers
-        self.are_codes = self.are_codes or other.are_codes
-        self.first_other = self.first_other or other.first_other
-        self.kinds = dict([*(self.kinds | other.kinds).items()][: MANY + 1])
-
-    def check(self) -> None:
-        """Refuse malformed numbers, which would become very many categories."""
-        kinds = list(self.kinds.values())
-        if self.first_other is None or len(kinds) <= FEW:
-            return
-        row, value = self.first_other
-        min_share = 0.5 if len(kinds) > MANY else 0.9
-        if kinds.count("number") > FEW and self.n_numbers >= min_share * self.n_rows:
-            raise self._malformed_number(row, value)
-        if kinds.count("marked") == len(kinds):
-            raise CellError(
-                f"column {self.name!r} holds numbers that cannot be read:",
-                row,
-                f" holds {brief(value)}; {PLAIN}, or drop the column.",
-                column=self.name,
-            )
-
-    def are_dates(self, *, typed: bool) -> bool:
-        """Return whether these are dates, and too many for categories (:meth:`DateTexts.check`)."""
-        return len(self.kinds) > FEW and self.dates.check(typed=typed)
-
-    @property
-    def are_numbers(self) -> bool:
-        """Whether most rows state numbers, with or without marks."""
-        return 2 * self.n_numbers > self.n_rows or self._are_marked
-
-    @property
-    def _are_marked(self) -> bool:
-        return set(self.kinds.values()) == {"marked"}
-
-    def _malformed_number(self, row: int, value: str) -> CellError:
-        others = self.n_rows - self.n_numbers
-        remedy = "correct it, list it in missing_values"
-        if MARKED.fullmatch(value):
-            remedy = PLAIN
-        return CellError(
-            f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but",
-            row,
-            f" holds {brief(value)}{f', the first of {others}' if others > 1 else ''}; {remedy}, "
-            "or drop the rows or the column. If these are codes, prefix each with a letter to have "
-            "them treated as categories.",
-            column=self.name,
-        )
-
-    def warnings(self, *, typed: bool) -> list[str]:
-        """Return warnings about numbers treated as categories, ``typed`` if X holds text."""
-        marked = self._are_marked
-        if not self.are_numbers or self.are_codes:
-            return []
-        found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
-        if self.first_other is not None:
-            row, value = self.first_other
-            found = f"numbers in {self.n_numbers} of {self.n_rows} rows, but "
-            found += f"{brief(value)} in row {row + 1}"
-            remedy = f"{remedy[:-1]}, errors='coerce')"
-            if not typed:
-                remedy = "correct the others, or list them in missing_values"
-        if marked:
-            found, remedy = f"numbers such as {brief(value)}", PLAIN
-        return [
-            f"column {self.name!r} holds {found}; its values are categories. If it is a quantity, "
-            f"{remedy}."
-        ]
-
-
-def _kind(label: str) -> str:
-    return "marked" if MARKED.fullmatch(label) else "text"
-
-
 Task = Literal["classification", "regression", "survival"]
 Kind = Literal["numbers", "text", "dates", "ignored"]
 
@@ -312,7 +215,7 @@ def read_numbers(column: pd.Series) -> pd.Series:
         return column
     kind = pd.api.types.infer_dtype(column, skipna=True)
     if kind in DATES:
-        raise _dates_refused(column)
+        raise _dates_refused(column.name)
     if kind in SPANS:
         return pd.to_timedelta(column) / pd.Timedelta(days=1)
     if kind in NUMBERS or kind == "empty" or pd.api.types.is_numeric_dtype(column):
@@ -349,14 +252,17 @@ def is_text(column: pd.Series) -> bool:
     """Return whether a target holds text; dates are refused."""
     kind = kind_of(column)
     if kind == "dates":
-        raise _dates_refused(column)
+        raise _dates_refused(column.name)
     if isinstance(column.dtype, pd.CategoricalDtype):
         return is_text(pd.Series(column.cat.categories, name=column.name))
     return kind == "text"
 
 
-def _dates_refused(column: pd.Series) -> InputError:
-    return InputError(f"column {column.name!r} holds dates; {_dates_remedy(str(column.name))}")
+def _dates_refused(name: Any, noun: str = "column") -> InputError:
+    return InputError(
+        f"{noun} {name!r} holds dates; replace it with numbers, such as "
+        f"pandas.to_datetime(frame[{str(name)!r}]).dt.day_of_year, or drop the column."
+    )
 
 
 def is_single(dtype: Any) -> bool:
@@ -379,7 +285,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         texts = Texts(str(name))
         texts.add(column)
         if texts.are_dates(typed=False):
-            raise InputError(f"target {name!r} holds dates; {_dates_remedy(str(name))}")
+            raise _dates_refused(name, "target")
         texts.check()
         labels = short(column.astype(str)).to_numpy(dtype=object)  # NumPy's: as wide as the longest
         n_classes = len(np.unique(labels))

@@ -13,9 +13,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import InputError, brief, nearest_match, warn, written
-from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
-from bayestree.tables.files import as_pandas, open_table
-from bayestree.tables.kinds import (
+from bayestree.tables.column_types import (
     KINDS,
     Categories,
     Column,
@@ -25,6 +23,8 @@ from bayestree.tables.kinds import (
     Statistics,
     texts,
 )
+from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
+from bayestree.tables.files import as_pandas, open_table
 
 
 class Features(pd.DataFrame):

@@ -8,10 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, hashed
-from bayestree.tables.columns import Codes, Kind, short, without_codes
-from bayestree.tables.dates import read_times
-from bayestree.tables.encoding import Encoding
-from bayestree.tables.kinds import (
+from bayestree.tables.column_types import (
     DATE_PARTS,
     Binary,
     Booleans,
@@ -26,6 +23,9 @@ from bayestree.tables.kinds import (
     finite_numbers,
     texts,
 )
+from bayestree.tables.columns import Codes, Kind, short, without_codes
+from bayestree.tables.dates import read_times
+from bayestree.tables.encoding import Encoding
 
 MAX_ONE_HOT = 30  # columns with more categories become statistics of y
 PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category
@@ -61,7 +61,7 @@ class Learner:
         self,
         kinds: Mapping[str, Kind],
         targets: Sequence[str],
-        formats: Mapping[str, str],
+        formats: Mapping[str, str | None],
         codes: Mapping[str, Codes] | None = None,
         first: int = 0,
     ) -> None:

@@ -10,21 +10,19 @@
 #     WORKERS   workers per host, by default 1 (a worker uses one thread of each core given to it)
 #     PORT      of the scheduler, by default 8786
 #     PYTHON    interpreter with bayestree[cluster], at the same path on all hosts
-#     SCRATCH   folder on the disk of each host with room for twice its rows, by default /var/tmp
 #
 # Then, on a machine that reaches the first host:
 #
 #     bayestree run run.toml --set cluster.scheduler=tcp://10.0.0.1:8786
 set -eu
 [ $# -gt 0 ] || { sed -n 's/^# \{0,1\}//p' "$0"; exit 2; }
-RSH=${RSH-ssh -tt} PORT=${PORT:-8786} PYTHON=${PYTHON:-python} SCRATCH=${SCRATCH:-/var/tmp}
+RSH=${RSH-ssh -tt} PORT=${PORT:-8786} PYTHON=${PYTHON:-python}
 scheduler=tcp://$1:$PORT
 
-# Dask lets malloc return memory at once, which doubles the CPU time of steps on many rows.
 on() {
     host=$1
     shift
-    ${RSH:+$RSH "$host"} env TMPDIR="$SCRATCH" MALLOC_MMAP_THRESHOLD_=33554432 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" "$@" &
+    ${RSH:+$RSH "$host"} env OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" "$@" &
     started="${started-} $!"
 }
 
@@ -37,8 +35,7 @@ trap stop INT TERM EXIT
 
 on "$1" "$PYTHON" -m dask scheduler --host "$1" --port "$PORT" --no-dashboard
 for host; do
-    # Rows are pages of files that the system can drop, which Dask's limit would count as memory.
     on "$host" "$PYTHON" -m dask worker "$scheduler" --host "$host" --nworkers "${WORKERS:-1}" \
-        --nthreads 1 --memory-limit 0 --death-timeout 60 --local-directory "$SCRATCH" --no-dashboard
+        --nthreads 1 --death-timeout 60 --local-directory /var/tmp --no-dashboard
 done
 wait

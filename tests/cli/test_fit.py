@@ -198,7 +198,7 @@ class TestRefusals:
         assert "drop 'x' is not a column of 'data.parquet'" in refused(
             *words, "--target", "kind", "--drop", "x"
         )
-        assert "must not be listed in drop" in refused(*words, "--target", "day")
+        assert "drop 'day' is also named as target" in refused(*words, "--target", "day")
         assert "should hold numbers" in refused(*words, "--target", "kind", "--task", "regression")
         assert "which is not a class" in refused(
             *words, "--target", "price", "--task", "classification"

@@ -85,7 +85,7 @@ def test_columns_of_another_task_are_refused(claims, patients):
         *words, "--event", "years", "--task", "regression"
     )
     counts = (*words, "--set", "leaf=poisson")
-    assert "exposure 'claims' must not be the target" in refused(*counts, "--exposure", "claims")
+    assert "exposure 'claims' is also named as target" in refused(*counts, "--exposure", "claims")
     assert "exposure 'yaers' is not a column" in refused(*counts, "--exposure", "yaers")
     said = refused("fit", "patients.csv", "--target", "days", "--event", "died", "--tree", "tao",
                    "--out", "run")  # fmt: skip

@@ -1,25 +1,20 @@
-"""Fits to data sets in partitions, by the process of the fit alone."""
+"""Fits to data sets that outgrow the memory of a process, by that of the fit alone."""
 
-import pickle
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from joblib import parallel_config
 from sklearn.base import clone
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier
-from bayestree.distributed import cluster, worker
-from bayestree.distributed.rows import DistributedRows
-from bayestree.inference import Map, Svi, memory_mapped
+from bayestree.inference import Map, Svi
 from tests.distributed.cases import MAP, SVI, classifier, regressor, table, written
 
 FEATURES = ["a", "b", "c", "color"]
 OTHERS = ["price", "count", "exposure", "copies"]
-ALONE = {"n_workers": 1, "n_partitions": 3, "drop": OTHERS}
+ALONE = {"n_workers": 1, "drop": OTHERS}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,7 @@ def without(name):
 
 
 class TestTheSameAsInMemory:
-    """With all rows in every step, the partitions only change the order of sums."""
+    """A sample that has all rows gives the fit to these."""
 
     ALL = Map(epochs=20, batch_size=10_000)
 
@@ -46,7 +41,7 @@ class TestTheSameAsInMemory:
         there = classifier(**given).fit_files(data, "kind", **ALONE)
         here = classifier(**given).fit(rows[FEATURES], rows["kind"])
         probability = [one.predict_proba(rows[FEATURES]) for one in (there, here)]
-        # sums in another order, in double precision, over 20 steps of Adam
+        # means of columns are sums in another order
         np.testing.assert_allclose(*probability, atol=1e-7)
         assert there.classes_.tolist() == here.classes_.tolist()
         assert there.encoding_.feature_names == here.encoding_.feature_names
@@ -96,25 +91,9 @@ def test_the_same_numbers_again(rows, data, inference, monkeypatch):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_posterior_counts_all_rows_although_the_sample_is_small(rows, data, monkeypatch):
-    monkeypatch.setattr(memory_mapped, "HELD", 600)
-    tree = classifier(inference=SVI).fit_files(data, "kind", **ALONE)
-    assert tree.posterior_.stats["n_rows"] == pytest.approx(len(rows))
-    # 600 numbers are 85 rows of 7 features: at most, so every eighth row of 600.
-    assert tree.tree_.leaf_rows.sum() == 75
-
-
 def test_several_modes(rows, data):
     tree = classifier(n_modes=2).fit_files(data, "kind", **ALONE)
     assert len(tree.modes_) == 2
-
-
-def test_several_modes_stay_in_the_process_that_knows_the_partitions(data, monkeypatch):
-    epochs, epoch = [], DistributedRows.epoch
-    monkeypatch.setattr(DistributedRows, "epoch", lambda *given: epochs.append(1) or epoch(*given))
-    with parallel_config("loky", n_jobs=2):
-        classifier(n_modes=2).fit_files(data, "kind", **ALONE)
-    assert len(epochs) == 2 * MAP.epochs
 
 
 def test_a_class_that_only_one_file_has(rows, tmp_path):
@@ -143,10 +122,11 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(rows, data, tmp_path):
     ("given", "words"),
     [
         ({"target": "kid"}, "target 'kid' is not a column of .* did you mean 'kind'"),
-        ({"weights": "kind"}, "column 'kind' is named for two purposes"),
+        ({"weights": "kind"}, "weights 'kind' is also named as target"),
         ({"drop": ["none"]}, "drop 'none' is not a column"),
         ({"n_workers": 0}, "n_workers must be 1 or more, got 0"),
-        ({"n_partitions": 0}, "n_partitions must be 1 or more, got 0"),
+        ({"sample_rows": 0}, "sample_rows must be 1 or more, got 0"),
+        ({"n_partitions": 3}, "n_partitions=3 was removed after version 0.2.0, .* omit it"),
         ({"scheduler": "tcp://127.0.0.1:1", "n_workers": 2}, "either n_workers or a scheduler"),
         ({"weights": "a"}, "weights 'a' must be zero or more"),
     ],
@@ -159,13 +139,8 @@ def test_refused_arguments(data, given, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"inference": "vi"}, "needs a fit that takes its steps on minibatches"),
-        ({"inference": Map(optimiser="lbfgs")}, "takes its steps on minibatches"),
         ({"class_weight": "balanced"}, "name a column of weights instead"),
-        ({"validation_fraction": 0.2}, "leave validation_fraction at 0"),
         ({"warm_start": True}, "leave warm_start at False"),
-        ({"n_jobs": 2}, "leave n_jobs at None"),
-        ({"device": "cuda"}, "got device='cuda'"),
     ],
 )
 def test_refused_parameters(data, settings, words):
@@ -199,40 +174,6 @@ def test_workers_need_dask(data, monkeypatch):
         classifier().fit_files(data, "kind", **{**ALONE, "n_workers": 2})
 
 
-def test_workers_that_go_again_and_again(data, monkeypatch):
-    def gone(*_):
-        raise cluster.WorkerLostError
-
-    monkeypatch.setattr("bayestree.distributed.worker.epoch", gone)
-    with pytest.raises(ValueError, match="workers were lost 5 times in the same step"):
-        classifier().fit_files(data, "kind", **ALONE)
-
-
-@pytest.mark.parametrize("name", ["load", "prepare", "epoch"])
-def test_work_whose_worker_goes_is_repeated(data, monkeypatch, name):
-    expected = classifier(inference=Map(epochs=2, steepness=None)).fit_files(data, "kind", **ALONE)
-    function, calls = getattr(worker, name), []
-
-    def lost_at_first(*given):
-        calls.append(given)
-        if len(calls) == 2:
-            raise cluster.WorkerLostError
-        return function(*given)
-
-    monkeypatch.setattr(worker, name, lost_at_first)
-    found = classifier(inference=Map(epochs=2, steepness=None)).fit_files(data, "kind", **ALONE)
-    frame = pd.read_parquet(data)[FEATURES]
-    np.testing.assert_array_equal(found.predict_proba(frame), expected.predict_proba(frame))
-    assert len(calls) > 2
-
-
-def test_a_process_whose_epoch_fails_leaves_its_group(monkeypatch):
-    monkeypatch.setitem(worker._groups, "fit", (0, None))
-    with pytest.raises(AttributeError, match="shared_epoch"):
-        worker.epoch("fit", pickle.dumps((None, 0)), [], [], 0)
-    assert "fit" not in worker._groups
-
-
 @pytest.mark.portable
 def test_planted_sides_are_found_from_all_rows(tmp_path):
     rows = table(6_000)
@@ -247,28 +188,6 @@ def test_planted_sides_are_found_from_all_rows(tmp_path):
     assert isinstance(pd.Series(tree.predict(new[FEATURES])).iloc[0], str)
 
 
-@pytest.mark.parametrize("stage", [MAP, SVI], ids=str)
-def test_minibatches_of_few_rows_of_each_partition(rows, data, stage):
-    # 200 rows in 86 steps are three at a time, which end after 67 steps
-    method = replace(stage, batch_size=7)
-    tree = classifier(inference=method).fit_files(data, "kind", **ALONE)
-    assert tree.tree_.n_leaves > 1
-    assert np.isfinite(tree.predict_proba(rows[FEATURES])).all()
-
-
-def test_a_partition_whose_rows_have_no_weight(rows, tmp_path):
-    weighted = rows.assign(copies=np.where(np.arange(len(rows)) < 250, 0.0, 1.0))
-    others = {**ALONE, "drop": ["price", "count", "exposure"]}
-    tree = classifier().fit_files(written(tmp_path, weighted), "kind", weights="copies", **others)
-    assert tree.tree_.n_leaves > 1
-    assert np.isfinite(tree.predict_proba(rows[FEATURES])).all()
-
-
 def test_files_without_rows(rows, tmp_path):
     with pytest.raises(ValueError, match="has no rows"):
         classifier().fit_files(written(tmp_path, rows[:0], 1), "kind", **ALONE)
-
-
-def test_the_word_connection_in_a_message_does_not_mean_that_a_worker_has_gone():
-    assert not cluster._is_loss(ValueError("column 'connection' has 2 missing values"))
-    assert cluster._is_loss(RuntimeError("Connection closed by peer"))

@@ -2,26 +2,22 @@
 
 import json
 import signal
-import threading
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bayestree.distributed import cluster, rows
+from bayestree.distributed.passes import DistributedRows
 from bayestree.inference.memory_mapped import HELD
+from bayestree.inference.training import Ascent
 from bayestree.runs.results import WRITERS
 from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.dask_cluster import Cluster, distributed
-from tests.distributed.cases import MAP, SHORT, SVI, classifier, table, written
+from tests.distributed.cases import SHORT, classifier, table, written
 from tests.distributed.test_fit_files import ALONE, FEATURES, OTHERS
 from tests.runs.cases import Recorder
-
-PARTITIONS = {"n_partitions": 3, "drop": OTHERS}
 
 
 @pytest.fixture(scope="module")
@@ -36,39 +32,24 @@ def data(tmp_path_factory):
     return written(tmp_path_factory.mktemp("data"), table())
 
 
-@pytest.mark.parametrize("inference", [MAP, SVI], ids=str)
-def test_the_number_of_workers_changes_only_the_order_of_sums(dask_cluster, data, inference):
-    alone = classifier(inference=inference).fit_files(data, "kind", **ALONE)
-    both = classifier(inference=inference).fit_files(
-        data, "kind", scheduler=dask_cluster.address, **PARTITIONS
-    )
+def test_the_numbers_do_not_depend_on_the_workers(dask_cluster, data):
+    alone = classifier().fit_files(data, "kind", **ALONE)
+    both = classifier().fit_files(data, "kind", scheduler=dask_cluster.address, drop=OTHERS)
     new = table(seed=1)[FEATURES]
-    # a few dozen steps in double precision
-    np.testing.assert_allclose(both.predict_proba(new), alone.predict_proba(new), atol=1e-9)
+    assert np.array_equal(both.predict_proba(new), alone.predict_proba(new))
     assert WRITERS["text"](both) == WRITERS["text"](alone)
 
 
 def test_a_worker_in_the_process_of_the_fit(data):
-    alone = classifier(inference=SVI).fit_files(data, "kind", **ALONE)
+    alone = classifier().fit_files(data, "kind", **ALONE)
     with distributed.LocalCluster(
-        processes=False, threads_per_worker=1, dashboard_address=":0"
+        processes=False, threads_per_worker=2, dashboard_address=":0"
     ) as threads:
-        found = classifier(inference=SVI).fit_files(
-            data, "kind", scheduler=threads.scheduler_address, **PARTITIONS
+        found = classifier().fit_files(
+            data, "kind", scheduler=threads.scheduler_address, drop=OTHERS
         )
     new = table(seed=1)[FEATURES]
     assert np.array_equal(found.predict_proba(new), alone.predict_proba(new))
-
-
-@pytest.mark.parametrize("others", [["a", "a"], ["a", cluster.PROCESS]])
-def test_workers_that_share_a_process_are_refused(others, monkeypatch):
-    client = SimpleNamespace(run=lambda _: dict(enumerate(others)))
-    monkeypatch.setattr(cluster, "client_of", lambda _: nullcontext(client))
-    with (
-        pytest.raises(InputError, match=r"needs a process of its own, .* LocalCluster\(processes="),
-        cluster.workers(None, "tcp://10.0.0.1:8786"),
-    ):
-        pass
 
 
 def run_file(folder, data, **cluster):
@@ -85,24 +66,23 @@ def run_file(folder, data, **cluster):
 
 
 def test_a_run_is_resumed_by_other_workers(dask_cluster, data, tmp_path):
-    whole = run(run_file(tmp_path / "whole", data, workers=1, partitions=3))
+    whole = run(run_file(tmp_path / "whole", data, workers=1))
     stopped = Recorder("fit", lambda: None)
-    file = run_file(tmp_path / "parts", data, scheduler=dask_cluster.address, partitions=3)
+    file = run_file(tmp_path / "parts", data, scheduler=dask_cluster.address)
 
     def stop(*_):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows.DistributedRows, "epoch", _after(2, rows.DistributedRows.epoch, stop))
+        patch.setattr(Ascent, "epoch", _after(2, Ascent.epoch, stop))
         with pytest.raises(KeyboardInterrupt):
             run(file, display=stopped)
-    other = run_file(tmp_path / "parts", data, workers=1, partitions=3)
-    found = run(other, resume=True)
+    found = run(run_file(tmp_path / "parts", data, workers=1), resume=True)
     assert found.manifest["resumed"] == 1
     for name in ("accuracy", "log_loss"):
-        assert found.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-9)
-    with pytest.raises(InputError, match=r"partitions = 3, but this run has .*partitions = 2"):
-        run(run_file(tmp_path / "parts", data, workers=1, partitions=2), resume=True)
+        assert found.metrics[name] == whole.metrics[name]
+    with pytest.raises(InputError, match=r"sample_rows = \d+, but this run has .*sample_rows = 99"):
+        run(run_file(tmp_path / "parts", data, workers=1, sample_rows=99), resume=True)
 
 
 def _after(number, action, other):
@@ -116,7 +96,7 @@ def _after(number, action, other):
 
 
 def test_the_rows_of_a_run_are_read_again_without_workers(data, tmp_path):
-    found = run(run_file(tmp_path, data, workers=1, partitions=2))
+    found = run(run_file(tmp_path, data, workers=1))
     again = open_run(found.folder).rows()
     assert len(again.X) + len(again.X_held) == len(table()) < HELD
     lines = json.loads((found.folder / "manifest.json").read_text())["data"]["data"]
@@ -131,6 +111,10 @@ def test_the_rows_of_a_run_are_read_again_without_workers(data, tmp_path):
         ({"cluster": {}}, r"\[cluster\] is empty; set workers or scheduler"),
         ({"cluster": {"workers": 0}}, "workers"),
         ({"cluster": {"worker": 2}}, "did you mean 'workers'"),
+        (
+            {"cluster": {"partitions": 8}},
+            "'partitions' was removed after version 0.2.0",
+        ),
     ],
 )
 def test_a_cluster_that_is_refused(data, tmp_path, table, words):
@@ -151,29 +135,16 @@ def test_data_that_a_cluster_refuses(data, tmp_path, key):
 
 
 # The last test, since a worker is gone afterwards.
-def test_a_killed_worker_changes_only_the_order_of_sums(dask_cluster, data, monkeypatch):
-    monkeypatch.setattr(cluster, "REPLACED", 0.5)
-    settings = {"scheduler": dask_cluster.address, **PARTITIONS}
-    whole = classifier(inference=SVI).fit_files(data, "kind", **settings)
-    lost = []
-    repair = rows.DistributedRows._replace
+def test_a_killed_worker_changes_nothing(dask_cluster, data, monkeypatch):
+    whole = classifier().fit_files(data, "kind", **ALONE)
+    parts = DistributedRows._parts
 
-    def repaired(self):
-        lost.append(self.addresses)
-        repair(self)
+    def killing(self):
+        dask_cluster.kill(dask_cluster.workers[0])
+        return parts(self)
 
-    def killing(self, *given):
-        if not lost:
-            killer = threading.Timer(0.01, dask_cluster.kill, [dask_cluster.workers[0]])
-            killer.start()
-            killer.join()
-        return epoch(self, *given)
-
-    epoch = rows.DistributedRows._epoch
-    monkeypatch.setattr(rows.DistributedRows, "_replace", repaired)
-    monkeypatch.setattr(rows.DistributedRows, "_epoch", _after(3, epoch, killing))
-    found = classifier(inference=SVI).fit_files(data, "kind", **settings)
-    assert len(lost) >= 1
+    monkeypatch.setattr(DistributedRows, "_parts", killing)
+    found = classifier().fit_files(data, "kind", scheduler=dask_cluster.address, drop=OTHERS)
     assert dask_cluster.workers[0].returncode == -signal.SIGKILL
     new = table(seed=1)[FEATURES]
-    np.testing.assert_allclose(found.predict_proba(new), whole.predict_proba(new), atol=1e-9)
+    assert np.array_equal(found.predict_proba(new), whole.predict_proba(new))

@@ -32,7 +32,7 @@ def _few_steps():
         for name in ("map", "svi"):
             module = importlib.import_module(f"bayestree.inference.{name}")
             patch.setattr(module, "default_epochs", lambda *_: 3)
-        patch.setattr("bayestree.fitted.checks.warn_if_unconverged", lambda *_: None)
+        patch.setattr("bayestree.fitted.assessment.warn_if_unconverged", lambda *_: None)
         yield
 
 

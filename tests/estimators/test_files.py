@@ -22,16 +22,11 @@ from bayestree import (
     load,
 )
 from bayestree.estimators import files
-from bayestree.estimators._contents import (
-    arrays_of,
-    describe,
-    from_plain,
-    model_from_plain,
-    plain,
-    plain_model,
-)
+from bayestree.estimators._contents import arrays_of, describe
 from bayestree.estimators.files import ModelFileError
-from bayestree.estimators.registry import ESTIMATORS, REMOVED
+from bayestree.estimators.registry import ESTIMATORS
+from bayestree.fitted.contents import from_plain, model_from_plain, plain, plain_model
+from bayestree.fitted.removed import REMOVED
 from bayestree.inference import Map, Svi
 from bayestree.models import (
     Flat,
@@ -411,6 +406,21 @@ class TestRefusals:
         path.write_bytes(content if length is None else length.to_bytes(8, "little") + content)
         with pytest.raises(ModelFileError):
             bayestree.load(path)
+
+
+def test_a_distilled_tree_of_version_0_2_0_gives_way_to_the_medoid(tmp_path):
+    clf = classifier(n_modes=2)
+    shown = clf._view(clf.fitted_.trees[0])
+    described = describe(clf) | {"distilled": describe(shown)}
+    described["params"]["mapping"] += [["mode_tree", "distilled"], ["refine", None]]
+    arrays = {f"distilled/0/{name}": values for name, values in arrays_of(shown).items()}
+    path = tmp_path / "distilled.safetensors"
+    path.write_bytes(files._to_bytes(described, arrays_of(clf) | arrays))
+    with pytest.warns(UserWarning, match="tree_ is the tree of the medoid instead"):
+        loaded = load(path)
+    X, _ = rows()
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+    np.testing.assert_array_equal(loaded.tree_.predict(X), clf.tree_.predict(X))
 
 
 def current(params):

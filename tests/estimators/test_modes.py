@@ -1,5 +1,7 @@
 """A posterior over trees: several modes and their mixture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,10 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.progress import Bars, watching
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators import _members, _modes
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
+from bayestree.fitting import modes
+from bayestree.fitting.engine import fit_each
 from bayestree.inference import Map, Svi, Vi, pointwise
 from tests.estimators.modes import QUICK, weighted
 
@@ -64,13 +67,13 @@ def test_results_do_not_depend_on_n_jobs(iris, several):
 
 
 def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, several, monkeypatch):
-    given, fit = [], _members.fit_members
-    monkeypatch.setattr(_modes, "SINGLE_ROWS", 100)
+    given = []
+    monkeypatch.setattr(modes, "SINGLE_ROWS", 100)
     monkeypatch.setattr("bayestree._utils.parallel.torch.get_num_threads", lambda: 2)
     monkeypatch.setattr(
-        _modes,
-        "fit_members",
-        lambda *args, **others: given.append(others["n_jobs"]) or fit(*args, **others),
+        modes,
+        "fit_each",
+        lambda *args, **others: given.append(others["n_jobs"]) or fit_each(*args, **others),
     )
     parallel = clone(several).fit(*iris)
     assert given == [len(several.modes_)]
@@ -80,12 +83,12 @@ def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, sever
 
 def test_fits_that_are_watched_stay_in_their_process(iris, several, monkeypatch):
     data = several.modes_[0].training_data(*iris)
-    monkeypatch.setattr(_modes, "SINGLE_ROWS", 100)
+    monkeypatch.setattr(modes, "SINGLE_ROWS", 100)
     monkeypatch.setattr("bayestree._utils.parallel.torch.get_num_threads", lambda: 2)
-    assert _modes._processes(several, several.modes_, data) == len(several.modes_)
+    assert modes._processes(None, 3, data) == 3
     with watching(Bars(shown=False)):
-        assert _modes._processes(several, several.modes_, data) is None
-    assert _modes._processes(several, several.modes_, data.take(torch.arange(99))) is None
+        assert modes._processes(None, 3, data) is None
+    assert modes._processes(None, 3, data.take(torch.arange(99))) is None
 
 
 def test_predictions_are_those_of_the_mixture(iris, several):
@@ -227,8 +230,9 @@ def test_rows_held_out_decide_where_there_are_some(iris):
     data = found.modes_[0].training_data(*iris)
     # the first mode draws its rows as a single fit does, and the others take the same
     seeds = np.random.RandomState(draw_seed(0)), np.random.RandomState(7)
-    members = _modes._new_members(found)
-    held = [mode._hold_out(data, one)[1] for mode, one in zip(members, seeds, strict=True)]
+    first = found._stages()
+    each = first, replace(first, split_seed=0)
+    held = [stages.held_out(data, one)[1] for stages, one in zip(each, seeds, strict=True)]
     assert held[0].X.equal(held[1].X)
     assert len(held[0].X) == 45
     scores = [
@@ -242,7 +246,7 @@ def test_rows_held_out_decide_where_there_are_some(iris):
 
 
 def test_only_some_rows_are_scored(iris, several, monkeypatch):
-    monkeypatch.setattr(_modes, "SCORED_ROWS", 40)
+    monkeypatch.setattr(modes, "SCORED_ROWS", 40)
     again = clone(several).fit(*iris)
     assert all(same_tree(a, b) for a, b in zip(again.modes_, several.modes_, strict=True))
     assert not np.array_equal(again.mode_weights_, several.mode_weights_)
@@ -349,7 +353,7 @@ def scores_of_weighted_rows(monkeypatch, rows, **settings):
         given.append((scores, row_weights))
         return np.full(scores.shape[1], 1 / scores.shape[1])
 
-    monkeypatch.setattr(_modes, "stacking_weights", stacked)
+    monkeypatch.setattr(modes, "stacking_weights", stacked)
     X, y = rows
     found = ConvexPolytopeTreeClassifier(n_modes=2, **settings).fit(
         X, y, sample_weight=np.full(len(X), 4.0)

@@ -14,7 +14,7 @@ from bayestree import (
 )
 from bayestree._utils.arviz_compat import group
 from bayestree.inference import Svi
-from bayestree.inference.smc.method import by_topology
+from bayestree.inference.samplers.smc.method import by_topology
 
 
 def short(max_depth=2, n_experts=2, n_chains=2, n_draws=20):

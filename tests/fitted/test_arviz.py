@@ -143,7 +143,9 @@ class TestArviz:
 
     def test_large_fits_leave_the_log_joint_to_the_conversion(self, case, monkeypatch, any_k):
         estimator, X, y = case
-        monkeypatch.setattr(importlib.import_module("bayestree.inference.svi"), "DENSITY_ROWS", 100)
+        monkeypatch.setattr(
+            importlib.import_module("bayestree.inference.variational.svi"), "DENSITY_ROWS", 100
+        )
         large = clone(estimator).fit(X, y)
         assert "log_p" not in large.posterior_.stats
         assert "more than 10,000 rows" in str(large.check_convergence())

@@ -7,8 +7,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 
 import bayestree
 from bayestree import AlternatingTreeClassifier, DoubtfulColumnsWarning, UnusedColumnsWarning
-from bayestree.fitted.validation import _survey
-from bayestree.tables.survey import Sentinels
+from bayestree.fitted.validation import _profile
+from bayestree.tables.profiling import Sentinels
 
 N = 400
 CODE = r"column '{}' holds {} in {} of 400 rows, far from all other values: if it is a code"
@@ -67,8 +67,8 @@ def test_several_codes():
 
 @pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer, load_diabetes])
 def test_no_alarms_on_tables_without_codes(load):
-    survey = _survey(tree(), load(as_frame=True).data)
-    assert survey.doubts == []
+    profile = _profile(tree(), load(as_frame=True).data)
+    assert profile.doubts == []
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, np.asarray])

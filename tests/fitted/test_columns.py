@@ -22,7 +22,7 @@ from bayestree import (
     WeightedObliqueTreeClassifier,
 )
 from bayestree.baselines import random_oblique
-from bayestree.fitted.rows import columns_in_use
+from bayestree.fitted.training_rows import columns_in_use
 from bayestree.inference import Map, Nuts, Svi, memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Laplace, Network

@@ -7,7 +7,7 @@ import pytest
 
 import bayestree
 from bayestree.estimators.registry import ESTIMATORS
-from bayestree.fitted.rows import GAP, KEPT, FileRows, drawn_in
+from bayestree.fitted.training_rows import GAP, KEPT, FileRows, drawn_in
 from bayestree.inference import Svi
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* far from all other values")

@@ -17,7 +17,7 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree.fitted import validation
-from bayestree.fitted.rows import FileRows, mean_of, units
+from bayestree.fitted.training_rows import FileRows, mean_of, units
 from bayestree.inference import Data, Map, Svi, memory_mapped
 
 N, WIDTH = 12_000, 4
@@ -266,7 +266,7 @@ def test_rows_held_out_of_a_file_stay_in_files():
     X = memory_mapped.mapped_tensor((50, 2), torch.float64)
     data = Data(X, torch.arange(50) % 2, torch.ones(50, dtype=torch.float64))
     estimator = ConvexPolytopeTreeClassifier(validation_fraction=0.2)
-    training, validation = estimator._hold_out(data, np.random.RandomState(0))
+    training, validation = estimator._stages().held_out(data, np.random.RandomState(0))
     assert training.mapped
     assert validation.mapped
     assert (len(training.X), len(validation.X)) == (40, 10)

@@ -9,7 +9,7 @@ from bayestree import (
     ConvexPolytopeTreeSurvival,
     ObliqueTreeRegressor,
 )
-from bayestree.fitted.rows import units
+from bayestree.fitted.training_rows import units
 
 X = np.array([[0.0, 1.0, 5.0], [0.0, 3.0, 5.0], [0.0, 5.0, 5.0], [8.0, 7.0, 5.0]])
 WEIGHTS = np.ones(4)

@@ -22,7 +22,7 @@ from bayestree.models import (
     Priors,
 )
 from tests.inference.test_posterior import posterior_of
-from tests.inference.test_svi import fit, problem
+from tests.inference.variational.test_svi import fit, problem
 
 LEAVES = {"classes": Categorical(2), "reals": Gaussian(), "linear": LinearGaussian()}
 ALL = {

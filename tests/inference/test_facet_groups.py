@@ -7,14 +7,14 @@ import torch
 from bayestree import inference
 from bayestree._utils.seed import seeded
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.vi.diagonal import DiagonalFactors
-from bayestree.inference.vi.factors import Factors
-from bayestree.inference.vi.rows import Rows
-from bayestree.inference.vi.schedule import StepRule
-from bayestree.inference.vi.steps import step
+from bayestree.inference.variational.diagonal import DiagonalFactors
+from bayestree.inference.variational.factors import Factors
+from bayestree.inference.variational.guides import PolytopeGuide
+from bayestree.inference.variational.natural_rows import Rows
+from bayestree.inference.variational.schedule import StepRule
+from bayestree.inference.variational.steps import step
 from bayestree.models import Categorical, Laplace, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology

@@ -11,9 +11,9 @@ import torch
 from bayestree import inference
 from bayestree.baselines import random_oblique
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.facets.bound import SearchOptions, refit
-from bayestree.inference.facets.moves import guide_around
-from bayestree.inference.facets.search import FacetSearch, improve_facets
+from bayestree.inference.variational.facets.bound import SearchOptions, refit
+from bayestree.inference.variational.facets.moves import guide_around
+from bayestree.inference.variational.facets.search import FacetSearch, improve_facets
 from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.bivariate import BivariateSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter

@@ -7,7 +7,6 @@ import torch
 from bayestree.inference import Data, GrowthLimits, grow, svi
 from bayestree.inference import map as fit_map
 from bayestree.inference.map import STEEPNESS, _folds
-from bayestree.inference.partitions import partitioned
 from bayestree.models import (
     Categorical,
     Flat,
@@ -250,17 +249,3 @@ class TestChoiceOfTheSteepness:
         data, init = start
         alone = data._replace(y=(torch.arange(120) == 7).long())
         assert np.isfinite(self.chosen((alone, init)).stats["left_out"]).all()
-
-    def test_rows_of_other_processes_are_not_asked(self, start):
-        class Elsewhere:
-            n_rows, weight, epochs = 1000, 1000.0, 0
-
-            def epoch(self, fit, what):
-                self.epochs += 1
-                return fit, 0.0
-
-        rows = Elsewhere()
-        with partitioned(rows):
-            found = self.chosen(start)
-        assert rows.epochs == 5  # of the fit at the chosen steepness
-        np.testing.assert_array_equal(found.stats["left_out"], self.chosen(start).stats["left_out"])

@@ -12,8 +12,8 @@ from pyro import poutine
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.inference import convergence, pointwise
 from bayestree.inference.convergence import evaluate_elbo
-from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.training import leaf_sums
+from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import (
     Categorical,
     Flat,
@@ -27,7 +27,7 @@ from bayestree.models import (
     Priors,
     Spatial,
 )
-from tests.inference.test_svi import fit, problem
+from tests.inference.variational.test_svi import fit, problem
 from tests.sampling import quickly
 
 LEAVES = {"classes": Categorical(2), "reals": Gaussian(), "linear": LinearGaussian()}

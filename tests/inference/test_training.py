@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.adam import Adam
-from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.map import Point
 from bayestree.inference.training import Ascent, leaf_sums
+from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes
 from bayestree.topology import Topology

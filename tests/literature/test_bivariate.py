@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from bayestree import BivariateTreeClassifier
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.grow import GrowingTree
+from bayestree.inference.growth.grow import GrowingTree
 from bayestree.inference.splitters import planes
 from bayestree.literature import bivariate
 from bayestree.literature._impurity import cost_complexity

@@ -9,7 +9,7 @@ from matplotlib.contour import QuadContourSet
 from matplotlib.patches import Rectangle
 
 from bayestree import plots
-from bayestree.inference.projection.facets import Conjunction
+from bayestree.fitting.projection.facets import Conjunction
 from bayestree.plots._node_views import MOST_POINTS
 from bayestree.plots._tree import boxes_of, draw_branch, layout, plain_description
 from bayestree.topology import Topology

@@ -13,7 +13,7 @@ import bayestree as bt
 from bayestree._utils.arrays import weighted_quantiles
 from bayestree.description import features_of
 from bayestree.inference import Svi
-from bayestree.report import carried
+from bayestree.report import embedded_model
 from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
 from bayestree.report.study import number as written
@@ -157,11 +157,11 @@ def test_the_browser_predicts_as_the_package(tab, kind, name):
 
 def test_some_of_the_draws_are_carried_where_all_would_be_too_large(tab, monkeypatch):
     model, X = drawn("modes"), fitted_cases.rows()[0][:30]
-    numbers = sum(carried._numbers(one, draws=True) for one in model.fitted_.trees)
-    monkeypatch.setattr(carried, "FEWEST", 6)
-    monkeypatch.setattr(carried, "BUDGET", 4 * 3 * numbers)  # three draws of each mode
+    numbers = sum(embedded_model._numbers(one, draws=True) for one in model.fitted_.trees)
+    monkeypatch.setattr(embedded_model, "FEWEST", 6)
+    monkeypatch.setattr(embedded_model, "BUDGET", 4 * 3 * numbers)  # three draws of each mode
     payload, shown = carry(model, X)
-    own = carried.carried(model)
+    own = embedded_model.embedded_model(model)
     assert own.n_draws == (6, 8)
     assert [one.tolist() for one in own.kept] == [[0, 2, 3]] * 2  # evenly spaced
     found, listed = tab.evaluate(LISTED, payload), shown["groups"][0][1]

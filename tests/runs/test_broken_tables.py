@@ -325,7 +325,7 @@ class TestColumns:
     def test_a_separator_that_is_not_known(self, storage, tmp_path):
         said = refusal(tmp_path, storage, "\n".join(lines()).replace(",", " "))
         assert said.endswith(
-            "has 'a b kind'; columns may be separated by commas, semicolons, tabs or vertical bars."
+            "has 'a b kind'. Columns may be separated by commas, semicolons, tabs or vertical bars."
         )
 
     def test_numbers_as_text_in_parquet(self, storage, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree.fitted.rows import large_file
+from bayestree.fitted.training_rows import large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run

@@ -67,7 +67,7 @@ REFUSED = [
     ({"model": {"leaf": "poisson"}}, "several targets need the tree 'cpt'"),
     ({"data": TWO | {"task": "classification"}}, "several targets need the task 'regression'"),
     ({"data": TWO | {"target": ["price", "kind"], "drop": ["area"]}}, "should hold numbers"),
-    ({"data": TWO | {"target": ["price", "price"]}}, "'price' must not be the target"),
+    ({"data": TWO | {"target": ["price", "price"]}}, "target 'price' is also named as target"),
     ({"data": TWO | {"target": ["price", "x"]}}, "target 'x' is not a column"),
     ({"data": TWO | {"target": []}}, "target must be"),
 ]

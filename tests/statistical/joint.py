@@ -6,16 +6,16 @@ from scipy import special, stats
 
 from bayestree._utils.chains import ess
 from bayestree.inference import Data, Posterior
-from bayestree.inference.nuts.density import NumpyDensity, density_of
-from bayestree.inference.nuts.expert_moves import ExpertMoves
-from bayestree.inference.nuts.hamiltonian import (
+from bayestree.inference.samplers.density import NumpyDensity, density_of
+from bayestree.inference.samplers.expert_moves import ExpertMoves
+from bayestree.inference.samplers.hamiltonian import (
     GradientMoments,
     StepSize,
     WhitenedDensity,
     expert_blocks,
     transition,
 )
-from bayestree.inference.nuts.method import Chain, Nuts, _transition
+from bayestree.inference.samplers.nuts import Chain, Nuts, _transition
 from bayestree.models import (
     Categorical,
     GammaProcess,

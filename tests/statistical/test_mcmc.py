@@ -14,11 +14,11 @@ from scipy import stats
 
 from bayestree._utils.chains import ess
 from bayestree.inference import Data, mcmc, nuts
-from bayestree.inference.mcmc.experts import NodeExperts, Tally, mirror
-from bayestree.inference.mcmc.leaves import LeafMoves
-from bayestree.inference.mcmc.method import Mcmc, Run
-from bayestree.inference.mcmc.trees import ChainTrees
-from bayestree.inference.nuts.density import Layout
+from bayestree.inference.samplers.density import Layout
+from bayestree.inference.samplers.mcmc.experts import NodeExperts, Tally, mirror
+from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.method import Mcmc, Run
+from bayestree.inference.samplers.mcmc.trees import ChainTrees
 from bayestree.models import (
     Categorical,
     Gaussian,

@@ -11,7 +11,7 @@ from bayestree import ConvexPolytopeTreeClassifier
 from bayestree.inference import GrowthLimits, grow, svi
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Priors
 from tests.inference.problems import ring, soft_tree, triangle
-from tests.inference.test_guides import best_weibull
+from tests.inference.variational.test_guides import best_weibull
 
 pytestmark = pytest.mark.statistical
 

@@ -10,7 +10,7 @@ from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.inference import GrowthLimits, grow, nuts, vi
 from bayestree.models import InverseGammaScale, Oblique, Priors
 from tests.inference.problems import normal, ring, soft_tree, triangle
-from tests.inference.vi.cases import noisy_line
+from tests.inference.variational.cases import noisy_line
 from tests.sampling import at_least
 
 pytestmark = pytest.mark.statistical

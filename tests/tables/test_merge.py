@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayestree._utils.wording import CellError, InputError
-from bayestree.tables import Learner, survey
-from bayestree.tables.columns import Texts
-from bayestree.tables.survey import Survey, _Distinct
+from bayestree.tables import Learner, profiling
+from bayestree.tables.profiling import TableProfile, _Distinct
+from bayestree.tables.text_columns import Texts
 
 DAYS = pd.Series(pd.date_range("1999-11-28 03:00", periods=400, freq="25h"))
 
@@ -150,10 +150,10 @@ def leaves(nested, path=()):
     return {place: leaf for key, one in pairs for place, leaf in leaves(one, (*path, key)).items()}
 
 
-def surveyed(parts, typed):
+def profiled(parts, typed):
     frames = [[(frame,) for frame in part] for part in parts]
     names = [*next(frame for part in parts for frame in part)][:3]  # a fourth is a target
-    read = in_parts(frames, lambda first: Survey(names, codes={names[0]: (3,)}))
+    read = in_parts(frames, lambda first: TableProfile(names, codes={names[0]: (3,)}))
     return read.check(typed=typed), read.kinds, read.formats, read.ignored, read.doubts
 
 
@@ -176,9 +176,9 @@ def test_merged_parts_are_one_pass(names, data, typed, limit):
     parts, rng = data.draw(chunked_tables(names))
     whole = [[*chain(*parts)]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "MAX_HASHES", limit)
-        expected = outcome(lambda: surveyed(whole, typed))
-        assert outcome(lambda: surveyed(parts, typed)) == expected
+        patch.setattr(profiling, "MAX_HASHES", limit)
+        expected = outcome(lambda: profiled(whole, typed))
+        assert outcome(lambda: profiled(parts, typed)) == expected
     if len(expected) != 5:
         return
     _, kinds, formats, *_ = expected
@@ -229,7 +229,7 @@ WIDE = 5 * np.arange(300)
     ],
 )
 def test_numbers_that_count_rows(values, count, count_rows, limit, monkeypatch):
-    monkeypatch.setattr(survey, "MAX_HASHES", limit)
+    monkeypatch.setattr(profiling, "MAX_HASHES", limit)
     parts = [pd.Series(part) for part in np.split(values, 3)]
     for read in ([[(part,) for part in parts]], [[(part,)] for part in parts]):
         found = in_parts(read, lambda first: _Distinct())

@@ -23,7 +23,7 @@ from bayestree.tables import (
     target_columns,
 )
 from bayestree.tables.learning import _folds
-from bayestree.tables.survey import Survey
+from bayestree.tables.profiling import TableProfile
 
 
 def read_table(path, text=()):
@@ -280,16 +280,16 @@ class TestEncoding:
         ]
 
     @pytest.mark.parametrize(
-        ("form", "known"), [("%d/%m/%Y", "%d/%m/%Y"), ("%m-%d-%Y", "%m-%d-%Y"), (None, "%Y-%m-%d")]
+        ("form", "known"), [("%d/%m/%Y", "%d/%m/%Y"), ("%m-%d-%Y", "%m-%d-%Y"), ("%Y-%m-%d", None)]
     )
     def test_formats_of_dates(self, form, known):
         days = pd.Series(pd.date_range("2024-01-01", periods=40))
-        frame = pd.DataFrame({"day": days.dt.strftime(form or "%Y-%m-%d")})
-        survey = Survey(["day"])
-        survey.add(frame)
-        survey.check()
-        assert (survey.kinds, survey.formats) == ({"day": "dates"}, {"day": known})
-        learner = Learner(survey.kinds, ["mean of y"], survey.formats)
+        frame = pd.DataFrame({"day": days.dt.strftime(form)})
+        profile = TableProfile(["day"])
+        profile.add(frame)
+        profile.check()
+        assert (profile.kinds, profile.formats) == ({"day": "dates"}, {"day": known})
+        learner = Learner(profile.kinds, ["mean of y"], profile.formats)
         learner.add(frame, np.zeros((40, 1)), np.ones(40))
         found = learner.learned().encoding
         alone = found.encode(frame[4:5].reset_index(drop=True))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayestree.estimators._contents import KINDS
+from bayestree.fitted.contents import KINDS
 from bayestree.models import (
     Categorical,
     Gaussian,

@@ -109,7 +109,7 @@ class _StumpClimb(NamedTuple):
 
 @dataclass(frozen=True)
 class StumpFitter:
-    """Fits all stumps of a level; for the settings see :func:`bayestree.inference.grow`."""
+    """Fits all stumps of a level; for the settings see :func:`bayestree.inference.growth.grow`."""
 
     split: Split
     leaf: Leaf

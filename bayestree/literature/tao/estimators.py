@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,9 +22,10 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitted.rows import TrainingRows
+from bayestree.fitted.training_rows import Scaling, TrainingRows
+from bayestree.fitting.hard import HardForm
 from bayestree.inference import Data, Posterior
-from bayestree.inference.single_leaf import SingleLeafWarning
+from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._method import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao
@@ -79,8 +80,8 @@ class BaseAlternatingTree(InitialTree):
         split = Oblique(self._max_features())
         return named.alternating(leaf, split=split, prior=self._prior())
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        start = self._start(data, model.leaf)
+    def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
+        start = self._start(data, model.leaf, scaling)
         method = method_of(Tao, self, leaf_ridge=self.leaf_ridge if self.leaf == "linear" else None)
         found = method.fit(model, data, init=start, progress=bool(self.verbose))
         reason = "no split lowers the loss of the training rows"
@@ -88,7 +89,8 @@ class BaseAlternatingTree(InitialTree):
             reason = self._why_no_split(data)
         elif self.l1 > 0:
             reason += f" by more than its penalty l1={self.l1:g}; lower l1"
-        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
+        if found.model.topology.n_nodes == 0:
+            warn_single_leaf(data.y, model.leaf, self._limits(), reason)
         return found
 
 
@@ -165,15 +167,15 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         Positive, Model("Penalty on |slope|^2 of linear leaves, added to the squared loss.")
     ] = 1.0
 
-    def _leaf_values(
-        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data
-    ) -> dict[str, FloatArray]:
-        if self.leaf == "constant":
-            return super()._leaf_values(tree, posterior, rows, data)
-        X = self._scaling.standardise(rows.X[:])
+    def _form(self) -> HardForm:
+        return replace(super()._form(), values=self._ridge if self.leaf == "linear" else None)
+
+    def _ridge(self, tree: Any, rows: TrainingRows, scaling: Scaling) -> dict[str, FloatArray]:
+        """Return the ridge regressions of the leaves."""
+        X = scaling.standardise(rows.X[:])
         rule = LinearRule(X, rows.y, rows.weights, self.leaf_ridge)
         found = rule.fit(rule.start(tree.n_leaves), tree.apply(rows.X))
-        return {"value": found[:, -1], "slope": found[:, :-1] / self._scaling.units.scale}
+        return {"value": found[:, -1], "slope": found[:, :-1] / scaling.units.scale}
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ const whatIfModel = (() => {
     return new TYPES[type](data.buffer);
   };
 
-  // Draws of a tree of one topology; see `carried.Part` for the arrays.
+  // Draws of a tree of one topology; see `embedded_model.Part` for the arrays.
   class Part {
     constructor(data) {
       Object.assign(this, data);

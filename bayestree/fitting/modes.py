@@ -1,0 +1,160 @@
+"""Several modes of a posterior: trees grown from different seeds, and the weights of their mixture.
+
+The modes of the posterior over trees are topologies, between which no inference for one topology
+moves. Each mode is therefore a whole fit; their mixture is the posterior that is reported.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parallel import one_thread, processes_for, threads_for
+from bayestree._utils.progress import Verbose, fitting, watched
+from bayestree._utils.seed import draw_seed
+from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
+from bayestree.fitted.assessment import UnconvergedWarning
+from bayestree.fitted.training_rows import TrainingRows
+from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitting.engine import Prepared, Recipe, complete, fit_each, prepare
+from bayestree.fitting.plan import SINGLE_ROWS, FitPlan
+from bayestree.fitting.stages import Stages
+from bayestree.inference import Data, pointwise
+from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
+
+SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
+MEDOID_DRAWS = 10  # of each mode, by which modes are compared
+PRIOR_ROWS = 5.0  # in favour of each mode: few rows would otherwise often leave a single one
+EVERY_MODE = (
+    "no mode has kept a split with min_leaf rows on both sides; there may be nothing to find, or "
+    "try another random_state"
+)
+
+
+def mode_seeds(random_state: Any, n_modes: int) -> list[int]:
+    """Return the seeds of the modes: the first has the seed itself, as a single tree would."""
+    whole = isinstance(random_state, int | np.integer)
+    first = int(random_state) if whole else draw_seed(random_state)
+    others = check_random_state(draw_seed(first)).randint(2**31 - 1, size=n_modes)[1:]
+    return [first, *others.tolist()]
+
+
+def fit_modes(
+    recipes: Sequence[Recipe],
+    rows: TrainingRows,
+    *,
+    mode_weights: str,
+    n_jobs: int | None,
+    verbose: Verbose,
+) -> Mixture:
+    """Fit all modes to rows of positive weight, and weight them.
+
+    Parameters
+    ----------
+    recipes : sequence of Recipe
+        One for each mode; their methods are ``Stages``.
+    rows : TrainingRows
+    mode_weights : {"auto", "stacking", "equal", "elbo"}
+    n_jobs : int, optional
+        Processes, for modes that are not fitted at once.
+    verbose : bool or "auto"
+    """
+    with one_thread():
+        prepared = prepare(recipes[0], rows)
+    if recipes[0].method.plan.last.several:
+        trees = _fit_together(recipes, prepared, verbose)
+    else:
+        n_jobs = _processes(n_jobs, len(recipes), prepared.data)
+        trees = fit_each(recipes, prepared, label="modes", n_jobs=n_jobs, verbose=verbose)
+    with one_thread():
+        scored = _scored_rows(recipes[0].method, prepared.data)
+        weights = _weigh(recipes[0].method, mode_weights, trees, scored)
+        found = Mixture(trees, weights, _medoid(trees, weights, scored))
+    if not any(one.tree.n_nodes for one in trees):
+        leaf, limits = recipes[0].model.leaf, recipes[0].form.limits
+        warn_single_leaf(prepared.data.y, leaf, limits, EVERY_MODE)
+    return found
+
+
+def _fit_together(
+    recipes: Sequence[Recipe], prepared: Prepared, verbose: Verbose
+) -> list[FittedTree]:
+    """Fit the trees of several recipes at once, by the seed and the settings of the first."""
+    starts = [recipe.method.start for recipe in recipes]
+    first: Stages = recipes[0].method
+    with threads_for(recipes[0].work), fitting(verbose), warnings.catch_warnings():
+        for of_all in (SingleLeafWarning, UnconvergedWarning):  # which the whole gives
+            warnings.simplefilter("ignore", of_all)
+        found = first.together(prepared.model, prepared.given, prepared.scaling, starts)
+        return [
+            complete(recipe, posterior, prepared)
+            for recipe, posterior in zip(recipes, found, strict=True)
+        ]
+
+
+def _processes(given: int | None, n_modes: int, data: Data) -> int | None:
+    """Return ``n_jobs`` or, for long fits that are not watched, as many as there are threads for.
+
+    Workers share rows in memory, but would each copy those that are mapped.
+    """
+    suits = len(data.X) >= SINGLE_ROWS and data.X.device.type == "cpu" and not data.mapped
+    if given is not None or watched() or not suits:
+        return given
+    return processes_for(n_modes)
+
+
+def scores_unseen_rows(plan: FitPlan, validation_fraction: float) -> bool:
+    """Return whether modes can be scored on rows that they have not seen."""
+    return bool(validation_fraction or plan.last.draws not in (None, (1, 1)))
+
+
+def _weigh(
+    stages: Stages, mode_weights: str, trees: Sequence[FittedTree], scored: Data
+) -> FloatArray:
+    """Return the weights of the modes, shape (M,)."""
+    if mode_weights == "elbo":
+        return elbo_weights([_elbo(one.posterior.stats) for one in trees])
+    if mode_weights == "equal" or not scores_unseen_rows(stages.plan, stages.validation_fraction):
+        return np.full(len(trees), 1 / len(trees))
+    held_out = stages.validation_fraction > 0
+    rows = scored.weights.numpy(force=True).astype(np.float64)
+    each = scored._replace(weights=torch.ones_like(scored.weights)) if held_out else scored
+    columns = []
+    for posterior in (one.posterior for one in trees):
+        if held_out:
+            columns.append(pointwise.log_density(posterior.model, posterior.each(), each))
+        else:  # all copies of a row are left out together: the score of each of them
+            terms = pointwise.log_likelihood(posterior.model, posterior.each(), each)
+            columns.append(loo(terms[None]).elpd_row / rows)
+    scores = np.stack(columns, axis=1)
+    return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)
+
+
+def _scored_rows(stages: Stages, data: Data) -> Data:
+    """Return at most ``SCORED_ROWS`` rows: held-out rows, if there are any."""
+    seeds = check_random_state(draw_seed(stages.random_state))
+    _, held_out = stages.held_out(data, seeds)
+    found = data if held_out is None else held_out
+    if len(found.X) <= SCORED_ROWS:
+        return found
+    some = np.sort(seeds.choice(len(found.X), SCORED_ROWS, replace=False))
+    return found.take(torch.as_tensor(some, device=found.X.device))
+
+
+def _medoid(trees: Sequence[FittedTree], weights: FloatArray, scored: Data) -> int:
+    """Return the medoid, the mode whose predictions differ least from the others."""
+    rows = scored.X.numpy(force=True)
+    means = [one.posterior.thinned(MEDOID_DRAWS).predictive(rows)[0] for one in trees]
+    distance = np.array([[np.abs(a - b).mean() for b in means] for a in means]) @ weights
+    return int(np.where(weights > 0, distance, np.inf).argmin())
+
+
+def _elbo(stats: Any) -> float:
+    """Return the ELBO of a mode, or the log-evidence of a single leaf, whose draws are exact."""
+    if "final_elbo" in stats:
+        return float(stats["final_elbo"])
+    return float(np.mean(stats["log_p"] - stats["log_q"]))

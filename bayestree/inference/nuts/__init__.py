@@ -1,1 +1,0 @@
-"""The No-U-Turn sampler for soft trees."""

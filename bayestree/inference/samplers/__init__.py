@@ -1,0 +1,1 @@
+"""Samplers of the posterior, and the density and the moves that they share."""

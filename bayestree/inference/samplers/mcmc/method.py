@@ -1,0 +1,280 @@
+"""Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit, in one batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import Count, Inference, Size, declare
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree.inference.data import Data
+from bayestree.inference.draws import Arrays
+from bayestree.inference.growth.harden import without_idle
+from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
+from bayestree.inference.samplers.expert_moves import ExpertMoves
+from bayestree.inference.samplers.mcmc.experts import MOVES, NodeExperts, Tally, mirror
+from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.trees import ChainTrees
+from bayestree.inference.samplers.nuts import segments
+from bayestree.inference.stage import GrowthLimits, Stage, as_function
+from bayestree.inference.training import check_soft, check_split, check_topology
+from bayestree.models.soft_tree import SoftTree
+
+NEAR = 0.1  # standard deviation of the starts about a point estimate
+SEGMENTS = 50  # parts of a run, between which progress is shown and kept
+
+
+@dataclass
+class Run:
+    """The state and records of all chains: everything needed to resume them."""
+
+    vectors: FloatArray  # (C, D)
+    rng: np.random.Generator
+    done: int = 0
+    tally: Tally = field(init=False)
+    draws: list[FloatArray] = field(default_factory=list)
+    shares: list[FloatArray] = field(default_factory=list)  # accepted by move, (moves, C)
+
+    def __post_init__(self) -> None:
+        self.tally = Tally(len(self.vectors))
+
+    def record(self) -> None:
+        """Keep the state as a draw, and what was accepted since the last."""
+        self.draws.append(self.vectors.copy())
+        accepted, proposed = self.tally.counts
+        self.shares.append(accepted / np.maximum(proposed, 1.0))
+        self.tally = Tally(len(self.vectors))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "vectors": self.vectors,
+            "rng": self.rng.bit_generator.state,
+            "done": self.done,
+            "tally": self.tally.counts,
+            "draws": np.array(self.draws),
+            "shares": np.array(self.shares),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.vectors[...] = state["vectors"]
+        self.rng.bit_generator.state = state["rng"]
+        self.done = state["done"]
+        self.tally.counts[...] = state["tally"]
+        self.draws, self.shares = list(state["draws"]), list(state["shares"])
+
+
+def starts(layout: Layout, init: Posterior, n_chains: int, rng: np.random.Generator) -> FloatArray:
+    """Return vectors (C, D) to start from: draws of a posterior, or near a point estimate.
+
+    Chain c starts in chain c modulo their number, whose draws are spread evenly.
+    """
+    found = []
+    for chain in range(n_chains):
+        own = range(chain % init.n_chains, n_chains, init.n_chains)
+        draw = int((own.index(chain) + 0.5) / len(own) * init.n_draws)
+        found.append(layout.vector({n: v[own[0], draw] for n, v in init.draws.items()}))
+    vectors = np.array(found)
+    if init.n_chains * init.n_draws == 1:
+        vectors += NEAR * rng.standard_normal(vectors.shape)
+    return vectors
+
+
+@declare
+class Mcmc(Stage):
+    """Settings of Metropolis-within-Gibbs sampling.
+
+    {parameters}
+    """
+
+    n_chains: Annotated[Count, Inference("Chains.")] = 4
+    n_warmup: Annotated[Size, Inference("Sweeps of each chain that are left out.")] = 500
+    n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
+    thinning: Annotated[
+        Count, Inference("Sweeps for each draw that is kept; 6 by default in estimators.")
+    ] = 1
+    leaf_rounds: Annotated[
+        Count, Inference("Draws of the paths of the rows and of the leaves in each sweep.")
+    ] = 2
+    mirror: Annotated[
+        bool,
+        Inference(
+            "Also propose to flip a facet and to swap the branches below, once for each node in a "
+            "sweep. A node of one facet has two modes, with inside and outside exchanged; chains "
+            "then move between them, predictions cover both, and the sides of a node have no "
+            "fixed meaning."
+        ),
+    ] = False
+    drop_idle: Annotated[
+        bool,
+        Inference(
+            "Sample without the nodes that the deterministic tree of the start would not keep, and "
+            "with twice as many experts in each node as the largest number of facets in use (at "
+            "least 4). The default of estimators."
+        ),
+    ] = False
+    keep_warmup: Annotated[
+        bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
+    ] = False
+
+    in_estimators = {"n_draws": 250, "thinning": 6, "drop_idle": True}
+    needs_double = True
+    calibrates = False
+
+    def default_depth(self, n_classes: int) -> int:
+        return GrowthLimits.max_depth
+
+    @property
+    def draws(self) -> tuple[int, int]:
+        return self.n_chains, self.n_draws
+
+    @property
+    def total(self) -> int:
+        """Number of sweeps."""
+        return self.n_warmup + self.n_draws * self.thinning
+
+    def check(self, model: SoftTree) -> None:
+        super().check(model)
+        model.likelihood.check_mixture("A sampler")
+        hyperplane = model.priors.hyperplane.collapsed()
+        known = all(
+            prior.implements("expert_log_density")
+            for prior in (hyperplane, *model.split_priors[1:])
+        )
+        conditional = hyperplane.implements("draw_precision") and hyperplane.implements("redraw")
+        if not (known and conditional and ExpertMoves.covers(model.collapsed())):
+            raise ValueError(
+                "inference='mcmc' needs the conditionals of the prior's scales, and draws of "
+                "experts: use InverseGammaScale on hyperplanes and GammaProcess without "
+                f"hyper-priors on weights, got {model.priors}; inference='nuts' samples under "
+                "other priors too."
+            )
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Posterior,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Sample the posterior of a soft tree of given topology.
+
+        A sweep goes through the experts of all nodes, with the paths of the rows integrated out.
+        For each it proposes slides along its boundary; coefficients near the end of a Newton step
+        given their scales (iteratively reweighted least squares: Gamerman, 1997); another weight;
+        and a fresh expert from the prior. The scales, and the leaves given sampled paths, follow
+        from their conditionals. All chains move in the same NumPy calls: more of them cost little
+        where rows are few.
+
+        Parameters
+        ----------
+        model : SoftTree
+            With likelihood ``mixture``, finite steepness, GammaProcess weights without
+            hyper-priors, and InverseGammaScale hyperplanes, whose scales are integrated out.
+        data : Data
+            n rows.
+        init : Posterior
+            A posterior of the same topology. Chains start at its draws: chain c of the sampler in
+            its chain c, from the first again if there are fewer, and near a point estimate.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            ``stats`` holds, each (chain, draw): ``lp``, the log joint density of the sites, and
+            the shares of proposals since the last draw that were accepted, by move:
+            ``accepted_newton``, ``accepted_slide``, ``accepted_weight``, ``accepted_fresh``,
+            ``accepted_mirror`` (0 without ``mirror``) and ``accepted_leaf``. ``point`` is the draw
+            whose predictions are nearest to the posterior mean.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings, a start of another topology or with other sites, a tree without
+            a split, plug-in leaves, or other priors.
+        """
+        check_topology(model, init)
+        check_split(model)
+        self.check(model)
+        check_soft(model)
+        if self.drop_idle:
+            init = without_idle(replace(init, model=model), data)
+            model = init.model
+        model = model.collapsed()
+        plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
+        rng = np.random.default_rng(draw_seed(random_state))
+        layout = Layout(model, data.X.shape[1])
+        run = Run(starts(layout, init, self.n_chains, rng), rng)
+        trees = ChainTrees(model, plain, run.vectors)
+        track = Track(segments(self.total, SEGMENTS), "mcmc", show=progress, parts={"chains": run})
+        # there are too few rows for threads to help
+        with threadpool_limits(limits=1), np.errstate(all="ignore"):
+            for length in track:
+                for _ in range(length):
+                    self._sweep(trees, run)
+                track.note("warm-up" if run.done <= self.n_warmup else "")
+        return self._posterior(model, plain, run)
+
+    def _sweep(self, trees: ChainTrees, run: Run) -> None:
+        """Move all parameters once."""
+        trees.refresh()
+        leaves = LeafMoves(trees, run.rng, run.tally)
+        for _ in range(self.leaf_rounds):
+            leaves.update()
+        for node in range(trees.n_nodes):
+            NodeExperts(trees, node, run.rng, run.tally).update()
+            if self.mirror:
+                expert = int(run.rng.integers(trees.model.split.n_experts))
+                mirror(trees, node, expert, run.rng, run.tally)
+        run.done += 1
+        warm = run.done <= self.n_warmup
+        if self.keep_warmup if warm else (run.done - self.n_warmup) % self.thinning == 0:
+            run.record()
+        elif warm:
+            run.tally = Tally(trees.n_chains)
+
+    def _posterior(self, model: SoftTree, data: Data, run: Run) -> Posterior:
+        vectors = np.array(run.draws).swapaxes(0, 1)
+        shares = np.array(run.shares).transpose(1, 2, 0)  # (moves, C, draws)
+        stats = {"lp": log_joint(model, data, vectors)}
+        stats |= {f"accepted_{move}": share for move, share in zip(MOVES, shares, strict=True)}
+        draws = Layout(model, data.X.shape[1]).sites(vectors)
+        warm = vectors.shape[1] - self.n_draws
+        after, before = slice(warm, None), slice(0, warm)
+
+        def selected(arrays: Arrays, part: slice) -> Arrays:
+            return {name: value[:, part] for name, value in arrays.items()}
+
+        names = set(self.chosen()) - {"n_draws", "keep_warmup"}
+        found = Posterior(
+            model=model,
+            draws=selected(draws, after),
+            point={},
+            inference="mcmc",
+            stats=selected(stats, after),
+            settings=self.chosen(*sorted(names)),
+            warmup_draws=selected(draws, before) if warm else {},
+            warmup_stats=selected(stats, before) if warm else {},
+        )
+        return at_medoid(found, data)
+
+
+mcmc = as_function(Mcmc, "mcmc")
+
+
+def log_joint(model: SoftTree, data: Data, vectors: FloatArray) -> FloatArray:
+    """Return the log joint density of the sites of each vector (..., D), without Jacobians."""
+    density = density_of(model, data)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.apply_along_axis(density.value, -1, vectors)
+    first = vectors.reshape(-1, vectors.shape[-1])[0]
+    # the density by NumPy omits constants
+    constant = TorchDensity(model, data).value(first) - density.value(first)
+    found: FloatArray = values + constant - density.layout.log_jacobian(vectors)
+    return found

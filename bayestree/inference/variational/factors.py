@@ -1,0 +1,268 @@
+"""The variational factors of several trees that are fitted together.
+
+Coefficients are normal with a covariance that is full within each expert, weights are gamma
+variables, leaves have their conjugate factors, and scales and shrinkages follow the coefficients
+(:class:`~bayestree.models.priors.base.ScaleFactors`). Nodes and leaves are numbered tree by tree.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from bayestree import routing
+from bayestree.distributions import LogGamma
+from bayestree.inference.data import Data
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import expert_size, leaf_sums
+from bayestree.inference.variational.guides import scale_factors
+from bayestree.inference.variational.natural_rows import Rows
+from bayestree.inference.variational.schedule import StepRule
+from bayestree.models.leaves import LeafDistribution
+from bayestree.models.priors import Moments
+from bayestree.models.soft_tree import SoftTree, support_of
+from bayestree.models.splits import joined, log_weight
+from bayestree.topology import JoinedTopology
+
+LOG_2PI = math.log(2 * math.pi)
+SPREAD = 0.3  # initial standard deviation of a coefficient, in units of its node's rms
+SHAPE = 4.0  # initial shape of the weights
+
+
+class ExpertDraw(NamedTuple):
+    """One draw of the experts of all trees."""
+
+    coefficient: Tensor  # (V, K, d + 1), the intercept last
+    log_weight: Tensor  # (V, K)
+    log_density: Tensor  # of the factors of each node's experts, (V,)
+
+
+class Factors(nn.Module):
+    """Factors of the experts and leaves of T trees with V nodes and L leaves in total.
+
+    Parameters
+    ----------
+    model : SoftTree
+        Split, priors, leaves and steepness of all trees; its topology is not used.
+    topology : JoinedTopology
+    mean, precision : Tensor, shapes (V, K, d + 1) and (V, K, d + 1, d + 1)
+        Of the normal factors of the coefficients, the intercept of each expert last.
+    shape, rate : Tensor, shape (V, K)
+        Of the gamma factors of the weights; not used where experts have no weights.
+    sums : Tensor, shape (L, c)
+        Expected sums of the leaves' statistics.
+    """
+
+    mean: Tensor
+    precision: Tensor
+    root: Tensor  # (V, K, d + 1, d + 1): root @ root.mT is the covariance
+    shape: Tensor
+    rate: Tensor
+    sums: Tensor
+
+    def __init__(
+        self,
+        model: SoftTree,
+        topology: JoinedTopology,
+        *,
+        mean: Tensor,
+        precision: Tensor,
+        shape: Tensor,
+        rate: Tensor,
+        sums: Tensor,
+    ) -> None:
+        super().__init__()
+        self.model, self.topology = model, topology
+        self.register_buffer("mean", mean)
+        self.register_buffer("precision", precision)
+        self.register_buffer("root", torch.empty_like(precision))
+        self.register_buffer("shape", shape)
+        self.register_buffer("rate", rate)
+        self.register_buffer("sums", sums)
+        self.support = support_of(model, mean)
+        plane, offset = mean[..., :-1], mean[..., -1]
+        self.scales = scale_factors(model, {"hyperplane": plane, "intercept": offset})
+        self.factorise()
+        self.refresh(steps=20)
+
+    @classmethod
+    def around(cls, model: SoftTree, starts: Sequence[Posterior], data: Data) -> Self:
+        """Start around the point estimates of several trees."""
+        sites = [one.point_sites(data.X) for one in starts]
+        mean = torch.cat([joined(one) for one in sites])
+        size = expert_size(mean[..., :-1], mean[..., -1], support_of(model, mean))
+        precision = (SPREAD * size).pow(-2).expand_as(mean)
+        weight = torch.cat([log_weight(model.split, one) for one in sites]).exp()
+        trees = JoinedTopology(tuple(one.model.topology for one in starts))
+        return cls(
+            model,
+            trees,
+            mean=mean,
+            precision=cls.initial(precision),
+            shape=torch.full_like(weight, SHAPE),
+            rate=SHAPE / weight.clamp_min(1e-8),  # below it, an expert sends no row right
+            sums=torch.cat(
+                [leaf_sums(s.model, one, data) for s, one in zip(starts, sites, strict=True)]
+            ),
+        )
+
+    def tree(self, number: int) -> "Factors":
+        """Return the factors of one of the trees."""
+        nodes, leaves = self.topology.nodes[number], self.topology.leaves[number]
+        parts = ("mean", "precision", "shape", "rate")
+        own = {name: getattr(self, name)[nodes].clone() for name in parts}
+        found = type(self)(
+            self.model,
+            JoinedTopology((self.topology.trees[number],)),
+            sums=self.sums[leaves].clone(),
+            **own,
+        )
+        for mine, buffer in zip(found.scales.buffers(), self.scales.buffers(), strict=True):
+            mine.copy_(buffer[nodes])
+        return found
+
+    @staticmethod
+    def initial(diagonal: Tensor) -> Tensor:
+        """Return the precision of independent coefficients."""
+        return torch.diag_embed(diagonal)
+
+    def factorise(self) -> None:
+        """Compute the root of the covariance from the precision.
+
+        Coefficients are scaled to a unit diagonal first, because columns and experts may differ in
+        their units by many orders of magnitude.
+        """
+        unit = self.precision.diagonal(dim1=-2, dim2=-1).rsqrt()
+        scaled = self.precision * unit.unsqueeze(-1) * unit.unsqueeze(-2)
+        lower = torch.linalg.cholesky(scaled)
+        eye = torch.eye(unit.shape[-1]).to(unit).expand_as(lower)
+        inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
+        self.root.copy_(self._own(inverse.mT * unit.unsqueeze(-1)))
+
+    def _own(self, values: Tensor) -> Tensor:
+        """Return values (V, K, d + 1, ...), 0 for coefficients that experts do not have."""
+        if self.support is None:
+            return values
+        support = self.support.view(*self.support.shape, *[1] * (values.ndim - 3))
+        return torch.where(support, values, 0.0)
+
+    def refresh(self, steps: int) -> None:
+        """Move the factors of scales and shrinkages to their optimum given the coefficients."""
+        moments = self.moments
+        for _ in range(steps):
+            self.scales.refresh(moments)
+
+    @property
+    def moments(self) -> Moments:
+        return Moments(self.mean, self.variance)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.root.square().sum(-1)
+
+    @property
+    def scale(self) -> Tensor:
+        """Factors of the determinant of the root, (V, K, d + 1), 1 for absent coefficients."""
+        found = self.root.diagonal(dim1=-2, dim2=-1)  # as of the triangular inv(chol).T
+        return found if self.support is None else torch.where(self.support, found, 1.0)
+
+    def spread(self, noise: Tensor) -> Tensor:
+        """Multiply standard normals by the root."""
+        return (self.root @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def move(
+        self, rows: Rows, slope: Tensor, information: Tensor, prior: Tensor, rule: StepRule
+    ) -> None:
+        """Move the coefficients along the natural gradient.
+
+        ``slope`` (V, K, d + 1) is that of the bound in the means, ``information`` (V, K, n) minus
+        the curvature of the rows and ``prior`` (V, K, d + 1) the expected precision of the prior.
+        """
+        change = rows.second_moments(information)
+        change.diagonal(dim1=-2, dim2=-1).add_(prior)
+        change.sub_(self.precision)
+        if self.support is not None:  # absent coefficients are independent of all others
+            change = self._own(self._own(change).mT)
+        self.precision.add_(change, alpha=rule.rate)
+        if rule.exact:
+            inner = self.root.mT @ change
+            self.precision.add_(inner.mT @ inner, alpha=rule.rate**2 / 2)
+        self.factorise()
+        along = (self.root.mT @ slope.unsqueeze(-1)).squeeze(-1)
+        self.mean.add_(self.spread(along), alpha=rule.rate)
+
+    @property
+    def weight_law(self) -> LogGamma:
+        """Factor of the log-weights, shape (V, K)."""
+        return LogGamma(self.shape, self.rate, validate_args=False)
+
+    @property
+    def leaf_law(self) -> LeafDistribution:
+        return self.model.leaf.posterior(self.sums)
+
+    # The divergence from the prior.
+
+    def split_divergence(self, log_prior: Tensor | None = None) -> Tensor:
+        """Compute the KL divergence of the splits of each tree from their prior, (T,).
+
+        ``log_prior`` (V, K) is what ``scales.expected_log_prior`` returns, if it is known.
+        """
+        if log_prior is None:
+            log_prior = self.scales.expected_log_prior(self.moments)
+        width = self.mean.shape[-1] if self.support is None else self.support.sum(-1)
+        entropy = self.scale.log().sum(-1) + width * (1 + LOG_2PI) / 2
+        each = (-entropy - log_prior).sum(1)
+        if self.model.split.weighted:
+            law = self.model.priors.weight.law(self.model.split.n_experts, self.rate)
+            each = each + _gamma_divergence(self.shape, self.rate, law).sum(1)
+        return torch.stack([each[nodes].sum() for nodes in self.topology.nodes])
+
+    def leaf_divergence(self) -> Tensor:
+        """Compute the KL divergence of the leaves of each tree from their prior, (T,)."""
+        family = self.model.leaf
+        return torch.stack([family.posterior(self.sums[own]).kl() for own in self.topology.leaves])
+
+    # Draws.
+
+    def draw(self) -> ExpertDraw:
+        """Draw the experts once."""
+        noise = torch.randn_like(self.mean)
+        coefficient = self.mean + self.spread(noise)
+        density = self._own(-self.scale.log() - noise.square() / 2 - LOG_2PI / 2).sum((1, 2))
+        if not self.model.split.weighted:
+            return ExpertDraw(coefficient, torch.zeros_like(self.rate), density)
+        law = self.weight_law
+        value = law.sample()
+        return ExpertDraw(coefficient, value, density + law.log_prob(value).sum(1))
+
+    def odds(self, draw: ExpertDraw, X: Tensor, steepness: float) -> Tensor:
+        """Return log-odds of going right of rows [X, 1] at each node, (V, n)."""
+        score = routing.joint_score(X, draw.log_weight, draw.coefficient).T
+        return steepness * routing.log_odds(score)
+
+    def sample(self) -> tuple[dict[str, Tensor], float]:
+        """Draw the sites of a single tree without scales, and return the draw's log density."""
+        draw, leaf = self.draw(), self.leaf_law
+        sites = {"hyperplane": draw.coefficient[..., :-1], "intercept": draw.coefficient[..., -1]}
+        if self.model.split.weighted:
+            sites["log_weight"] = draw.log_weight
+        sites |= self.scales.sample()
+        leaves = leaf.sample()
+        density = draw.log_density.sum() + self.scales.log_prob(sites) + leaf.log_prob(leaves)
+        return sites | leaves, float(density)
+
+    def point(self) -> dict[str, Tensor]:
+        """Return posterior means; ``log_weight`` is the logarithm of the mean weight."""
+        point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}
+        if self.model.split.weighted:
+            point["log_weight"] = (self.shape / self.rate).log()
+        return point | self.scales.point() | self.leaf_law.mean()
+
+
+def _gamma_divergence(shape: Tensor, rate: Tensor, prior: LogGamma) -> Tensor:
+    """Compute the KL divergence of gamma variables from a prior, of the shape of ``rate``."""
+    own, at = prior.concentration, prior.rate
+    change = (shape - own) * torch.digamma(shape) - torch.lgamma(shape) + torch.lgamma(own)
+    return change + own * (rate.log() - at.log()) + shape * (at / rate - 1)

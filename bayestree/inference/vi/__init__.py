@@ -1,1 +1,0 @@
-"""Natural-gradient variational inference, of several trees at once."""
