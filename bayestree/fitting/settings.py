@@ -216,7 +216,7 @@ def differs(name: str, value: Any) -> bool:
 
 
 def _names_of(method: str) -> set[str]:
-    return {name for kind in PIPELINES[method] for name in NAMES[kind].values()}
+    return {name for kind in PIPELINES.get(method, ()) for name in NAMES[kind].values()}
 
 
 def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:

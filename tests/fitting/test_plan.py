@@ -140,7 +140,7 @@ def test_stages_in_a_list_replace_their_kind():
         ([Svi(), Svi(epochs=2), Nuts()], "each stage once"),
         ([], "each stage once"),
         ([Svi(), Growth(), Nuts()], "in the order Growth, Map, Svi, Nuts"),
-        ([Map(steepness=2.0), Svi(steepness=3.0)], "different steepness, .* state it in one"),
+        ([Map(steepness=2.0), Svi(steepness=3.0)], "different steepness, .* state one"),
         (Em(epochs=2), None),
     ],
 )
@@ -293,7 +293,7 @@ def test_a_plan_is_refused_as_the_fit_would_be():
 def test_the_fit_carries_out_its_plan():
     X, y = table()
     clf = ConvexPolytopeTreeClassifier(
-        inference=Mcmc(n_chains=1, n_warmup=2), n_draws=3, max_depth=1, random_state=0
+        inference=Mcmc(n_chains=1, n_warmup=2, n_draws=3), max_depth=1, random_state=0
     )
     expected = clf.plan(X, y)
     clf.fit(X, y)

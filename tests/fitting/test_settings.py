@@ -73,19 +73,19 @@ def test_settings_that_the_method_does_not_have(inference, given, message):
         ({"kl_weight": 0.5, "inference": "vi"}, r"write inference=Vi\(kl_weight=0.5\)"),
         ({"n_chains": 3, "inference": "svi"}, "give inference or prior an object"),
         ({"kl_weight": 0.5}, r"write inference=Vi\(kl_weight=0.5\)"),
-        ({"kl_weight": 1.0}, "leave the default out"),
+        ({"kl_weight": 1.0}, "leave it out"),
         ({"n_chains": 3}, r"write inference=Nuts\(n_chains=3"),
         ({"epochs": 3, "inference": "unknown"}, "give inference or prior an object"),
         ({"scale_shape": 2.0}, r"write prior=InverseGammaScale\(shape=2.0, shrinkage_shape=0.1, "),
-        ({"scale_shape": 0.5}, "leave the default out"),
-        ({"prior_width": 10}, r"shrinkage_rate=0.1, width=10\), with bayestree.models"),
+        ({"scale_shape": 0.5}, "leave it out"),
+        ({"prior_width": 10}, r"shrinkage_rate=0.1, width=10\), with bayestree.inf"),
         (
             {"scale_groups": [["a"]]},
             r"write prior=GroupedScale\(.*, groups=\(\('a',\),\)\)",
         ),
         (
             {"l1": 3.0, "prior": "laplace"},
-            r"write prior=Laplace\(rate=3.0, intercept_scale=10.0\), with bayestree.models",
+            r"write prior=Laplace\(rate=3.0, intercept_scale=10.0\)",
         ),
         ({"l1": 3.0}, "give inference or prior an object"),
         (
