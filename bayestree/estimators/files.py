@@ -32,16 +32,9 @@ from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.description import kind_of
 from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._contents import (
-    Arrays,
-    NetworkNeededError,
-    arrays_of,
-    build,
-    check_network,
-    describe,
-    tree_arrays,
-)
+from bayestree.estimators._contents import arrays_of, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
+from bayestree.fitted.contents import Arrays, NetworkNeededError, tree_arrays
 from bayestree.fitted.training_rows import SMALLEST
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior

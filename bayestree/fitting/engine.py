@@ -212,8 +212,8 @@ class _Grown:
             names, split = recipe.form.feature_names, recipe.model.split
             network = split if isinstance(split, Network) else None
             one = tree_from(described, arrays, names, network)
-            own = {"scaling": self.prepared.scaling, "parameters": recipe.parameters}
-            self.trees.append(replace(one, **own))
+            scaling, given = self.prepared.scaling, recipe.parameters
+            self.trees.append(replace(one, scaling=scaling, parameters=given))
 
 
 def _fit_quietly(recipe: Recipe, prepared: Prepared) -> FittedTree:

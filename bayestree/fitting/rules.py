@@ -136,7 +136,7 @@ def _too_many_features(case: Case) -> int:
 def _broken_contract(case: Case) -> str:
     """Return how an object that the user passes as prior or leaf breaks its contract."""
     for name in ("prior", "leaf"):
-        given = getattr(case.given, name, "")
+        given: Any = getattr(case.given, name, "")
         if type(given).__module__.startswith(("builtins", "bayestree.")):
             continue  # a name, or a part with tests of its own
         if reason := broken_contract(given, case.n_used):
@@ -246,8 +246,8 @@ FACET_COLUMNS: Rules = (
 def _searches_another_prior(case: Case) -> bool:
     searches = any(isinstance(stage, Svi) and stage.search_facets for stage in case.plan.stages)
     known = isinstance(case.plan.prior, InverseGammaScale) and case.plan.n_experts > 1
-    paths = [stage.steepness or (1, 1) for stage in case.plan.stages if isinstance(stage, Map)]
-    return searches and not (known and paths[0][1] == 1)
+    paths = [stage.steepness for stage in case.plan.stages if isinstance(stage, Map)]
+    return searches and not (known and paths[0] in (None, (1, 1)))
 
 
 ONLY_DEPTH = "only max_depth limits the trees that it samples"

@@ -24,7 +24,7 @@ SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
 }
 
 
-def _search(splitter: str | PlaneSearch) -> PlaneSearch:
+def _search(splitter: SearchName | PlaneSearch) -> PlaneSearch:
     return SEARCHES[splitter]() if isinstance(splitter, str) else splitter
 
 

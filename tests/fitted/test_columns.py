@@ -22,7 +22,9 @@ from bayestree import (
     WeightedObliqueTreeClassifier,
 )
 from bayestree.baselines import random_oblique
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.fitted.training_rows import columns_in_use
+from bayestree.fitting.stages import Stages
 from bayestree.inference import Map, Nuts, Svi, memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Laplace, Network
@@ -133,13 +135,14 @@ def test_predictions_do_not_depend_on_columns_that_are_left_out(estimator):
 def test_the_inference_sees_the_other_columns_only(estimator, monkeypatch):
     X, y = rows()
     kind = EndToEndTreeClassifier if hasattr(estimator, "n_estimators") else type(estimator)
-    seen, infer = [], kind._infer
+    owner, name = (Stages, "together") if issubclass(kind, StagedTree) else (kind, "_infer")
+    seen, infer = [], getattr(owner, name)
 
-    def watched(self, model, data):
+    def watched(self, model, data, *others):
         seen.append(data.X)
-        return infer(self, model, data)
+        return infer(self, model, data, *others)
 
-    monkeypatch.setattr(kind, "_infer", watched)
+    monkeypatch.setattr(owner, name, watched)
     quietly_fitted(estimator, X, y)
     standard = (X - X.mean()) / X.std(ddof=0)
     for given in seen:
