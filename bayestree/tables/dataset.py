@@ -236,6 +236,7 @@ class Dataset:
 
         ``orders`` are the ordered categories of the parts before, which must have the same.
         """
+        part.validate(full=True)  # damaged text fails only where it is read
         fields = [self.schema.field(name) for name in columns or self.columns]
         arrays = [
             pa.repeat(pa.scalar(piece.partition[field.name], field.type), part.num_rows)

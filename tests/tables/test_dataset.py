@@ -199,6 +199,17 @@ def test_a_broken_file_is_named(tmp_path, content):
         Dataset.of(tmp_path)
 
 
+def test_text_that_is_no_unicode_is_refused(tmp_path):
+    text = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(np.array([0, 3, 6], "i4")), pa.py_buffer(b"red\xb2ed")]
+    )
+    pq.write_table(pa.table({"color": text}), tmp_path / "rows.parquet")
+    dataset = Dataset.of(str(tmp_path / "rows.parquet"))
+    for read in (dataset.read, lambda: [*dataset.chunks(dataset.pieces)]):
+        with pytest.raises(InputError, match=r"rows.parquet' cannot be read .*: .*UTF8"):
+            read()
+
+
 def test_a_name_of_two_columns_is_refused(tmp_path):
     pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "twice.parquet")
     with pytest.raises(InputError, match=r"twice.parquet' has more than one of column 'a'; rename"):
