@@ -1,6 +1,7 @@
 """Leaves that are estimated from all rows of a data set, after a fit to a sample of them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -95,7 +96,7 @@ class TestPosteriors:
             np.testing.assert_array_equal(posterior.draws[name][0, 0], posterior.point[name])
 
     def test_draws_of_leaves_vary_as_little_as_so_many_rows_allow(self, rows, data):
-        tree = fitted(classifier(inference=SVI, n_draws=400), data, "kind")
+        tree = fitted(classifier(inference=replace(SVI, n_draws=400)), data, "kind")
         p = tree.posterior_.draws["leaf_probs"][0, :, :, 0].astype(float)
         number = tree.tree_.leaf_rows
         mean = p.mean(axis=0)
@@ -106,10 +107,9 @@ class TestPosteriors:
 
     def test_draws_of_a_sampler_stay(self, data, monkeypatch):
         sampler = Mcmc(n_chains=1, n_warmup=5, n_draws=5)
-        given = {"inference": sampler, "n_draws": None}
-        whole = fitted(classifier(**given), data, "kind").posterior_
+        whole = fitted(classifier(inference=sampler), data, "kind").posterior_
         monkeypatch.setattr(_data_sets, "_with_all_rows", lambda tree, *_, **__: tree)
-        part = fitted(classifier(**given), data, "kind").posterior_
+        part = fitted(classifier(inference=sampler), data, "kind").posterior_
         np.testing.assert_array_equal(whole.draws["leaf_probs"], part.draws["leaf_probs"])
 
     def test_memberships_sum_to_one(self, rows, data):
@@ -126,7 +126,7 @@ class TestPosteriors:
         torch.testing.assert_close(both.rows, found.rows)
 
     def test_scores_are_log_densities_in_the_units_of_y(self, rows, data):
-        tree = fitted(regressor(inference=SVI, n_draws=8), data, "price")
+        tree = fitted(regressor(inference=replace(SVI, n_draws=8)), data, "price")
         check = tree.sample_check_
         assert check.n_sample + check.n_others == N
         mean = np.average(
