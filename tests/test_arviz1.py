@@ -48,8 +48,8 @@ def run(*arguments):
 def case():
     X = np.random.default_rng(0).normal(size=(90, 2)) * [1, 10]
     y = np.where(X[:, 0] + X[:, 1] / 10 > 0, "yes", "no")
-    settings = {"n_draws": 60, "n_experts": 4, "max_depth": 2, "n_modes": 1}
-    settings |= {"inference": Svi(epochs=20)}
+    settings = {"n_experts": 4, "max_depth": 2, "n_modes": 1}
+    settings |= {"inference": Svi(epochs=20, n_draws=60)}
     clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, y)
     return clf, clf.to_arviz(X, y, n_prior=20), clf._scaling.standardise(X)
 
@@ -81,7 +81,7 @@ def test_a_posterior_goes_to_arviz_1_and_comes_back(case, tmp_path):
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
 def test_a_mixture_has_the_same_score_there(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    settings = {"n_draws": 50, "n_experts": 2, "max_depth": 1, "n_modes": 2}
+    settings = {"n_experts": 2, "max_depth": 1, "n_modes": 2}
     settings |= {"inference": Svi(epochs=10)}
     clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, X[:, 0] > 0)
     made = clf.to_arviz(X, X[:, 0] > 0)

@@ -27,7 +27,7 @@ from bayestree import (
 from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
 from bayestree.fitting.settings import with_methods
-from bayestree.inference import Map, Smc, Svi
+from bayestree.inference import Map, Smc, Svi, Vi
 from tests.short_checks import short_checks, short_stages
 
 ROOT = Path(__file__).parents[1]
@@ -142,8 +142,13 @@ def hastened(inference):
     match inference:
         case str():
             return with_methods({"inference": inference, "epochs": 5}, "svi")["inference"]
-        case Map() | Svi():
+        case Map():
             return replace(inference, epochs=min(inference.epochs or 5, 5))
+        case Svi():
+            epochs = min(inference.epochs or 5, 5)
+            return replace(inference, epochs=epochs, n_draws=min(inference.n_draws, 50))
+        case Vi():
+            return replace(inference, n_draws=min(inference.n_draws, 50))
         case Smc():
             return replace(inference, n_draws=20, n_rounds=3, efficiency=0.3)
     return inference
@@ -151,9 +156,7 @@ def hastened(inference):
 
 def short(fit):
     def fitted(self, *rows, **more):
-        draws = {"n_draws": min(self.n_draws, 50)} if self.n_draws else {}
-        modes = {"n_modes": self.n_modes or 1}
-        self.set_params(inference=hastened(self.inference), **modes, **draws)
+        self.set_params(inference=hastened(self.inference), n_modes=self.n_modes or 1)
         return fit(self, *rows, **more)
 
     return fitted

@@ -110,7 +110,8 @@ class StagedTree(BaseTree):
         --------
         >>> from sklearn.datasets import load_iris
         >>> from bayestree import ConvexPolytopeTreeClassifier
-        >>> print(ConvexPolytopeTreeClassifier(sparsity=None).plan(*load_iris(return_X_y=True)))
+        >>> X, y = load_iris(return_X_y=True)
+        >>> print(ConvexPolytopeTreeClassifier(sparsity=None).plan(X, y))  # doctest: +ELLIPSIS
         Plan of a fit to 150 rows, 4 features, 3 classes
           method    vi (up to 10,000 rows in memory and 100 features)
           stages    Growth()
@@ -118,6 +119,8 @@ class StagedTree(BaseTree):
           trees     4 (by default with Vi)
           depth     at most 4 (by default with Vi)
           facets    at most 4 of a split (by default with Vi)
+          prior     InverseGammaScale(shape=0.5, ...) (by default for classes)
+          weights   GammaProcess()
           precision float64
         """
         new = copy(self)

@@ -111,7 +111,7 @@ class BasePolytopeTree(StagedTree):
             "moves of all chains at once; "
             "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
             "2,000 rows, with at most four experts in each node. "
-            "Or a method with its own settings, such as bayestree.inference.Svi(epochs=20), or a "
+            "Or a method, with the defaults of its class, such as Svi(epochs=20), or a "
             "list of several for the stages of a fit, of which the last names the method: "
             "[Growth(learning_rate=0.05), Svi(epochs=20), Nuts(n_chains=2)]. ``plan`` tells what a "
             "fit will do."

@@ -99,7 +99,7 @@ def test_monitors_are_put_back():
 def test_what_is_read_from_a_fit_shows_its_loops_where_this_was_asked_for():
     X = np.random.default_rng(0).normal(size=(60, 2))
     clf = ConvexPolytopeTreeClassifier(
-        n_modes=2, max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=3, random_state=0
+        n_modes=2, max_depth=1, n_experts=2, inference=Svi(epochs=2, n_draws=3), random_state=0
     ).fit(X, X[:, 0] > 0)
     recorder = Recorder()
     with watching(recorder):
@@ -125,7 +125,7 @@ def fit(delay, **settings):
     settings = {"max_depth": 2, "random_state": 0} | settings
     for clf in (
         ConvexPolytopeTreeClassifier(
-            n_modes=1, n_experts=2, inference=Svi(epochs=2), n_draws=2, **settings
+            n_modes=1, n_experts=2, inference=Svi(epochs=2, n_draws=2), **settings
         ),
         AlternatingTreeClassifier(**settings),
         EndToEndForestClassifier(2, epochs=2, **settings),

@@ -90,7 +90,7 @@ def assert_same_arrays(one, other):
 
 class TestRoundTrip:
     @pytest.mark.parametrize(
-        "inference", ["grow", Map(epochs=2, steepness=None), Svi(epochs=2)], ids=str
+        "inference", ["grow", Map(epochs=2, steepness=None), Svi(epochs=2, n_draws=3)], ids=str
     )
     @pytest.mark.parametrize("prediction", ["auto", "tree"])
     def test_classifier(self, inference, prediction, tmp_path):
@@ -118,7 +118,7 @@ class TestRoundTrip:
         assert not hasattr(two, "classes_")
 
     def test_posterior(self, tmp_path):
-        one = classifier(inference=Svi(epochs=2))
+        one = classifier(inference=Svi(epochs=2, n_draws=3))
         before, after = one.posterior_, there_and_back(one, tmp_path).posterior_
         for part in ("draws", "point", "stats"):
             assert_same_arrays(getattr(before, part), getattr(after, part))
@@ -436,7 +436,7 @@ def test_version_1_stays_readable():
     assert clf.predict(X).tolist() == recorded["predict"]
     expected = type(clf).with_objects(current(recorded["params"]), "svi")
     assert expected.items() <= clf.get_params().items()
-    assert clf.inference == Svi(epochs=3)
+    assert clf.inference == Svi(epochs=3, steepness=6.0, n_draws=4)
 
 
 def test_version_1_knows_what_can_be_known_without_rows():

@@ -24,7 +24,7 @@ INDEXES = {
     "shuffled": pd.Index(np.random.default_rng(0).permutation(N)),
 }
 CPT = ConvexPolytopeTreeClassifier(
-    max_depth=1, n_experts=2, inference=Svi(epochs=2), n_draws=5, n_modes=1, random_state=0
+    max_depth=1, n_experts=2, inference=Svi(epochs=2, n_draws=5), n_modes=1, random_state=0
 )
 
 

@@ -20,7 +20,7 @@ QUICK = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
 
 def test_a_parameter_and_a_setting_of_the_same_name_fit_the_same(tmp_path):
     X, y = load_iris(return_X_y=True)
-    plain = ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(epochs=5), n_draws=4).fit(X, y)
+    plain = ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(epochs=5, n_draws=4)).fit(X, y)
     stages = [Map(epochs=5), Svi(epochs=5, n_draws=4)]
     fitted = clone(ConvexPolytopeTreeClassifier(**QUICK, inference=stages)).fit(X, y)
     np.testing.assert_array_equal(plain.predict_proba(X), fitted.predict_proba(X))

@@ -82,7 +82,7 @@ def test_rows_of_a_file(tmp_path):
 EM = {"max_depth": 3, "epochs": 20, "learning_rate": 0.05}
 QUICK = {
     "ConvexPolytopeTree": {
-        "n_modes": 1, "max_depth": 2, "n_experts": 3, "inference": Svi(epochs=20), "n_draws": 5
+        "n_modes": 1, "max_depth": 2, "n_experts": 3, "inference": Svi(epochs=20, n_draws=5)
     },
     "EndToEndTree": EM,
     "EndToEndForest": EM | {"n_estimators": 2},

@@ -65,8 +65,8 @@ def test_folds_of_other_models_are_the_same(rows):
 
 def test_a_sampler_is_reweighted_where_k_is_good(rows, monkeypatch):
     X, y = rows
-    nuts = Nuts(n_chains=1, n_warmup=10, thinning=4, drop_idle=True)
-    settings = {"inference": [Svi(epochs=3), nuts], "n_draws": 40}
+    nuts = Nuts(n_chains=1, n_warmup=10, thinning=4, drop_idle=True, n_draws=40)
+    settings = {"inference": [Svi(epochs=3, n_draws=40), nuts]}
     sampled = bt.ConvexPolytopeTreeClassifier(**QUICK | settings | {"n_experts": 1}).fit(X, y)
     module = sys.modules["bayestree.diagnostics.loo"]
     monkeypatch.setattr(module, "MAX_BAD_SHARE", 1.0)

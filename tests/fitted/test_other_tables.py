@@ -68,7 +68,7 @@ class Labels:
 )
 def test_tables_of_other_libraries(convert):
     settings = ConvexPolytopeTreeClassifier(
-        max_depth=1, inference=Svi(epochs=2), n_draws=2, n_modes=1, random_state=0
+        max_depth=1, inference=Svi(epochs=2, n_draws=2), n_modes=1, random_state=0
     )
     fitted, same = clone(settings).fit(convert(X), Labels(Y)), clone(settings).fit(X, Y)
     assert list(fitted.feature_names_in_) == ["a", "b"]

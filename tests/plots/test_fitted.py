@@ -21,7 +21,7 @@ X, Y = make_moons(120, noise=0.2, random_state=0)
 @pytest.fixture(scope="module")
 def fitted():
     clf = ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=2, inference=Svi(epochs=10), n_draws=20, random_state=0
+        n_modes=1, max_depth=2, inference=Svi(epochs=10, n_draws=20), random_state=0
     )
     return clf.fit(X, Y)
 
@@ -41,7 +41,7 @@ def odd_names(draw):
     frame = pd.DataFrame(X, columns=["a$b_{c$", "cost\x1b in $ or $"])
     classes = np.array(["$5 to $\x00 10", "$\\x$"])[Y]
     clf = ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=1, n_experts=1, inference=Svi(epochs=10), n_draws=4, random_state=0
+        n_modes=1, max_depth=1, n_experts=1, inference=Svi(epochs=10, n_draws=4), random_state=0
     )
     ax = np.ravel(draw(clf.fit(frame, classes), frame, classes))[0]
     file = StringIO()

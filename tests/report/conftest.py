@@ -26,7 +26,7 @@ def drawn():
     """A tree with a posterior, and its rows: half of them held out."""
     X, y = rings()
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=1, max_depth=1, n_experts=5, inference=Svi(epochs=60), n_draws=8, random_state=0
+        n_modes=1, max_depth=1, n_experts=5, inference=Svi(epochs=60, n_draws=8), random_state=0
     )
     clf.fit(X[:80], y[:80])
     # sizes of few draws: those of the prior take longest
@@ -66,7 +66,7 @@ def choice():
     """A sparse tree with a posterior of two modes, its rows, and three trees to choose from."""
     X, y = rings()
     clf = bt.ConvexPolytopeTreeClassifier(
-        n_modes=2, max_depth=1, n_experts=5, inference=Svi(epochs=60), n_draws=8, random_state=0
+        n_modes=2, max_depth=1, n_experts=5, inference=Svi(epochs=60, n_draws=8), random_state=0
     )
     clf.fit(X, y)
     found = clf.near_optimal_trees(X, y)
