@@ -41,8 +41,7 @@ from bayestree.fitted.validation import training_rows
 from bayestree.fitting.modes import PRIOR_ROWS
 from bayestree.fitting.stages import fitted_start
 from bayestree.inference import Data, Posterior, Vi, pointwise
-from bayestree.inference.variational.factors import Factors
-from bayestree.inference.variational.schedule import StepRule
+from bayestree.inference.variational.factors import Factors, StepRule
 
 ESTIMATES = ("refits5", "refits10", "warm", "short", "psis")
 NEW_ROWS, WARM_STEPS, SHORT_STEPS = 1500, 20, 40

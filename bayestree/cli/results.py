@@ -185,8 +185,7 @@ def _report(run: "Run", *, no_rows: bool) -> Callable[[], str]:
 
 def _comparison(runs: "Sequence[Run]") -> Callable[[], str]:
     """Read the rows of several runs, and return the function that compares them."""
-    from bayestree.runs.compare import named_runs, same_rows
-    from bayestree.runs.comparison_page import comparison_page
+    from bayestree.runs.compare import comparison_page, named_runs, same_rows
 
     named = named_runs(runs)
     return partial(comparison_page, named, same_rows(named))

@@ -11,10 +11,9 @@ import pandas as pd
 
 from bayestree import tables
 from bayestree._utils.wording import InputError
-from bayestree.distributed import leaves, worker
+from bayestree.distributed import worker
 from bayestree.distributed.cluster import CallEach, workers
-from bayestree.distributed.leaves import Pass
-from bayestree.distributed.worker import Recipe, Rows, Scan, Source, Target
+from bayestree.distributed.worker import Pass, Recipe, Rows, Scan, Source, Target
 from bayestree.fitted.validation import ROUNDING
 from bayestree.inference import memory_mapped
 from bayestree.tables import located
@@ -99,8 +98,8 @@ class DistributedRows:
 
     def leaf_sums(self, estimator: Any) -> Pass:
         """Pass through all training rows with an estimator that was fitted to the sample."""
-        found = self.call(leaves.leaf_sums, (self.recipe, estimator), self._parts())
-        whole = reduce(leaves.joined, found)
+        found = self.call(worker.leaf_sums, (self.recipe, estimator), self._parts())
+        whole = reduce(worker.joined, found)
         assert whole is not None  # since the fit had rows of positive weight
         return whole
 

@@ -16,9 +16,8 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.seed import draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
-from bayestree.distributed.leaves import LeafSums
 from bayestree.distributed.passes import DistributedRows, Sample, on_workers
-from bayestree.distributed.worker import Source
+from bayestree.distributed.worker import LeafSums, Source
 from bayestree.fitted.tree import FittedTree
 from bayestree.fitting.hard import tree_leaves
 from bayestree.fitting.rules import PARTITIONED, first_broken

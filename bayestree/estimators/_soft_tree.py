@@ -12,7 +12,7 @@ from bayestree.fitted import (
     arviz,
     assessment,
     diagnostics,
-    inclusion,
+    explanations,
     left_out,
     predictions,
     validation,
@@ -36,7 +36,6 @@ class StagedTree(BaseTree):
     """A soft tree, fitted by growth and the inference methods that continue from its tree."""
 
     inference: Any
-    n_draws: int | None
     prediction: Prediction = "auto"
     validation_fraction: float = 0.0
     _rules = STAGED
@@ -46,7 +45,7 @@ class StagedTree(BaseTree):
     training_data = validation.training_data
     polytope_size = diagnostics.polytope_size
     facets = diagnostics.facets
-    column_inclusion = inclusion.column_inclusion
+    column_inclusion = explanations.column_inclusion
     shrinkage = diagnostics.shrinkage
     split_uncertainty = diagnostics.split_uncertainty
     rule_probability = diagnostics.rule_probability

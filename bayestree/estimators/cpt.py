@@ -23,7 +23,6 @@ from bayestree._utils.parameters import (
 )
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import fit_files, sample_check
-from bayestree.estimators._near_optimal import near_optimal_trees
 from bayestree.estimators._parameters import (
     ClassName,
     FacetColumns,
@@ -53,7 +52,7 @@ from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
 from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
-from bayestree.fitting.sparse import Projection
+from bayestree.fitting.sparse import Projection, near_optimal_trees
 from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
 

@@ -1,1 +1,1 @@
-"""How a fit is decided: its plan, from the parameters and what is known of the rows."""
+"""How a fit is decided, checked and carried out: plan, rules, engine, deterministic tree."""

@@ -14,7 +14,7 @@ from bayestree._utils.wording import InputError
 from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
-from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows
+from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows, report_arguments, sizes_of
 from bayestree.runs.rows import RunRows
 from bayestree.runs.store import Run
 
@@ -429,3 +429,20 @@ def _format(value: Any) -> str:
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)
+
+
+def comparison_page(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> str:
+    """Return the page of runs by their names, given the rows that ``same_rows`` has read."""
+    from bayestree.report.compared import Compared  # noqa: PLC0415 - importing it takes seconds
+    from bayestree.report.comparison import page_of  # noqa: PLC0415
+    from bayestree.report.study import study_of  # noqa: PLC0415
+
+    widest = max(rows.values(), key=lambda one: one.X.shape[1])
+    studies = {}
+    for name, run in named.items():
+        drawn = rows[name].thinned(widest)
+        told = report_arguments(run.folder, run.file, drawn, run.manifest, metrics=run.metrics)
+        studies[name] = study_of(run.estimator, **told, known_sizes=sizes_of(run.estimator))
+    found = compare_named(named, rows)
+    numbers = widest.thinned().rows_held
+    return page_of(Compared(studies, numbers, found.table, found.caveats, found.conclusions))

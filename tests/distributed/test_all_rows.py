@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from bayestree import EndToEndTreeClassifier, SmallSampleWarning
-from bayestree.distributed.leaves import Pass, joined, summed
 from bayestree.distributed.passes import on_workers
-from bayestree.distributed.worker import Source
+from bayestree.distributed.worker import Pass, Source, joined, summed
 from bayestree.estimators import _data_sets
 from bayestree.inference import Mcmc
 from bayestree.runs.runner import run

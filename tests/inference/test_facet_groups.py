@@ -9,11 +9,8 @@ from bayestree._utils.seed import seeded
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.variational.diagonal import DiagonalFactors
-from bayestree.inference.variational.factors import Factors
+from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows, StepRule
 from bayestree.inference.variational.guides import PolytopeGuide
-from bayestree.inference.variational.natural_rows import Rows
-from bayestree.inference.variational.schedule import StepRule
 from bayestree.inference.variational.steps import step
 from bayestree.models import Categorical, Laplace, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.soft_tree import sample_prior

@@ -11,8 +11,7 @@ from bayestree.report.agreement import agreement_of, differences
 from bayestree.report.compared import Compared
 from bayestree.report.scores import scores_of
 from bayestree.report.study import percent, study_of
-from bayestree.runs.compare import named_runs, same_rows
-from bayestree.runs.comparison_page import comparison_page
+from bayestree.runs.compare import comparison_page, named_runs, same_rows
 from bayestree.runs.store import open_run
 from tests.finished import finished
 from tests.report.page import Page, plain

@@ -6,7 +6,8 @@ variables, leaves have their conjugate factors, and scales and shrinkages follow
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -18,13 +19,105 @@ from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import expert_size, leaf_sums
 from bayestree.inference.variational.guides import scale_factors
-from bayestree.inference.variational.natural_rows import Rows
-from bayestree.inference.variational.schedule import StepRule
-from bayestree.models.leaves import LeafDistribution
+from bayestree.models.leaves import Leaf, LeafDistribution
 from bayestree.models.priors import Moments
 from bayestree.models.soft_tree import SoftTree, support_of
 from bayestree.models.splits import joined, log_weight
 from bayestree.topology import JoinedTopology
+
+MOST_PRODUCTS = 5_000_000  # of columns, of all rows together, that are kept from step to step
+BLOCK = 500_000  # products that are computed at a time if they are not kept
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows [X, 1] with their statistics for all steps."""
+
+    X: Tensor  # (n, d + 1)
+    y: Tensor
+    weights: Tensor
+    statistics: Tensor  # (n, c)
+    kept: Tensor  # products of columns i <= j or, of the diagonal factors, squares; or (n, 0)
+
+    @classmethod
+    def of(cls, data: Data, leaf: Leaf, *, full: bool) -> Self:
+        """Prepare rows for covariances that are ``full`` within experts, or diagonal."""
+        X, statistics = data.with_ones().X, leaf.statistics(data.y, data.weights)
+        if not full:
+            kept = X.square()
+        elif X.shape[1] * (X.shape[1] + 1) // 2 * len(X) <= MOST_PRODUCTS:
+            kept = _products(X)
+        else:
+            kept = X[:, :0]
+        return cls(X, data.y, data.weights, statistics, kept)
+
+    def take(self, rows: Tensor) -> Self:
+        """Select rows, weighted to represent all."""
+        found, share = self._part(rows), len(self.X) / len(rows)
+        weighted = {"weights": share * found.weights, "statistics": share * found.statistics}
+        return replace(found, **weighted)
+
+    def parts(self, size: int) -> Iterator[Self]:
+        """Yield consecutive rows, ``size`` at a time."""
+        for start in range(0, len(self.X), size):
+            yield self._part(slice(start, start + size))
+
+    def _part(self, own: Tensor | slice) -> Self:
+        columns = (self.X, self.y, self.weights, self.statistics, self.kept)
+        return type(self)(*(column[own] for column in columns))
+
+    def second_moments(self, factor: Tensor) -> Tensor:
+        """Sum x x' over the rows, with factors (V, K, n): (V, K, d + 1, d + 1)."""
+        width = self.X.shape[1]
+        if self.kept.shape[1]:
+            sums = factor @ self.kept
+        else:
+            size = max(1, 2 * BLOCK // (width * (width + 1)))
+            parts = zip(factor.split(size, -1), self.X.split(size), strict=True)
+            sums = torch.stack([own @ _products(X) for own, X in parts]).sum(0)
+        first, second = torch.triu_indices(width, width)
+        place = torch.empty(width, width, dtype=torch.long)
+        place[first, second] = place[second, first] = torch.arange(len(first))
+        return sums[..., place]
+
+
+def _products(X: Tensor) -> Tensor:
+    """Return products of the columns i <= j, shape (n, (d + 1) (d + 2) / 2)."""
+    first, second = torch.triu_indices(X.shape[1], X.shape[1])
+    return X[:, first] * X[:, second]
+
+
+class StepRule(NamedTuple):
+    """How a step is taken."""
+
+    rate: float  # its length
+    prior: float  # power of the prior of the splits, which rises to 1 early in a fit
+    steepness: float
+    exact: bool  # whether by the curvature, or by its Gauss-Newton approximation
+
+
+@dataclass(frozen=True)
+class StepSchedule:
+    """The rules of ``n_steps`` steps."""
+
+    n_steps: int
+    rate: float
+    steepness: float
+    rising: float = 0.3  # share of the steps in which the power of the prior rises
+    constant: float = 0.6  # share of the steps after which they become shorter
+    annealed: float = 0.7  # share of the steps after which the steepness is reached
+
+    def rule(self, number: int) -> StepRule:
+        """Return the rule of a step."""
+        share = (number + 1) / self.n_steps
+        late = max(0.0, number - self.constant * self.n_steps)
+        return StepRule(
+            rate=self.rate / (1 + 0.1 * late),
+            prior=min(1.0, share / self.rising),
+            steepness=self.steepness ** min(1.0, share / self.annealed),
+            exact=number >= self.n_steps / 2,
+        )
+
 
 LOG_2PI = math.log(2 * math.pi)
 SPREAD = 0.3  # initial standard deviation of a coefficient, in units of its node's rms
@@ -266,3 +359,72 @@ def _gamma_divergence(shape: Tensor, rate: Tensor, prior: LogGamma) -> Tensor:
     own, at = prior.concentration, prior.rate
     change = (shape - own) * torch.digamma(shape) - torch.lgamma(shape) + torch.lgamma(own)
     return change + own * (rate.log() - at.log()) + shape * (at / rate - 1)
+
+
+ITERATIONS = 5  # of conjugate gradients in a step
+
+
+class DiagonalFactors(Factors):
+    """Factors whose precision, (V, K, d + 1), is diagonal.
+
+    At the optimum, the precision of a coefficient is the sum of h x^2 over the rows plus the
+    expected precision of the prior. Steps of the means by this diagonal alone would diverge where
+    columns are correlated; they solve for a step of Newton by the whole curvature instead, by a
+    few conjugate gradients, which never form it.
+    """
+
+    @staticmethod
+    def initial(diagonal: Tensor) -> Tensor:
+        return diagonal.clone()
+
+    def factorise(self) -> None:
+        self.root.copy_(self._own(self.precision.rsqrt()))
+
+    @property
+    def variance(self) -> Tensor:
+        return self._own(self.precision.reciprocal())
+
+    @property
+    def scale(self) -> Tensor:
+        return self.root if self.support is None else torch.where(self.support, self.root, 1.0)
+
+    def spread(self, noise: Tensor) -> Tensor:
+        return self.root * noise
+
+    def move(
+        self, rows: Rows, slope: Tensor, information: Tensor, prior: Tensor, rule: StepRule
+    ) -> None:
+        change = self._own(information @ rows.kept + prior - self.precision)
+        moved = rule.rate * change
+        if rule.exact:
+            moved += moved.square() / (2 * self.precision)
+        self.precision.add_(moved)
+        self.factorise()
+        positive = information.clamp_min(0.0)  # conjugate gradients need a positive curvature
+
+        def curvature(direction: Tensor) -> Tensor:
+            along = (direction.flatten(0, 1) @ rows.X.T).view_as(positive).mul_(positive)
+            return self._own(torch.addcmul(along @ rows.X, prior, direction))
+
+        diagonal = positive @ rows.kept + prior
+        step = solved(curvature, self._own(slope), diagonal, ITERATIONS)
+        self.mean.add_(step, alpha=rule.rate)
+
+
+def solved(
+    product: Callable[[Tensor], Tensor], right: Tensor, diagonal: Tensor, n_steps: int
+) -> Tensor:
+    """Solve positive definite systems (..., d) by conjugate gradients, scaled by their diagonal."""
+    found, residual = torch.zeros_like(right), right.clone()
+    tiny = torch.finfo(right.dtype).tiny  # a system that is solved exactly stays as it is
+    scaled = residual / diagonal
+    direction, size = scaled, (residual * scaled).sum(-1, keepdim=True)
+    for _ in range(n_steps):
+        image = product(direction)
+        length = size / (direction * image).sum(-1, keepdim=True).clamp_min(tiny)
+        found.addcmul_(length, direction)
+        residual.addcmul_(length, image, value=-1)
+        scaled = residual / diagonal
+        last, size = size, (residual * scaled).sum(-1, keepdim=True)
+        direction = torch.addcmul(scaled, size / last.clamp_min(tiny), direction)
+    return found

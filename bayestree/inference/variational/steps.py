@@ -36,9 +36,7 @@ from torch import Tensor
 
 from bayestree import routing
 from bayestree.inference.data import Data
-from bayestree.inference.variational.factors import ExpertDraw, Factors
-from bayestree.inference.variational.natural_rows import Rows
-from bayestree.inference.variational.schedule import StepRule
+from bayestree.inference.variational.factors import ExpertDraw, Factors, Rows, StepRule
 from bayestree.models.priors import Moments
 
 ACTIVATIONS, LEAST_ROWS = 50_000, 64  # of rows that are evaluated together, in the cache

@@ -26,11 +26,14 @@ from bayestree.inference.training import (
     check_topology,
     leaf_sums,
 )
-from bayestree.inference.variational.diagonal import DiagonalFactors
-from bayestree.inference.variational.factors import Factors
-from bayestree.inference.variational.natural_rows import Rows
+from bayestree.inference.variational.factors import (
+    DiagonalFactors,
+    Factors,
+    Rows,
+    StepRule,
+    StepSchedule,
+)
 from bayestree.inference.variational.polytope_fit import variational_posterior
-from bayestree.inference.variational.schedule import StepRule, StepSchedule
 from bayestree.inference.variational.steps import bounds, step
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree

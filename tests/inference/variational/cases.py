@@ -7,8 +7,7 @@ import torch
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.variational.diagonal import DiagonalFactors
-from bayestree.inference.variational.factors import Factors
+from bayestree.inference.variational.factors import DiagonalFactors, Factors
 from bayestree.models import (
     Categorical,
     GammaProcess,

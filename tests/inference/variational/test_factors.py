@@ -10,8 +10,7 @@ from torch.distributions import Gamma, MultivariateNormal, Normal, kl_divergence
 
 from bayestree._utils.seed import seeded
 from bayestree.distributions import LogGamma, inverse_gamma_scale
-from bayestree.inference.variational.diagonal import DiagonalFactors
-from bayestree.inference.variational.factors import SHAPE, SPREAD, Factors
+from bayestree.inference.variational.factors import SHAPE, SPREAD, DiagonalFactors, Factors
 from bayestree.models import Gaussian, Oblique
 from bayestree.models.splits import joined
 from tests.inference.variational.cases import PRIORS, TREES, factors_of, grown, rows

@@ -9,11 +9,15 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from bayestree._utils.seed import seeded
 from bayestree.distributions import LogGamma
-from bayestree.inference.variational import natural_rows as rows_module
+from bayestree.inference.variational import factors as rows_module
 from bayestree.inference.variational import steps
-from bayestree.inference.variational.diagonal import DiagonalFactors, solved
-from bayestree.inference.variational.natural_rows import Rows
-from bayestree.inference.variational.schedule import StepRule, StepSchedule
+from bayestree.inference.variational.factors import (
+    DiagonalFactors,
+    Rows,
+    StepRule,
+    StepSchedule,
+    solved,
+)
 from bayestree.inference.variational.steps import bounds, step
 from bayestree.models import Categorical, Gaussian, Oblique
 from tests.inference.problems import normal

@@ -11,9 +11,7 @@ from bayestree._utils.seed import seeded
 from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Svi, Vi, convergence, pointwise, vi
 from bayestree.inference.variational import vi as method
-from bayestree.inference.variational.diagonal import DiagonalFactors
-from bayestree.inference.variational.factors import Factors
-from bayestree.inference.variational.natural_rows import Rows
+from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows
 from bayestree.models import (
     Categorical,
     Flat,
