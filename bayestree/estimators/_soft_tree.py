@@ -17,7 +17,6 @@ from bayestree.fitted import (
     predictions,
     validation,
 )
-from bayestree.fitted.removed import REMOVED
 from bayestree.fitted.training_rows import FileRows, TrainingRows
 from bayestree.fitted.tree import Prediction
 from bayestree.fitting.engine import Recipe
@@ -60,7 +59,7 @@ class StagedTree(BaseTree):
     _seen: Table | None = None  # its rows
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
-        refuse_settings(cls, given, REMOVED)
+        refuse_settings(cls, given)
         return super().__new__(cls)
 
     def _planned(self, table: Table, **changes: Any) -> FitPlan:
@@ -138,7 +137,7 @@ class StagedTree(BaseTree):
         return found
 
     def set_params(self, **given: Any) -> Self:
-        refuse_settings(type(self), self.get_params(deep=False) | given, REMOVED)
+        refuse_settings(type(self), self.get_params(deep=False) | given)
         found = super().set_params(**given)
         self._kept_plan = None  # which was of other parameters
         return found

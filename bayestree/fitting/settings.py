@@ -24,6 +24,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree._utils.wording import written
+from bayestree.fitted.removed import REMOVED
 from bayestree.fitting.plan import PIPELINES, agreed, named_prior, pipeline
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.samplers.nuts import Chains
@@ -237,14 +238,11 @@ def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:
     return found
 
 
-def refuse_settings(kind: Any, given: Mapping[str, Any], removed: Mapping[str, Any]) -> None:
-    """Raise ParameterError for former parameters of a class, with what to do.
-
-    They are settings of a method or a prior, or ``removed``, with a former default and a remedy.
-    """
+def refuse_settings(kind: Any, given: Mapping[str, Any]) -> None:
+    """Raise ParameterError for former parameters of a class, with what to do."""
     known, usual = kind.file_settings(), {n: p.default for n, p in parameters_of(kind).items()}
-    for name in given.keys() & removed.keys() - usual.keys():
-        raise ParameterError(f"{name} was removed after version 0.2.0; {removed[name][1]}.")
+    for name in sorted(given.keys() & REMOVED.keys() - usual.keys()):
+        raise ParameterError(f"{name} was removed after version 0.2.0; {REMOVED[name][1]}.")
     moved = [name for name in given if name in known and name not in usual]
     if not moved:
         return
