@@ -36,6 +36,8 @@ from bayestree.tables import (
 )
 from bayestree.tables.columns import Codes, check_purposes, codes_by_column, is_single
 
+MOST_COLUMNS = 50_000  # of a table; each takes milliseconds in several passes
+
 
 class RunRows(NamedTuple):
     """Checked and encoded training and held-out rows.
@@ -317,7 +319,12 @@ def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
 
 
 def _check_columns(table: Table, data: DataTable) -> None:
-    """Refuse unknown column names, and columns that are listed for two purposes."""
+    """Refuse too many columns, unknown names, and columns that are listed for two purposes."""
+    if len(table.columns) > MOST_COLUMNS:
+        raise InputError(
+            f"{table.path.name!r} has {len(table.columns):,} columns, more than {MOST_COLUMNS:,}: "
+            "write a table of those that matter."
+        )
     keys = ("weights", "exposure", "event")
     others = [(key, name) for key in keys if (name := getattr(data, key)) is not None]
     dropped = [("drop", name) for name in dict.fromkeys(data.drop)]

@@ -363,7 +363,7 @@ def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
 def finite_numbers(values: pd.Series) -> FloatArray:
     """Return numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
     found = read_numbers(values)
-    check_finite(found.to_frame())
+    check_finite(found)
     return found.to_numpy()[:, None]
 
 

@@ -90,9 +90,11 @@ def check_complete(frame: pd.DataFrame, gaps: Collection[str] = ()) -> None:
     invalid.check(gaps)
 
 
-def check_finite(frame: pd.DataFrame) -> None:
+def check_finite(table: pd.DataFrame | pd.Series) -> None:
     """Refuse infinite values, and those too large to be squared."""
-    if not (set(frame.dtypes) == {np.dtype(float)} and (frame.abs() <= MAX_SIZE).all(axis=None)):
+    values = table.to_numpy()
+    if not (values.dtype == float and (np.abs(values) <= MAX_SIZE).all()):
+        frame = table.to_frame() if isinstance(table, pd.Series) else table
         check_complete(frame, gaps=[str(name) for name in frame])
 
 
@@ -298,7 +300,7 @@ def numbers(column: pd.Series) -> pd.Series:
         "numbers",
         lambda value: f"{PLAIN if MARKED.fullmatch(value) else 'correct it'}, or drop the row",
     )
-    check_finite(found.to_frame())
+    check_finite(found)
     return found
 
 

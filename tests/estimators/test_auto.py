@@ -29,7 +29,7 @@ def _few_steps():
     """Fits of a few steps, which are not judged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Vi, "n_steps", 20)
-        for name in ("map", "svi"):
+        for name in ("map", "variational.svi"):
             module = importlib.import_module(f"bayestree.inference.{name}")
             patch.setattr(module, "default_epochs", lambda *_: 3)
         patch.setattr("bayestree.fitted.assessment.warn_if_unconverged", lambda *_: None)
