@@ -48,17 +48,16 @@ class ShownRun:
     missing_values: Annotated[
         int | float | str | list | tuple | dict | None,  # type: ignore[type-arg]
         Run(
-            "Values of X that stand for missing ones, such as -999 or '?': one, several, or a dict "
-            "by the names of columns."
+            "Values of X that stand for missing ones, such as -999 or '?': one, several, or a "
+            "dict by column."
         ),
     ] = None
 
     verbose: Annotated[
         Verbose,
         Run(
-            "Show progress on a terminal or in a notebook: immediately (true, or any number above "
-            "0), never, or ('auto') if the fit takes more than a second and is not one of several "
-            "in parallel."
+            "Show progress: always, never, or ('auto') on a terminal or in a notebook if the "
+            "fit takes more than a second."
         ),
     ] = "auto"
 
@@ -77,10 +76,9 @@ class WarmStart:
     warm_start: Annotated[
         bool,
         Run(
-            "Continue from the fitted tree when fit is called again, instead of growing a new one: "
-            "its topology, splits and units are kept as the start of the refinement, with the "
-            "parameters and rows of the new call. Features, classes and the form of the splits "
-            "(n_experts, split) must be the same."
+            "Continue from the fitted tree when fit is called again: its topology, splits and "
+            "units are the start of the refinement. Features, classes and the form of the "
+            "splits must be the same."
         ),
     ] = False
 
@@ -134,9 +132,8 @@ class Classes:
     smoothing: Annotated[
         NonNegative,
         Model(
-            "Weight, in rows, of the Dirichlet prior of each leaf of tree_, divided among the "
-            "classes in proportion to the training rows; with 0 a leaf predicts the shares of its "
-            "own rows. Logistic leaves, which have a prior of their own, ignore it."
+            "Rows that the Dirichlet prior of each leaf of tree_ counts for, in proportion to "
+            "the classes of the training rows. Logistic leaves ignore it."
         ),
     ] = 1.0
     class_weight: Annotated[
@@ -151,9 +148,8 @@ class Precision:
     dtype: Annotated[
         Literal["auto", "float64", "float32"],
         Inference(
-            "Precision of the fit. 'auto' selects float32, which saves time and memory, for 10,000 "
-            "rows or more, and float64 for fewer rows, NUTS, the search for facets, and Pyro's "
-            "guides."
+            "Precision of the fit. 'auto' is float32 for 10,000 rows or more, and float64 for "
+            "fewer rows, VI, the samplers, the search for facets and Pyro's guides."
         ),
     ] = "auto"
 
@@ -164,10 +160,7 @@ class Hardware(Precision):
 
     device: Annotated[
         str,
-        Inference(
-            "Torch device on which the fit runs. Predictions run on torch's default device: "
-            "with torch.device('cuda'), on the GPU."
-        ),
+        Inference("Torch device of the fit. Predictions run on torch's default device."),
     ] = "cpu"
 
 
@@ -222,12 +215,10 @@ class SplitPriors(ImageShape):
         Model(
             "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
             "scale of each facet, with a_beta = 0.5, e_0 = f_0 = 0.1 for classes and 2, 1, 1 "
-            "otherwise; 'laplace' the l1 penalty of sparse oblique trees as a prior, with rate 1 "
-            "and wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' are "
-            "improper: the posterior is local to the fitted tree, and a warning names the nodes "
-            "whose coefficients the rows do not determine (see docs/concepts/priors.md). Or a "
-            "prior with its own settings, such as bayestree.models.Laplace(3.0, 10.0) or "
-            "InverseGammaScale(2.0, width=10), or of your own (see docs/develop/development.md)."
+            "otherwise; 'laplace' is an l1 penalty of rate 1; 'spatial' prefers smooth images. "
+            "'spatial' and 'flat' are improper, and local to the fitted tree. Or an object, "
+            "such as bayestree.models.Laplace(3.0, 10.0) or InverseGammaScale(2.0, width=10), "
+            "or of your own (docs/concepts/priors.md)."
         ),
     ] = "inverse-gamma"
     weight_prior: Annotated[
@@ -327,11 +318,10 @@ class FacetColumns:
         | tuple[tuple[Size, ...], ...]
         | None,
         Model(
-            "Columns that may share a facet, in the notation of scikit-learn: groups of columns by "
-            "name or number. A facet uses the columns of one group, in every draw of the posterior "
-            "and in the sparse tree; groups may overlap, and columns in none of them are another "
-            "group. 'no_interactions': each facet has one column; 'pairwise': at most two, of any "
-            "pair, for which growth takes much longer. With inference='vi', 'svi', 'map' or 'grow'."
+            "Columns that may share a facet, in the notation of scikit-learn: groups by name or "
+            "number, which may overlap, 'no_interactions', or 'pairwise', which takes much "
+            "longer. Columns in no group are another one. With inference='vi', 'svi', 'map' or "
+            "'grow'."
         ),
     ] = None
 
@@ -398,11 +388,9 @@ class MonotoneColumns:
     monotonic_cst: Annotated[
         tuple[Direction, ...] | dict[str, Direction] | None,
         Model(
-            "Columns with which predictions may only rise (1) or only fall (-1), as in "
-            "scikit-learn: one number for each column, 0 for those that are free, or a dict by the "
-            "names of columns. Predictions are means or rates, or probabilities of the second of "
-            "two classes. For columns of numbers and ordered categories, with leaf='constant' or "
-            "'poisson', and inference='grow', 'map' or 'svi'."
+            "Columns with which predictions may only rise (1) or fall (-1), as in scikit-learn: "
+            "a number for each column, or a dict by name. Of two classes, means or rates, with "
+            "leaf='constant' or 'poisson', and inference='grow', 'map' or 'svi'."
         ),
     ] = None
 
@@ -440,29 +428,24 @@ class Sparse:
     sparsity: Annotated[
         Literal["auto"] | NonNegative | None,
         Inference(
-            "How many nats a row the deterministic tree may lose by facets of fewer columns, "
-            "compared with its projection onto all columns. "
-            "'auto' is one standard error of the difference, for a posterior with several draws "
-            "and a tree of up to 500 features and 32 leaves, and otherwise None: full facets. The "
-            "posterior itself stays whole; see sparsity_path."
+            "Nats a row that the deterministic tree may lose by facets of fewer columns. 'auto' "
+            "is one standard error of the loss, with several draws and up to 500 features and "
+            "32 leaves; otherwise, and with None, facets are full. The posterior stays whole."
         ),
     ] = "auto"
     max_columns: Annotated[
         Count | None,
         Inference(
-            "Maximum number of columns of a facet of the deterministic tree, whatever is lost; "
-            "fewer are taken where sparsity allows it, also where it would otherwise be off. All "
-            "features of a category count as one column."
+            "Maximum number of columns of a facet of the deterministic tree; a category is one "
+            "column."
         ),
     ] = None
     points: Annotated[
         Count | None,
         Inference(
-            "Maximum number of points for each unit of a column: the facets of the deterministic "
-            "tree become scores of whole points, such as 2 per 10 years of age + 3 per 20 mg/dl of "
-            "cholesterol <= 31. The unit of a number is 1, 2 or 5 times a power of ten near its "
-            "standard deviation. With None, facets have coefficients of up to three digits; "
-            "sparse facets are taken also where sparsity would otherwise be off."
+            "Maximum number of points for each unit of a column: facets of the deterministic "
+            "tree become scores, such as 2 per 10 years of age + 3 per 20 mg/dl of cholesterol "
+            "<= 31."
         ),
     ] = None
 
@@ -474,22 +457,18 @@ class Modes:
     n_modes: Annotated[
         Count | None,
         Inference(
-            "Number of trees; by default 4 with inference='vi' and 3 with 'svi', but 1 with "
-            "search_facets and with other methods. Each is grown from random starts of its own, "
-            "refined and drawn from, and predictions average over all of them with the weights "
-            "mode_weights_. tree_ and all that refers to its nodes belong to the medoid, the tree "
-            "whose predictions differ least from the others; modes_ has all trees. Those of 'vi' "
-            "are fitted at once, so that each depends on their number; with other methods, the "
-            "first has the seed random_state, as with n_modes=1."
+            "Number of trees that predictions average over; by default 4 with inference='vi', 3 "
+            "with 'svi', and 1 with search_facets and other methods. tree_ and its nodes belong "
+            "to the medoid, the tree whose predictions differ least from the others; modes_ has "
+            "all trees."
         ),
     ] = None
     mode_weights: Annotated[
         Literal["auto", "stacking", "equal", "elbo"],
         Inference(
-            "Weights of the trees. 'stacking' maximises the log score of the mixture for rows that "
-            "are left out one by one, or for those that validation_fraction holds out, and needs "
-            "draws or such rows; 'elbo' makes them proportional to exp(ELBO), for inference='vi' "
-            "and 'svi', which often leaves a single tree. 'auto': stacking where it is possible, "
-            "otherwise equal."
+            "Weights of the trees: 'stacking' maximises the log score of left-out rows, and "
+            "needs draws or validation_fraction; 'elbo' is proportional to exp(ELBO), which "
+            "often leaves a single tree. 'auto': stacking where it is possible, otherwise "
+            "equal."
         ),
     ] = "auto"

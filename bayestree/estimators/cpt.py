@@ -89,8 +89,7 @@ class BasePolytopeTree(StagedTree):
         Count | None,
         Model(
             "Maximum number of facets of a split; by default 4 with inference 'vi' or 'mcmc', "
-            "otherwise 20 for classes and 8 for numbers. 1 gives the oblique tree CPT (K = 1): one "
-            "expert of weight 1."
+            "otherwise 20 for classes and 8 for numbers. 1 gives an oblique tree, CPT (K = 1)."
         ),
     ] = None
     inference: Annotated[
@@ -98,22 +97,15 @@ class BasePolytopeTree(StagedTree):
         | Annotated[InstanceOf[Stage], ByName(METHODS)]
         | tuple[InstanceOf[Stage], ...],
         Inference(
-            "'auto': 'vi' for up to 10,000 rows in memory and 100 features, unless a parameter is "
-            "set that only 'svi' can follow (monotonic_cst, image_shape, device, dtype='float32' "
-            "or another prior); otherwise 'svi', with guide='AutoNormal' for a prior of your own "
-            "without expected_log_prob. 'grow' stops at the greedy tree; 'map' "
-            "refines all nodes jointly; 'vi' gives a variational posterior by natural gradients, "
-            "in seconds; 'svi' by Adam in minibatches, for any number of rows and columns; 'nuts' "
-            "samples the exact posterior given the topology, starting from the SVI fit: for small "
-            "trees and up to a few thousand rows, in minutes; 'mcmc' samples the same posterior, "
-            "starting from the VI fit and under the inverse-gamma prior, by Metropolis-Hastings "
-            "moves of all chains at once; "
-            "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
-            "2,000 rows, with at most four experts in each node. "
-            "Or a method, with the defaults of its class, such as Svi(epochs=20), or a "
-            "list of several for the stages of a fit, of which the last names the method: "
-            "[Growth(learning_rate=0.05), Svi(epochs=20), Nuts(n_chains=2)]. ``plan`` tells what a "
-            "fit will do."
+            "'auto' is 'vi' for up to 10,000 rows in memory and 100 features, unless another "
+            "parameter needs 'svi' (see ``plan``). 'grow' stops at the greedy tree; 'map' "
+            "refines all nodes jointly; 'vi' gives a variational posterior by natural "
+            "gradients, in seconds; 'svi' by Adam in minibatches, for any table; 'nuts' and "
+            "'mcmc' sample the exact posterior of a small tree, from the fit by SVI or VI; "
+            "'smc' also samples the topology, for max_depth up to 3 and 2,000 rows, and gives "
+            "the evidence. Or an object with settings, such as "
+            "bayestree.inference.Svi(epochs=20), or a list of stages whose last is the method: "
+            "[Growth(learning_rate=0.05), Svi(epochs=20), Nuts(n_chains=2)]."
         ),
     ] = "auto"
     scaling: Annotated[
@@ -126,10 +118,9 @@ class BasePolytopeTree(StagedTree):
     n_jobs: Annotated[
         int | None,
         Inference(
-            "Processes, as in joblib, for the trees of n_modes (VI fits them at once, in one "
-            "process) or, if there is one, for the chains of NUTS, unless the run takes a few "
-            "seconds; they do not affect the results. By default, trees fitted to 10,000 or more "
-            "rows in memory have as many as PyTorch's threads keep busy."
+            "Processes for the trees of n_modes, except by 'vi', or for the chains of NUTS; "
+            "results do not depend on them. By default, long fits have as many as PyTorch's "
+            "threads keep busy."
         ),
     ] = None
     validation_fraction: Annotated[
@@ -272,11 +263,9 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     leaf: Annotated[
         ClassName | Annotated[InstanceOf[Leaf], Own],
         Model(
-            "Class probabilities in a leaf: constant, without an order of the classes; a "
-            "multinomial logistic regression on all features, which suits probabilities that "
-            "change smoothly, for up to 150 coefficients; or constant with an order, which makes "
-            "neighbouring classes inform one another. The order is that of a pandas ordered "
-            "categorical, or of the sorted labels. Or a family of your own (see "
+            "Class probabilities in a leaf: constant; multinomial logistic in all features, "
+            "with up to 150 coefficients; or constant with an order of the classes, that of a "
+            "pandas ordered categorical or of the sorted labels. Or a family of your own (see "
             "docs/develop/development.md)."
         ),
     ] = "constant"
