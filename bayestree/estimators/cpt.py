@@ -132,10 +132,12 @@ class BasePolytopeTree(StagedTree):
 
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
+        """Return the settings of methods and priors that files have beside the parameters."""
         return SETTINGS | prior_settings(classes=issubclass(cls, ClassifierMixin))
 
     @classmethod
     def with_objects(cls, given: Mapping[str, Any], fitted: str = "", /) -> dict[str, Any]:
+        """Return the parameters of a file with settings of methods and priors in their objects."""
         return with_priors(with_methods(given, fitted), cls.file_settings())
 
     @property

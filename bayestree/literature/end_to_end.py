@@ -246,11 +246,13 @@ class BaseEndToEndTree(StagedTree):
 
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
+        """Return the settings of priors that files have beside the parameters."""
         both = prior_settings(classes=True)
         return {n: replace(both[n], default=0.0, annotation=NonNegative) for n in PENALTIES}
 
     @classmethod
     def with_objects(cls, given: Mapping[str, Any], _fitted: str = "", /) -> dict[str, Any]:
+        """Return the parameters of a file with settings of priors in their object."""
         found = dict(given)
         asked = {PENALTIES[n]: value for n in PENALTIES if (value := found.pop(n, 0.0))}
         if len(asked) > 1:

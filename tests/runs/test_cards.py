@@ -197,6 +197,8 @@ def hastened(inference):
         return inference  # VI, which is quick
     if isinstance(inference, str):
         return with_methods({"inference": inference} | QUICK, "svi")["inference"]
+    if isinstance(inference, tuple):
+        return tuple(map(hastened, inference))
     known = parameters_of(type(inference))
     return replace(inference, **{name: v for name, v in QUICK.items() if name in known})
 
