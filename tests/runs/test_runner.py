@@ -450,7 +450,10 @@ VI = {"inference": "vi", "epochs": "none"}
         ({"model": {"prior": "laplace"}, "inference": VI}, "use prior='inverse-"),
         ({"data": {"target": "price", "drop": [], "exposure": "width"}}, "is for leaf = poisson"),
         ({"inference": VI, "data": {"storage": "disk"}}, "needs all rows at once"),
-        ({"inference": {"n_jobs": 2}, "cluster": {"workers": 1}}, "leave n_jobs at None"),
+        (
+            {"model": {"class_weight": "balanced"}, "cluster": {"workers": 1}},
+            "cannot use class_weight",
+        ),
     ],
 )
 def test_settings_that_exclude_a_fit_are_refused_before_the_rows(
