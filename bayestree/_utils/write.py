@@ -1,7 +1,8 @@
-"""Atomic writing of files."""
+"""Atomic writing of files, and URLs of those that do not lie on this machine."""
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ try:
 except ImportError:  # Windows, which neither renames nor removes open files
     fcntl = None
 
+URL = re.compile(r"([a-z][\w+.:-]+):/+(.*)", re.DOTALL)  # two letters or more: c:/ is a drive
 REMEDIES = {
     errno.EFBIG: "raise the limit on file sizes (see `ulimit -f`), or write elsewhere",
     errno.ENOSPC: "free some disk space, or write elsewhere",
@@ -113,3 +115,12 @@ def _remove_stale(draft: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+def url_of(path: str | Path) -> str | None:
+    """Return the URL that a path states, also as pathlib writes it (``s3:/bucket/rows``)."""
+    found = URL.fullmatch(str(path))
+    if found is None:
+        return None
+    protocol, place = found.groups()
+    return f"{protocol}://{'/' if protocol == 'file' else ''}{place}"

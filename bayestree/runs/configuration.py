@@ -20,8 +20,8 @@ from pydantic import (
     field_validator,
 )
 
-from bayestree._utils.urls import url_of
 from bayestree._utils.wording import MAX_INTEGER, InputError
+from bayestree._utils.write import url_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import Call, in_order
-from bayestree._utils.urls import url_of
-from bayestree._utils.write import whole_file
+from bayestree._utils.write import url_of, whole_file
 from bayestree.runs import store
 from bayestree.runs.outputs import predict_rows, predictions, scores_of, table_writer
 from bayestree.runs.rows import sha256

@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayestree._utils.urls import url_of
 from bayestree._utils.wording import InputError
+from bayestree._utils.write import url_of
 from bayestree.tables import parquet_files
 from bayestree.tables.parquet_files import Value, from_arrow, naming, system
 

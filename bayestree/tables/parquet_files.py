@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayestree._utils.urls import url_of
 from bayestree._utils.wording import InputError, counted
+from bayestree._utils.write import url_of
 from bayestree.tables.columns import quote_columns
 
 PARQUET = (".parquet", ".pq")
