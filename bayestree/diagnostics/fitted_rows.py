@@ -17,7 +17,7 @@ def check_fitted_rows(estimator: Any, X: FloatArray, given: float, remedy: str) 
     the rows, all of which the features X (n, d) must have, unless n is 0. Differences within single
     precision do not matter. Ranges of a fit that went on with more rows are not known.
     """
-    shown = getattr(estimator, "estimators_", [estimator])[0].fitted_.shown
+    shown = estimator.fitted_.shown
     known = float(shown.tree.leaf_rows.sum())
     if not np.isclose(given, known, rtol=1e-6):
         raise ValueError(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from bayestree._utils.wording import InputError
 from bayestree.distributed import worker
 from bayestree.distributed.cluster import CallEach, workers
 from bayestree.distributed.worker import Pass, Recipe, Rows, Scan, Source, Target
+from bayestree.fitted.tree import MixtureEstimator
 from bayestree.fitted.validation import ROUNDING
 from bayestree.inference import memory_mapped
 from bayestree.tables import located
@@ -96,7 +97,7 @@ class DistributedRows:
         """Return the pieces of each task, and the number of its first training row."""
         return [*zip(self.pieces, self.firsts.tolist(), strict=False)]
 
-    def leaf_sums(self, estimator: Any) -> Pass:
+    def leaf_sums(self, estimator: MixtureEstimator) -> Pass:
         """Pass through all training rows with an estimator that was fitted to the sample."""
         found = self.call(worker.leaf_sums, (self.recipe, estimator), self._parts())
         whole = reduce(worker.joined, found)

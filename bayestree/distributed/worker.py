@@ -18,7 +18,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, h
 from bayestree._utils.parallel import one_thread
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.sample import score_sums
-from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitted.validation import counted_rows
 from bayestree.inference.data import Data, part_size
 from bayestree.tables import Features
@@ -255,8 +255,8 @@ def joined(one: Pass | None, other: Pass | None) -> Pass | None:
     return Pass(trees, one.scores + other.scores)
 
 
-def _of_chunk(recipe: Recipe, estimator: Any, own: Rows) -> Pass:
-    mixture: Mixture = estimator.fitted_
+def _of_chunk(recipe: Recipe, estimator: MixtureEstimator, own: Rows) -> Pass:
+    mixture = estimator.fitted_
     y = own.y if own.extra is None else np.column_stack((own.y, own.extra))
     rows, _ = counted_rows(estimator, Features.of(own.X, recipe.learned.encoding), y, None)
     sums, scores = [], []

@@ -1,5 +1,6 @@
 """Base classes of the classifiers: labels, class weights, and probabilities."""
 
+from dataclasses import replace
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -16,8 +17,9 @@ from bayestree._utils.wording import warn
 from bayestree.estimators._estimator import REMEDY, Estimator, at_once
 from bayestree.estimators._parameters import CLASSES, Classes, family_of
 from bayestree.estimators._tree import BaseTree
+from bayestree.fitted.response import check_labels
 from bayestree.fitted.training_rows import TrainingRows, drawn_in
-from bayestree.fitted.validation import check_labels, checked_weights
+from bayestree.fitted.validation import checked_weights
 from bayestree.models.leaves import Leaf
 
 
@@ -49,9 +51,9 @@ class Classifier(ClassifierMixin, Estimator):
         ValueError
             For infinite values, missing ones in y, other shapes, or a single class.
         """
-        return self._fit_encoded(*self._encoded(X, y, None, sample_weight))
+        return self._fit_encoded(*self._encoded(X, y, sample_weight))
 
-    def _encoded(self, X: Any, y: Any, _: None, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
+    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
         """Check the rows of a fit, and return them with the family of the leaves."""
         check_parameters(self)
         check_labels(y)
@@ -68,7 +70,8 @@ class Classifier(ClassifierMixin, Estimator):
             self._check_same_classes(classes)
         self.classes_ = classes
         self._choose_columns(rows, weights)
-        names = tuple(str(label) for label in self.classes_)
+        self._scaling = replace(self._scaling, labels=classes)
+        names = tuple(str(label) for label in classes)
         return TrainingRows(drawn_in(rows, weights), encoded, weights, names), leaf
 
     def _check_several(self, classes: list[Any]) -> None:
@@ -125,19 +128,6 @@ class Classifier(ClassifierMixin, Estimator):
                 raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
         return weights
 
-    def _encode(self, values: AnyArray) -> IntArray:
-        numbers = {label: number for number, label in enumerate(self.classes_.tolist())}
-        unknown = sorted({str(label) for label in values.tolist() if label not in numbers})
-        if unknown:
-            raise ValueError(
-                f"y holds classes that were absent from the fit, {unknown[:5]}; the fit had "
-                f"{[str(label) for label in numbers]}."
-            )
-        return np.array([numbers[label] for label in values.tolist()], dtype=np.int64)
-
-    def _decode(self, values: AnyArray) -> AnyArray:
-        return self.classes_[values]
-
 
 def _in_order(y: Any, classes: AnyArray, encoded: IntArray) -> tuple[AnyArray, IntArray]:
     """Order classes and the numbers of the rows as y does, if it is an ordered category.
@@ -183,7 +173,8 @@ class TreeClassifier(Classifier, BaseTree):
         """Predict the most probable class, shape (n,)."""
         check_is_fitted(self)
         varies = getattr(self.tree_, "slope", None) is not None
-        if not (self._averages() or varies):  # without writing the probabilities of every row
+        varies = varies or self.fitted_.averages(self.prediction)
+        if not varies:  # without writing the probabilities of every row
             return self.classes_[self.tree_.value.argmax(axis=1)][self.apply(X)]
         # The probabilities of all rows of a large file would not fit into memory.
         best = self._by_parts(X, lambda rows: self._expectation(rows)[0].argmax(axis=1))

@@ -38,7 +38,6 @@ DISTILLED = (
 def describe(estimator: Any) -> dict[str, Any]:
     """Describe everything except the arrays of a fitted estimator, as JSON."""
     names = getattr(estimator, "feature_names_in_", None)
-    classes = getattr(estimator, "classes_", None)
     members = estimator._members()
     described: dict[str, Any] = {
         name: [describe(one) for one in each] for name, each in members.items()
@@ -51,17 +50,17 @@ def describe(estimator: Any) -> dict[str, Any]:
         "n_features": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(name) for name in names],
         "columns": estimator.encoding_.to_json(),
-        "classes": None if classes is None else plain(classes),
+        "classes": plain(estimator.fitted_.response.labels),
         **(described or describe_tree(estimator.fitted_.shown)),
     }
 
 
 def arrays_of(estimator: Any) -> Arrays:
     """Return the arrays of a fitted estimator by their names in the file."""
-    members = estimator._members()
+    members, mixture = estimator._members(), estimator.fitted_
     if not members:
-        return tree_arrays(estimator.fitted_.shown, numbers=not hasattr(estimator, "classes_"))
-    found = {"mode_weights": estimator.fitted_.weights} if "modes" in members else {}
+        return tree_arrays(mixture.shown, numbers=not mixture.response.classifies)
+    found = {"mode_weights": mixture.weights} if "modes" in members else {}
     for name, each in members.items():
         for number, one in enumerate(each):
             found |= {f"{name}/{number}/{key}": a for key, a in arrays_of(one).items()}
@@ -100,7 +99,8 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
     if described["classes"] is not None:
         estimator.classes_ = from_plain(described["classes"])
     if "trees" in described:
-        fitted = Mixture.of(*_members(kind._tree, described["trees"], "trees", arrays))
+        trees = _members(kind._tree, described["trees"], "trees", arrays)
+        fitted = Mixture.of(*trees, forest=True)
     elif "modes" in described:
         fitted = _mixture(kind, described, arrays)
     else:

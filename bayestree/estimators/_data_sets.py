@@ -18,7 +18,8 @@ from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
 from bayestree.distributed.passes import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import LeafSums, Source
-from bayestree.fitted.tree import FittedTree
+from bayestree.estimators._soft_tree import StagedTree
+from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitting.hard import tree_leaves
 from bayestree.fitting.rules import PARTITIONED, first_broken
 from bayestree.inference import Posterior
@@ -28,7 +29,7 @@ from bayestree.tables.dataset import Dataset
 
 
 def fit_files(
-    estimator: Any,
+    estimator: StagedTree,
     data: str | Path,
     target: str,
     *,
@@ -129,7 +130,7 @@ def check_partitions(estimator: Any) -> None:
         raise ParameterError(f"a fit to a sample of rows on workers {reason}.")
 
 
-def fit_sample(estimator: Any, rows: DistributedRows, sample: Sample) -> None:
+def fit_sample(estimator: StagedTree, rows: DistributedRows, sample: Sample) -> None:
     """Fit an estimator to a sample of the rows of a data set, and its leaves to all of them."""
     X, y, weights, extra, _ = sample.training
     given = {} if extra is None else {"exposure": extra}
@@ -198,11 +199,10 @@ def _like(
     }
 
 
-def sample_check(estimator: Any) -> SampleCheck | None:
+def sample_check(estimator: MixtureEstimator) -> SampleCheck | None:
     """Whether more rows in the sample of ``fit_files`` would improve the fit.
 
     Can be printed. None if the sample had all rows, after ``fit``, and in models that were read.
     """
     check_is_fitted(estimator)
-    found: SampleCheck | None = estimator.fitted_.sample_check
-    return found
+    return estimator.fitted_.sample_check

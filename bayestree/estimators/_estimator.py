@@ -18,7 +18,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Parameter, ParameterError, Seed
 from bayestree._utils.progress import Verbose
 from bayestree._utils.state import InUsualState, in_usual_state
-from bayestree._utils.wording import counted, nearest_match, warn
+from bayestree._utils.wording import counted, nearest_match
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
@@ -29,7 +29,6 @@ from bayestree.fitted.validation import checked, refuse_dask
 from bayestree.inference import Units
 from bayestree.inference.stage import Settings
 from bayestree.models.leaves import Leaf
-from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 from bayestree.tables.columns import quote_columns
 
@@ -206,49 +205,11 @@ class Estimator(InUsualState, BaseEstimator):
             return ()
         return tuple(self.encoding_.feature_names)
 
-    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
-        """Split y from its auxiliary column (see ``Leaf.extra``), if it has one."""
-        return y, None
-
-    def _separate(self, y: Any, *, refuse: bool = False) -> tuple[Any, FloatArray | None]:
-        """Split y for a fitted tree; warn, or refuse it, if it lacks what y of the fit had."""
-        values, extra = self._y_and_extra(y)
-        if extra is None and self.fitted_.shown.with_extra:
-            name = self.posterior_.model.leaf.extra
-            remedy = f"give np.column_stack((y, {name})) as y"
-            if refuse:
-                raise ValueError(f"y lacks the {name} of each row, which the fit had; {remedy}.")
-            warn(
-                f"y comes without the {name} of each row, which the fit had: it is taken as 1; "
-                f"{remedy}, or {name}= if there is such an argument.",
-                UserWarning,
-            )
-        return values, extra
-
     def _y_checks(self, y: Any) -> dict[str, bool]:
         """Return the arguments of scikit-learn's checks of y."""
         return {}
 
-    def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
-        """Refuse y that the leaves cannot generate."""
-
-    def _check_outputs(self, y: AnyArray) -> None:
-        """Refuse y with another number of outputs than in the fit."""
-        given = y.shape[1] if y.ndim == 2 else 1
-        if given != self.n_outputs_:
-            raise ValueError(
-                f"y must have {self.n_outputs_} outputs, as in the fit, got the shape {y.shape}."
-            )
-
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
-        raise NotImplementedError
-
-    def _encode(self, values: AnyArray) -> AnyArray:
-        """Encode y as class numbers, or in the units of the fit."""
-        raise NotImplementedError
-
-    def _decode(self, values: AnyArray) -> AnyArray:
-        """Invert ``_encode``."""
         raise NotImplementedError
 
     # Fitted.
@@ -257,17 +218,17 @@ class Estimator(InUsualState, BaseEstimator):
     def n_outputs_(self) -> int:
         """Number of outputs of the fit: columns of y, 1 for y (n,)."""
         check_is_fitted(self)
-        return self.fitted_.shown.posterior.model.leaf.n_outputs
+        return self.fitted_.response.n_outputs
 
     def get_depth(self) -> int:
         """Return the depth of the deterministic tree, or of the deepest tree of a forest."""
         check_is_fitted(self)
-        return max(tree.depth for _, tree in self._shown_trees())
+        return max(tree.depth for _, tree in self.fitted_.hard_trees)
 
     def get_n_leaves(self) -> int:
         """Number of leaves of the deterministic tree, or of all trees of a forest together."""
         check_is_fitted(self)
-        return sum(tree.n_leaves for _, tree in self._shown_trees())
+        return sum(tree.n_leaves for _, tree in self.fitted_.hard_trees)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted tree or forest and its posterior to a file (see ``bayestree.load``)."""
@@ -280,10 +241,6 @@ class Estimator(InUsualState, BaseEstimator):
     feature_importances_ = property(explanations.feature_importances)
     _by_parts = by_parts
 
-    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
-        """Return the deterministic trees, whose weighted mean predicts without a posterior."""
-        raise NotImplementedError
-
     def _members(self) -> dict[str, list[Any]]:
         """Return the estimators of the trees of a mixture by role; none for a single tree."""
         return {}
@@ -293,10 +250,6 @@ class Estimator(InUsualState, BaseEstimator):
         found = member_of(self, (kind or type(self))(**fitted.parameters))
         found._keep(Mixture.of(fitted))
         return found
-
-    def _averages(self) -> bool:
-        """Return whether predictions average over draws."""
-        return self.fitted_.averages(self.prediction)
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return class probabilities or means, and their standard deviation over the draws."""

@@ -29,7 +29,6 @@ from bayestree.inference.growth.single_leaf import warn_single_leaf, why_not_gro
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
-from bayestree.routed_tree import RoutedTree
 
 OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not passed on
 
@@ -72,7 +71,7 @@ class Forest(Estimator):
         self, trees: list[FittedTree], first: BaseTree, rows: TrainingRows, leaf: Leaf
     ) -> None:
         """Keep the fitted trees; warn if none has a split."""
-        self._keep(Mixture.of(*trees))
+        self._keep(Mixture.of(*trees, forest=True))
         if self.get_n_leaves() == len(trees):
             data = Data.of(rows.X, rows.y, rows.weights)
             reason = f"every tree: {self._why_single_leaves(first, data)}"
@@ -104,18 +103,6 @@ class Forest(Estimator):
             "estimators_[0].explain(x). importance, shapley_values and partial_dependence describe "
             "the whole forest."
         )
-
-    def _averages(self) -> bool:
-        return False
-
-    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the mean of the predictions of the trees."""
-        each = (tree._expectation(rows)[0] for tree in self.estimators_)
-        mean: FloatArray = sum(each, start=np.zeros(1))
-        return mean / len(self.fitted_.trees), np.zeros(mean.shape)
-
-    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
-        return [(weight, one.tree) for one, weight in self.fitted_]
 
 
 @declare

@@ -7,11 +7,9 @@ from inspect import Parameter, cleandoc, isfunction, signature
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
@@ -23,8 +21,9 @@ from bayestree.estimators._parameters import NUMERIC, family_of
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted import explanations, predictions
 from bayestree.fitted.predictions import interval, sampled
+from bayestree.fitted.response import check_generated, check_numbers, checked_extra, separated
 from bayestree.fitted.training_rows import TOO_LARGE, TrainingRows, drawn_in
-from bayestree.fitted.validation import check_numbers, checked_weights, refuse_times
+from bayestree.fitted.validation import checked_weights
 from bayestree.fitting.rules import OUTPUTS
 from bayestree.inference import Units
 from bayestree.models import Gaussian, Outputs
@@ -76,6 +75,7 @@ class Regressor(Estimator):
                     setattr(cls, member, _with_extra(method, str(name)))
         super().__init_subclass__(**given)
 
+    @at_once
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
 
@@ -93,31 +93,26 @@ class Regressor(Estimator):
         ValueError
             For infinite values, missing ones in y, or other shapes.
         """
-        return self._fit_values(X, y, None, sample_weight)
+        return self._fit_encoded(*self._encoded(X, y, sample_weight))
 
-    @at_once
-    def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
-        """Fit y (n,), with the ``extra`` number of each row that the family takes."""
-        return self._fit_encoded(*self._encoded(X, y, extra, sample_weight))
-
-    def _encoded(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
+    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
         """Check the rows of a fit, and return them with the family of the leaves."""
         check_parameters(self)
+        y, extra = separated(y, self._leaf_family().extra)
         check_numbers(y, "y", "; use a classifier")
         checks = self._y_checks(y)
         rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True, **checks)
         target = target.astype(np.float64)
         if self._continues():
-            self._check_outputs(target)
+            self.fitted_.response.check_outputs(target)
         weights = self._row_weights(sample_weight, target)
-        extra = self._checked_extra(extra, len(target))
-        self._check_response(target, extra)
+        check_generated(self._leaf_family(), target, extra)
         of_y = NO_UNITS if self._continues() else self._units_of(target, weights)
         self._choose_columns(rows, weights, of_y)
         # slopes follow values however far away; TAO's are of the tree alone
         if self.leaf != "linear" and not self._leaf_family().regresses:
             rows = drawn_in(rows, weights)
-        training = TrainingRows(rows, self._encode(target), weights, extra=extra)
+        training = TrainingRows(rows, self._scaling.units.encode(target), weights, extra=extra)
         return training, self._family_of(target)
 
     def _units_of(self, y: FloatArray, weights: FloatArray) -> Units:
@@ -152,7 +147,7 @@ class Regressor(Estimator):
             return y
         if y is None:
             raise ValueError(f"{self._extra} belongs to y; give y as well.")
-        values, own = self._y_and_extra(y)
+        values, own = separated(y, self._leaf_family().extra)
         if own is not None:
             raise ValueError(
                 f"the {self._extra} is given twice, as an argument and with y; leave one out."
@@ -175,29 +170,10 @@ class Regressor(Estimator):
                 f"leaf={self.leaf!r} takes y alone, without a number for each row"
                 f"{remedy if self._extra == 'exposure' else ''}."
             )
-        check_numbers(extra, name)
-        if np.shape(extra) != (n_rows,):
-            raise ValueError(
-                f"{name} must have shape ({n_rows},), one number for each row of X, got "
-                f"{np.shape(extra)}."
-            )
-        found = check_array(extra, ensure_2d=False, dtype=np.float64, input_name=name)
-        return np.array(found)
-
-    def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
-        """Refuse y that the family cannot generate."""
-        family, y = self._leaf_family(), np.asarray(y, dtype=np.float64)
-        if not family.regresses:  # whose response needs the features
-            family.check(torch.tensor(y if extra is None else np.column_stack((y, extra))))
+        return checked_extra(extra, name, n_rows)
 
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
         return checked_weights(sample_weight, len(y))
-
-    def _encode(self, values: AnyArray) -> FloatArray:
-        return self._scaling.units.encode(np.asarray(values, dtype=np.float64))
-
-    def _decode(self, values: AnyArray) -> FloatArray:
-        return self._scaling.units.decode(values)
 
 
 def _refuse_extreme(y: FloatArray, center: FloatArray, spread: FloatArray) -> None:
@@ -284,15 +260,7 @@ class NumericRegressor(TreeRegressor):
             other than counts, or an exposure that is not positive or given twice.
         """
         check_parameters(self)
-        return self._fit_values(X, *self._y_and_extra(self._joined(y, exposure)), sample_weight)
-
-    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
-        refuse_times(y, "y")
-        if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
-            return y, None
-        check_numbers(np.asarray(y, dtype=object)[:, 1], "exposure, the second column of y,")
-        both = np.asarray(y, dtype=np.float64)
-        return both[:, 0], self._checked_extra(both[:, 1], len(both))
+        return super().fit(X, self._joined(y, exposure), sample_weight)
 
     @overload
     def predict(
@@ -361,18 +329,19 @@ class NumericRegressor(TreeRegressor):
         They are ``rmse`` and ``r2``; of counts also ``mean_deviance``, and the
         ``explained_deviance`` of ``score``.
         """
-        values, extra = self._separate(y)
+        response = self.fitted_.response
+        values, extra = response.separate(y)
         truth = np.asarray(values, dtype=np.float64)
-        if self._leaf_family().extra is None:
+        if response.extra is None:
             return squared_scores(truth, predicted, weights)
         exposure = np.ones(len(truth)) if extra is None else extra
-        self._check_response(truth, exposure)
+        check_generated(response.leaf, truth, exposure)
         return count_scores(truth, predicted, weights, exposure)
 
     def _known(self, exposure: ArrayLike | None, n_rows: int) -> FloatArray | None:
         found = self._checked_extra(exposure, n_rows)
         if found is not None:
-            self._check_response(np.zeros(n_rows), found)
+            check_generated(self._leaf_family(), np.zeros(n_rows), found)
         return found
 
     def output(self, number: int) -> Self:

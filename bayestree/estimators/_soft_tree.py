@@ -122,7 +122,7 @@ class StagedTree(BaseTree):
           precision float64
         """
         new = copy(self)
-        rows, leaf = new._encoded(X, *new._y_and_extra(y), sample_weight)
+        rows, leaf = new._encoded(X, y, sample_weight)
         found = new._keep_plan(rows, leaf)
         new._check(new._model(leaf))
         return found
@@ -155,7 +155,7 @@ class StagedTree(BaseTree):
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         super()._fit(rows, leaf)
-        assessment.warn_if_unconverged(self)
+        assessment.warn_if_unconverged(self.fitted_)
         return self
 
     def _case(self, model: SoftTree | None) -> Case:

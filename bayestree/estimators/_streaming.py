@@ -22,7 +22,9 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._estimator import Fit, at_once
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.fitted.diagnostics import measure_nodes
+from bayestree.fitted.response import separated
 from bayestree.fitted.training_rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.hard import HardForm, tree_leaves
@@ -51,7 +53,7 @@ class _Streaming:
         return MethodType(self.method, estimator)
 
 
-def _case(estimator: Any) -> Case:
+def _case(estimator: StagedTree) -> Case:
     """Return what rules judge of an estimator whose rows come in batches."""
     return replace(estimator._case(None), plan=estimator._before_rows(in_parts=True))
 
@@ -75,7 +77,7 @@ def _documented(fit: Fit) -> Fit:
 @at_once
 @_documented
 def partial_fit_numbers(
-    estimator: Any,
+    estimator: StagedTree,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
@@ -102,7 +104,7 @@ def partial_fit_numbers(
         For parameters that need all rows at once.
     """
     y = estimator._joined(y, exposure)
-    if estimator._y_checks(estimator._y_and_extra(y)[0]):
+    if estimator._y_checks(separated(y, estimator._leaf_family().extra)[0]):
         raise ValueError(
             "partial_fit takes one output, y of shape (n,); use fit, or a regressor for each "
             f"of the {np.shape(y)[1]} columns of y."
@@ -114,7 +116,7 @@ def partial_fit_numbers(
 @at_once
 @_documented
 def partial_fit_classes(
-    estimator: Any,
+    estimator: StagedTree,
     X: ArrayLike,
     y: ArrayLike,
     classes: ArrayLike | None = None,
@@ -153,12 +155,12 @@ def partial_fit_classes(
     return estimator
 
 
-def _stream(estimator: Any) -> Stream:
+def _stream(estimator: StagedTree) -> Stream:
     """Return what is known of the rows so far; empty before the first batch, and after ``fit``."""
     return estimator.fitted_.shown.stream if hasattr(estimator, "fitted_") else {}
 
 
-def _add_rows(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Any:
+def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any) -> Any:
     """Fit the first batch, or update the tree with another one."""
     if not hasattr(estimator, "fitted_"):
         return _start(estimator, X, y, sample_weight)
@@ -190,8 +192,8 @@ def _add_rows(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLi
     return estimator
 
 
-def _start(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Any:
-    rows, leaf = estimator._encoded(X, *estimator._y_and_extra(y), sample_weight)
+def _start(estimator: StagedTree, X: Any, y: Any, sample_weight: Any) -> Any:
+    rows, leaf = estimator._encoded(X, y, sample_weight)
     # a method that goes on with further rows, and no facets that later batches cannot choose
     method = "svi" if estimator.inference == "auto" else estimator.inference
     estimator._keep_plan(rows, leaf, inference=method, sparsity=None)
@@ -203,13 +205,13 @@ def _start(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike 
     return estimator
 
 
-def _seed(estimator: Any, stream: Stream) -> int:
+def _seed(estimator: StagedTree, stream: Stream) -> int:
     """Draw a seed that depends on the number of rows so far, for an integer ``random_state``."""
     seen = int(stream["n_rows"]) if stream else 0
     return int(np.random.default_rng([draw_seed(estimator.random_state), seen]).integers(2**31))
 
 
-def _last_stage(estimator: Any, reached: float) -> Any:
+def _last_stage(estimator: StagedTree, reached: float) -> Any:
     """Return the stage that is repeated, at the steepness that the first batch reached."""
     stage: Any = estimator._plan.last
     return replace(stage, steepness=(reached, reached) if isinstance(stage, Map) else None)
@@ -235,7 +237,7 @@ def _remembered(stream: Stream, posterior: Posterior, data: Data, seed: int) -> 
     return arrays | {"n_rows": np.array(n_rows), "sample": X[kept], "key": key[kept]}
 
 
-def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
+def _shown(estimator: StagedTree, fitted: FittedTree) -> FittedTree:
     """Derive the tree from the sums of all rows, and its diagnostics from the sample."""
     standardised, units = fitted.stream["sample"], fitted.scaling.units
     X = units.center + standardised * np.where(fitted.scaling.used, units.scale, 1.0)
@@ -247,8 +249,7 @@ def _shown(estimator: Any, fitted: FittedTree) -> FittedTree:
         each.new_zeros(n_leaves, *each.shape[1:]).index_add_(0, leaf, each)
         for each in (memory.hard_sums, memory.rows)
     )
-    names = tuple(str(label) for label in getattr(estimator, "classes_", ()))
-    tree: Any = form.splits(hard.posterior, fitted.scaling, names)
+    tree: Any = form.splits(hard.posterior, fitted.scaling, fitted.tree.class_names)
     leaves = tree_leaves(fitted, sums, mass.numpy(), form.smoothing)
     tree = tree._with(**leaves).drop_experts(X).rescaled(units.y_scale, units.y_center)
     reach = measure_nodes(fitted.posterior, tree, X, standardised, hard.sources)

@@ -28,7 +28,6 @@ from bayestree.inference import Data, GrowthLimits, Posterior, Units
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.priors import GroupedScale
-from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Numbers
 
 
@@ -186,9 +185,6 @@ class BaseTree(Estimator):
         """Mark the nodes, then leaves, of ``tree_`` that each row passes: (n, nodes + leaves)."""
         rows = fitted_rows(self, X)
         return self.tree_.decision_path(rows)
-
-    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
-        return [(1.0, self.tree_)]
 
 
 #: Parameters that name columns, and their values for the two columns below.

@@ -174,7 +174,7 @@ class BasePolytopeTree(StagedTree):
                 verbose=self.verbose,
             )
             self._keep(found)
-            assessment.warn_if_unconverged(self)
+            assessment.warn_if_unconverged(self.fitted_)
         self._keep(self._projection().shown(self.fitted_, rows))
         return self
 

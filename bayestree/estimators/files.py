@@ -262,7 +262,7 @@ def check_built(estimator: Any) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         given = row if names is not None else row.to_numpy()
-        classes, n_outputs = getattr(estimator, "classes_", None), estimator.n_outputs_
+        classes, n_outputs = fitted.response.labels, fitted.response.n_outputs
         predict, shape = estimator.predict, (1, n_outputs)[: 1 + (n_outputs > 1)]
         if classes is not None:
             predict, shape = estimator.predict_proba, (1, len(classes))

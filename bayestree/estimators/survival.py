@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self, overload
+from typing import Annotated, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,7 @@ from bayestree.estimators._regressor import Regressor
 from bayestree.estimators.cpt import BasePolytopeTree
 from bayestree.fitted import predictions
 from bayestree.fitted.predictions import quantiles
-from bayestree.fitted.validation import checked_weights, refuse_times
+from bayestree.fitted.validation import checked_weights
 from bayestree.models import Survival
 from bayestree.models.leaves import Leaf
 
@@ -100,24 +100,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
             For infinite values, missing ones in y, times that are not above 0, events other than
             true and false or given twice, no event at all, or other shapes.
         """
-        return self._fit_values(X, *self._y_and_extra(self._joined(y, event)), sample_weight)
-
-    def _y_and_extra(self, y: Any) -> tuple[Any, FloatArray | None]:
-        refuse_times(y, "y")
-        names = getattr(getattr(y, "dtype", None), "names", None)
-        if names is not None:
-            events = [name for name in names if y.dtype[name].kind == "b"]
-            if len(names) != 2 or len(events) != 1:
-                raise ValueError(
-                    "a structured y must have one boolean field, the event, and one field of "
-                    f"times, got {y.dtype}."
-                )
-            (time,) = set(names) - set(events)
-            return y[time].astype(np.float64), y[events[0]].astype(np.float64)
-        if np.shape(np.asarray(y))[1:] == (2,):
-            both = np.asarray(y, dtype=np.float64)
-            return both[:, 0], both[:, 1]
-        return y, None
+        return super().fit(X, self._joined(y, event), sample_weight)
 
     @overload
     def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...
@@ -194,12 +177,12 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     def predict_median(self, X: ArrayLike) -> FloatArray:
         """Predict the time, shape (n,), by which half of such rows have had the event."""
         median = np.array([0.5])
-        return self._by_parts(X, lambda rows: quantiles(self, rows, None, median)[0])
+        return self._by_parts(X, lambda rows: quantiles(self.fitted_, rows, None, median)[0])
 
     predict_interval = predictions.predict_interval
 
     def in_interval(self, X: ArrayLike, y: ArrayLike, level: ArrayLike = 0.9) -> FloatArray:
-        time, event = self._separate(y)
+        time, event = self.fitted_.response.separate(y)
         until = predictions.below(self, X, time, None)[1]
         low, high = predictions.ends_of(level, until.ndim)
         inside = ((low <= until) & (until < high)).astype(np.float64)
@@ -218,6 +201,6 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
 
     def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
         """Return the ``concordance`` of risk scores (n,), by its name."""
-        time, event = self._separate(y)
+        time, event = self.fitted_.response.separate(y)
         known = np.ones(len(time)) if event is None else event
         return {"concordance": concordance(time, known, predicted, weights)}

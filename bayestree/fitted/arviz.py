@@ -32,7 +32,7 @@ from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.predictions import mode_counts, spread_draws
-from bayestree.fitted.tree import Mixture
+from bayestree.fitted.tree import Mixture, MixtureEstimator
 from bayestree.fitted.validation import training_rows
 from bayestree.inference import Data
 
@@ -48,7 +48,7 @@ MIXED_GROUPS = (
 
 
 def to_arviz(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
@@ -100,15 +100,15 @@ def to_arviz(
         data, row_labels = training_rows(estimator, X, y, sample_weight)
     elif sample_weight is not None:
         raise ValueError("sample_weight needs the rows; give X and y.")
-    mixture = estimator.fitted_
+    mixture, parameters = estimator.fitted_, estimator.get_params(deep=False)
     attributes = {
         "estimator": type(estimator).__name__,
-        "parameters": json.dumps(estimator.get_params(deep=False), default=str),
-        "random_state": str(estimator.random_state),
+        "parameters": json.dumps(parameters, default=str),
+        "random_state": str(parameters["random_state"]),
     }
     of_trees = {
-        "feature_names": estimator._feature_names,
-        "class_names": tuple(str(label) for label in getattr(estimator, "classes_", ())),
+        "feature_names": mixture.shown.tree.feature_names,
+        "class_names": mixture.response.class_names,
         "row_labels": row_labels,
     }
     wanted: Any = {"groups": groups, "n_prior": n_prior, "random_state": random_state}

@@ -40,12 +40,11 @@ class UnconvergedWarning(ConvergenceWarning):
     """The inference of a fit has not converged."""
 
 
-def warn_if_unconverged(estimator: Any) -> None:
+def warn_if_unconverged(mixture: Mixture) -> None:
     """Warn if a convergence check of the fit failed, and say what to do."""
-    mixture = estimator.fitted_
     if mixture.shown.n_draws == 1:
         return
-    if estimator.n_outputs_ > 1:  # quantities to compare are defined for one output
+    if mixture.response.n_outputs > 1:  # quantities to compare are defined for one output
         found = diagnostics.check_convergence(None, mixture.shown.posterior.stats)
     else:
         # The draws of one guide are independent, so that there are no chains to compare.
@@ -254,11 +253,11 @@ def evidence(estimator: MixtureEstimator) -> Evidence:
         Unless the fit had ``inference="smc"``.
     """
     check_is_fitted(estimator)
-    return diagnostics.evidence(estimator.posterior_.stats)
+    return diagnostics.evidence(estimator.fitted_.shown.posterior.stats)
 
 
 def log_score(
-    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> FloatArray:
     """Compute the log predictive density of y in each row.
 
@@ -300,17 +299,17 @@ def log_score(
     True
     """
     check_is_fitted(estimator)
-    if hasattr(estimator, "classes_"):
+    mixture = estimator.fitted_
+    if mixture.response.classifies:
         given = {"reset": False, "dtype": np.float64, "sample_weight": sample_weight}
         rows, labels = validated(estimator, X, np.ravel(y), **given)
         counted = checked_weights(sample_weight, len(labels)) > 0
-        probability = estimator._expectation(rows[counted])[0]
-        own = estimator._encode(labels[counted])
+        probability = mixture.expectation(rows[counted], estimator.prediction)[0]
+        own = mixture.response.encode(labels[counted])
         with np.errstate(divide="ignore"):  # a tree without smoothing may give a class 0
             found: FloatArray = np.log(probability[np.arange(len(own)), own])
         return found
     data, _ = training_rows(estimator, X, y, sample_weight)
-    mixture: Mixture = estimator.fitted_
     posteriors = [tree.posterior for tree in mixture.trees]
     each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
     density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
@@ -338,13 +337,14 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
     """Judge the calibration of predictions, and their gain over a constant."""
     if X is None:
         raise ValueError("y needs the rows to which it belongs; give X as well.")
-    if hasattr(estimator, "classes_"):
+    response = estimator.fitted_.response
+    if response.classifies:
         probability = estimator.predict_proba(X)
-        scores = diagnostics.calibration(y, probability, classes=estimator.classes_)
+        scores = diagnostics.calibration(y, probability, classes=response.labels)
         return diagnostics.held_out_classes(scores)
     inside = estimator.in_interval(X, y, LEVEL)
-    whole = estimator.posterior_.model.leaf.whole
-    values, extra = estimator._separate(y)
+    whole = response.leaf.whole
+    values, extra = response.separate(y)
     residual = None  # times may be censored
     if not hasattr(estimator, "predict_median"):
         given = {} if extra is None else {"exposure": extra}

@@ -254,7 +254,7 @@ def tree_from(
     standard = group(arrays, "standard")
     of_y = np.asarray(standard.get("y", (0.0, 1.0)))
     units = Units(standard["center"], standard["scale"]).with_y(*map(np.asarray, of_y))
-    columns = np.arange(len(standard["scale"]))
+    labels, columns = from_plain(described.get("classes")), np.arange(len(standard["scale"]))
     topology = Topology(arrays["topology/children"])
     model = model_from_plain(described["model"], topology, network)
     tree = group(arrays, "tree")
@@ -277,7 +277,7 @@ def tree_from(
             warmup_stats=group(arrays, "warmup_stats"),
             settings=from_plain(described["settings"]),
         ),
-        scaling=Scaling(np.where(standard["scale"] == UNUSED, -1, columns), units),
+        scaling=Scaling(np.where(standard["scale"] == UNUSED, -1, columns), units, labels),
         reach=Reach(**reach) if reach else None,
         stream=group(arrays, "stream"),
         sparsity=SparsityPath(**sparsity) if sparsity else None,

@@ -137,10 +137,11 @@ def facets(
         If there is no such node, or ``level`` or ``min_share`` is not between 0 and 1.
     """
     check_is_fitted(estimator)
-    tree, reach = estimator.tree_, estimator.fitted_.shown.polytopes
+    shown = estimator.fitted_.shown
+    tree, reach = shown.tree, shown.polytopes
     place = _node_number(node, tree.topology)
     return node_facets(
-        estimator.posterior_.draws,
+        shown.posterior.draws,
         int(reach.nodes[place]),
         reach.low[place],
         reach.high[place],
@@ -152,7 +153,7 @@ def facets(
         max_draws=max_draws,
         cut=None if reach.cut is None else reach.cut[:, :, place],
         min_share=min_share,
-        variational=estimator.posterior_.variational,
+        variational=shown.posterior.variational,
     )
 
 
@@ -166,11 +167,12 @@ def shrinkage(estimator: MixtureEstimator) -> Shrinkage:
         ``to_frame("coefficient")``.
     """
     check_is_fitted(estimator)
-    posterior, tree = estimator.posterior_, estimator.tree_
+    shown = estimator.fitted_.shown
+    posterior, tree = shown.posterior, shown.tree
     return node_shrinkage(
         posterior.draws,
         posterior.point,
-        estimator.fitted_.shown.polytopes,
+        shown.polytopes,
         **posterior.model.priors.hyperplane.shrinkage_settings,
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         prior_power=float(posterior.settings.get("kl_weight", 1.0)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,19 +24,18 @@ from bayestree.diagnostics.inclusion import (
     node_effects,
     tree_effects,
 )
-from bayestree.fitted.tree import FittedTree, Mixture, one_output
+from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, Prediction, one_output
 from bayestree.fitted.validation import counted_rows, fitted_rows
 from bayestree.inference import Data
-from bayestree.routed_tree import RoutedTree
 
 if TYPE_CHECKING:
     from bayestree.explain.dependence import Interactions, PartialDependence, ShapleyValues
-    from bayestree.explain.importance import Importance, Part
+    from bayestree.explain.importance import Importance
 
 PAIRED = 8  # features whose interactions are measured by default
 
 
-def feature_importances(estimator: Any) -> FloatArray:
+def feature_importances(estimator: MixtureEstimator) -> FloatArray:
     """Return the importance of each column for splits and slopes of leaves, (d,), with sum 1.
 
     The decrease of Gini's impurity, or of the sum of squares, at each node, divided among the
@@ -48,11 +47,12 @@ def feature_importances(estimator: Any) -> FloatArray:
     from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
 
     check_is_fitted(estimator)
-    return estimator.encoding_.by_column(split_importance(_weighted_trees(estimator)))
+    trees = [(weight, one.tree) for one, weight in estimator.fitted_.by_weight()]
+    return estimator.encoding_.by_column(split_importance(trees))
 
 
 def importance(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
@@ -109,29 +109,31 @@ def importance(
     rows, response, weights = given.X[:], given.response, given.weights
     random = check_random_state(draw_seed(random_state))
     orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
-    encoding = estimator.encoding_
-    if estimator._averages():
-        data = Data.of(estimator._scaling.standardise(rows), response, weights)
-        found = room.draw_importance(_parts(estimator), data, orders, max_draws, encoding)
+    mixture, encoding = estimator.fitted_, estimator.encoding_
+    scaling = mixture.shown.scaling
+    if mixture.averages(estimator.prediction):
+        data = Data.of(scaling.standardise(rows), response, weights)
+        parts = [room.Part(weight, one.posterior) for one, weight in mixture.by_weight() if weight]
+        found = room.draw_importance(parts, data, orders, max_draws, encoding)
     else:
-        if given.extra is None and not hasattr(estimator, "classes_"):
-            response = estimator._decode(response)
+        if given.extra is None and not mixture.response.classifies:
+            response = mixture.response.decode(response)
         found = room.point_importance(
-            estimator._shown_trees(),
-            estimator._expectation,
+            mixture.hard_trees,
+            partial(mixture.expectation, prediction=estimator.prediction),
             rows,
             response,
             orders,
             weights,
             encoding=encoding,
-            misfit=None if given.extra is None else estimator.posterior_.model.leaf.misfit,
+            misfit=None if given.extra is None else mixture.response.leaf.misfit,
         )
-    prior = room.prior_votes(estimator._scaling.source, encoding)
+    prior = room.prior_votes(scaling.source, encoding)
     return room.Importance(encoding.names, *found, prior, level)
 
 
 def shapley_values(
-    estimator: Any, X: ArrayLike, background: ArrayLike | None = None
+    estimator: MixtureEstimator, X: ArrayLike, background: ArrayLike | None = None
 ) -> ShapleyValues:
     """Compute exact Shapley values of the predictions of ``tree_``, which must use few columns.
 
@@ -165,14 +167,13 @@ def shapley_values(
     around = (
         rows[spread(len(rows), 100)] if background is None else fitted_rows(estimator, background)
     )
-    classes = tuple(str(label) for label in getattr(estimator, "classes_", ()))
-    return dependence.shapley_values(
-        estimator._shown_trees(), rows, around, classes, estimator.encoding_
-    )
+    mixture = estimator.fitted_
+    classes = mixture.response.class_names
+    return dependence.shapley_values(mixture.hard_trees, rows, around, classes, estimator.encoding_)
 
 
 def partial_dependence(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     feature: str | int,
     *,
@@ -219,16 +220,16 @@ def partial_dependence(
     if column in estimator.encoding_.columns:
         shown = estimator.encoding_.shown(X)[estimator.encoding_.columns.index(column)]
     return dependence.partial_dependence(
-        partial(_predicted_draws, estimator),
+        partial(_predicted_draws, estimator.fitted_, estimator.prediction),
         rows[spread(len(rows), max_rows)],
         dependence.column_grid(column, own, shown, grid),
-        classes=tuple(str(label) for label in getattr(estimator, "classes_", ())),
+        classes=estimator.fitted_.response.class_names,
         level=level,
     )
 
 
 def interactions(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     features: Sequence[str | int] | None = None,
     *,
@@ -267,40 +268,27 @@ def interactions(
     rows = fitted_rows(estimator, X)
     if features is None:
         used = [j for j, own in enumerate(estimator.encoding_.places) if len(own)]
-        most = np.argsort(-estimator.feature_importances_[used], kind="stable")[:PAIRED]
+        most = np.argsort(-feature_importances(estimator)[used], kind="stable")[:PAIRED]
         features = np.sort(np.array(used)[most]).tolist()
     columns, chosen = zip(*map(estimator.encoding_.part, features), strict=True)
     some = rows[spread(len(rows), max_rows)]
-    expect = lambda x: estimator._expectation(x)[0]  # noqa: E731
+    expect = lambda x: estimator.fitted_.expectation(x, estimator.prediction)[0]  # noqa: E731
     names = tuple(column.name for column in columns)
     return dependence.interactions(expect, some, chosen, names)
 
 
-def _parts(estimator: Any) -> list[Part]:
-    """Return the posteriors of the mixture, the largest weight first."""
-    from bayestree.explain.importance import Part  # noqa: PLC0415 - lazy room
-
-    return [Part(weight, one.posterior) for one, weight in estimator.fitted_.by_weight() if weight]
-
-
-def _weighted_trees(estimator: Any) -> list[tuple[float, RoutedTree]]:
-    """Return the deterministic trees of all modes, or of a single fit or forest."""
-    mixture: Mixture = estimator.fitted_
-    if mixture.several and hasattr(estimator, "tree_"):
-        return [(weight, one.tree) for one, weight in mixture.by_weight()]
-    return list(estimator._shown_trees())
-
-
-def _predicted_draws(estimator: Any, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+def _predicted_draws(
+    mixture: Mixture, prediction: Prediction, rows: FloatArray
+) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield predictions of groups of draws, (S, n, C) or (S, n), and their weights."""
-    if not estimator._averages():
-        yield estimator._expectation(rows)[0][None], np.ones(1)
+    if not mixture.averages(prediction):
+        yield mixture.expectation(rows, prediction)[0][None], np.ones(1)
         return
-    yield from estimator.fitted_.drawn(rows)
+    yield from mixture.drawn(rows)
 
 
 def column_inclusion(
-    estimator: Any, X: ArrayLike, *, max_draws: int = 100, max_rows: int = 1000
+    estimator: MixtureEstimator, X: ArrayLike, *, max_draws: int = 100, max_rows: int = 1000
 ) -> ColumnInclusion:
     """Compute the probability that each column takes part in the facets that cut.
 

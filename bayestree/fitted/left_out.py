@@ -103,7 +103,7 @@ def loo(
             chosen = "k is good for nine rows of ten or more" if method == "auto" else ""
             return replace(found, reason=chosen)
         reason = f"k is above {found.good_k:.2f} for {len(found.bad_rows)} of {len(numbers)} rows"
-    labels = np.ravel(y)[numbers] if hasattr(estimator, "classes_") else None
+    labels = np.ravel(y)[numbers] if estimator.fitted_.response.classifies else None
     if reason:
         most = len(numbers) if labels is None else smallest_class(labels)[1]
         n_folds = max(2, min(n_folds, most))
@@ -126,7 +126,7 @@ def _why_no_importance_sampling(estimator: MixtureEstimator) -> str:
 
 
 def _cross_validated(
-    estimator: Any,
+    estimator: MixtureEstimator,
     given: tuple[Any, Any, Any],
     numbers: IntArray,
     labels: AnyArray | None,
@@ -141,9 +141,10 @@ def _cross_validated(
     # shares, unlike those of a fold, sum to 1
     weights = None if given[2] is None else checked_weights(given[2], len(X))
     _check_folds(n_folds, len(numbers), labels)
-    if labels is not None and estimator._leaf_family(len(estimator.classes_)).ordered:
+    if labels is not None and estimator.fitted_.shown.posterior.model.leaf.ordered:
         # Refits keep the order of the fit, which plain labels do not state.
-        order = pd.CategoricalDtype(estimator.classes_, ordered=True)
+        known: Any = estimator.fitted_.response.labels
+        order = pd.CategoricalDtype(known, ordered=True)
         y = pd.Series(np.asarray(y), dtype=order)
 
     rows = (X, y, weights)
@@ -171,14 +172,14 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
     # "auto" finds a guide for priors that the package's own cannot fit
     if chosen and getattr(estimator._plan.last, "own_guide", True):
         found["inference"] = estimator._plan.method
-    if estimator._averages() and estimator.fitted_.shown.n_draws > 1:
+    if estimator.fitted_.averages(estimator.prediction) and estimator.fitted_.shown.n_draws > 1:
         known = estimator.get_params(deep=False)
         found |= {name: value for name, value in OF_TREE.items() if name in known}
     return found
 
 
 def _refit_score(
-    estimator: Any, rows: tuple[Any, ...], train: IntArray, held: IntArray
+    estimator: MixtureEstimator, rows: tuple[Any, ...], train: IntArray, held: IntArray
 ) -> FloatArray:
     """Fit to some rows of X, y and weights, and return the log scores of others."""
     with warnings.catch_warnings():

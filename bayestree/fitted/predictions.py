@@ -16,14 +16,14 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import tails
 from bayestree.fitted.training_rows import FileRows
-from bayestree.fitted.tree import FittedTree, MixtureEstimator
+from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator
 from bayestree.fitted.validation import checked, fitted_rows
 from bayestree.inference import pointwise
 from bayestree.inference.posterior import mixture_below, mixture_quantiles
 
 
 def by_parts(
-    estimator: Any, X: ArrayLike, function: Callable[..., Any], *columns: FloatArray | None
+    estimator: MixtureEstimator, X: Any, function: Callable[..., Any], *columns: FloatArray | None
 ) -> Any:
     """Apply a function to all rows of X, in chunks if X is a large file.
 
@@ -69,7 +69,7 @@ def interval(
     ends = np.array(tails(level))
 
     def of_rows(rows: FloatArray, some: FloatArray | None) -> tuple[FloatArray, ...]:
-        return (*quantiles(estimator, rows, some, ends),)
+        return (*quantiles(estimator.fitted_, rows, some, ends),)
 
     return by_parts(estimator, X, of_rows, known)
 
@@ -87,7 +87,7 @@ def in_interval(
     ValueError
         If ``level`` is not between 0 and 1, or y has another number of rows than X.
     """
-    before, until = below(estimator, X, *estimator._separate(y))
+    before, until = below(estimator, X, *estimator.fitted_.response.separate(y))
     low, high = ends_of(level, before.ndim)
     return ((low <= until) & (before < high)).astype(np.float64)
 
@@ -104,7 +104,7 @@ def below(
 ) -> FloatArray:
     """Compute P(Y < y | x) and P(Y <= y | x) of each row, (2, n) or (2, n, q)."""
     own = np.asarray(y, dtype=np.float64)
-    mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
+    mixture, n_outputs = estimator.fitted_, estimator.fitted_.response.n_outputs
     shape = (len(cast(Any, X)), *(n_outputs,) * (n_outputs > 1))
     if own.shape != shape or own.size == 0:
         raise ValueError(f"y must have shape {shape} with one row or more, got {own.shape}.")
@@ -126,10 +126,10 @@ def below(
 
 
 def quantiles(
-    estimator: MixtureEstimator, rows: FloatArray, known: FloatArray | None, levels: FloatArray
+    mixture: Mixture, rows: FloatArray, known: FloatArray | None, levels: FloatArray
 ) -> FloatArray:
     """Compute quantiles of the mixture, (levels, n) or (levels, n, q)."""
-    mixture, n_outputs = estimator.fitted_, estimator.n_outputs_
+    n_outputs = mixture.response.n_outputs
     posteriors, weights = [tree.posterior for tree in mixture.trees], mixture.weights
     scaling = mixture.shown.scaling
     X = scaling.standardise(rows)
@@ -175,7 +175,7 @@ def sample_posterior_predictive(
 
 
 def sampled(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike,
     draws: int | None,
     random_state: RandomState,
@@ -183,11 +183,12 @@ def sampled(
 ) -> AnyArray:
     """Draw y, given the auxiliary column ``known`` (n,) (see ``Leaf.known``)."""
     rows, mixture = fitted_rows(estimator, X), estimator.fitted_
+    decode = mixture.response.decode
     total = sum(tree.n_draws for tree in mixture.trees) if draws is None else draws
     if total < 1:
         raise ValueError(f"draws must be 1 or more, got {draws}.")
     if not mixture.several:
-        return estimator._decode(_sampled(mixture.shown, rows, total, random_state, known))
+        return decode(_sampled(mixture.shown, rows, total, random_state, known))
     seeds = check_random_state(draw_seed(random_state))
     counts = mode_counts(mixture.weights, total, seeds)
     each = [
@@ -195,7 +196,7 @@ def sampled(
         for tree, count in zip(mixture.trees, counts, strict=True)
         if count
     ]
-    return np.concatenate([estimator._decode(values) for values in each])
+    return np.concatenate([decode(values) for values in each])
 
 
 def _sampled(

@@ -6,6 +6,7 @@ The functions that take an estimator are its methods.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import tails
-from bayestree.fitted.tree import Mixture, one_output
+from bayestree.fitted.tree import MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows
 from bayestree.tree import Tree
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    estimator: Any,
+    estimator: MixtureEstimator,
     x: ArrayLike,
     *,
     features: Features = None,
@@ -86,11 +87,12 @@ def explain(
     from bayestree.explain.explanation import explanation  # noqa: PLC0415
 
     X, row, cells = _one(estimator, x, "explain")
-    mixture: Mixture = estimator.fitted_
+    mixture, prediction = estimator.fitted_, estimator.prediction
+    predict = partial(mixture.expectation, prediction=prediction)
     several = mixture.trees[0].n_draws > 1
     if assurance is not None:
         _check_assurance(assurance, several=several)
-    tree, labels = estimator.tree_, getattr(estimator, "classes_", None)
+    tree, labels = mixture.shown.tree, mixture.response.labels
     posterior = change = None
     if mixture.shown.n_draws > 1 and hasattr(estimator, "split_uncertainty"):
         posterior = estimator.split_uncertainty(X, level=level)
@@ -99,8 +101,8 @@ def explain(
         change = counterfactual(
             [tree, *others],
             row,
-            estimator._expectation,
-            averages=estimator._averages(),
+            predict,
+            averages=mixture.averages(prediction),
             encoding=estimator.encoding_,
             cells=cells,
             labels=labels,
@@ -113,18 +115,18 @@ def explain(
     return explanation(
         tree,
         row,
-        estimator._expectation,
+        predict,
         encoding=estimator.encoding_,
         cells=cells,
         labels=labels,
         posterior=posterior,
-        same_nodes=not estimator.posterior_.settings.get("mirror"),
+        same_nodes=not mixture.shown.posterior.settings.get("mirror"),
         change=change,
     )
 
 
 def robustness(
-    estimator: Any,
+    estimator: MixtureEstimator,
     x: ArrayLike,
     *,
     features: Features = None,
@@ -172,7 +174,8 @@ def robustness(
     from bayestree.explain.movable import movable_columns, moves_of  # noqa: PLC0415
 
     _, row, cells = _one(estimator, x, "robustness")
-    tree, labels = estimator.tree_, getattr(estimator, "classes_", None)
+    mixture = estimator.fitted_
+    tree, labels = mixture.shown.tree, mixture.response.labels
     if not isinstance(tree, Tree):
         raise TypeError(f"splits of the kind {tree.split_name!r} have no facets to measure.")
     if labels is None and target is None:
@@ -180,7 +183,6 @@ def robustness(
     if max_draws < 1:
         raise ValueError(f"max_draws must be 1 or more, got {max_draws}.")
     tails(level)
-    mixture: Mixture = estimator.fitted_
     each = max(1, max_draws // len(mixture.trees))
     drawn = (
         (drawn, weight / min(each, one.n_draws))
@@ -211,7 +213,7 @@ def _check_assurance(assurance: float, *, several: bool) -> None:
         )
 
 
-def _one(estimator: Any, x: Any, method: str) -> tuple[Any, FloatArray, tuple[Any, ...]]:
+def _one(estimator: MixtureEstimator, x: Any, method: str) -> tuple[Any, FloatArray, Any]:
     """Return a single row as a table, its features (d,), and the values of its columns."""
     one_output(estimator, method)
     X = _one_row(x, estimator.encoding_.names)

@@ -159,6 +159,7 @@ class Scaling:
 
     source: IntArray  # the column that represents each one, (d,); -1 for constant columns
     units: Units
+    labels: AnyArray | None = None  # the classes, (C,), which y numbers
 
     @property
     def used(self) -> BoolArray:

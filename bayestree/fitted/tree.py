@@ -5,17 +5,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.description import FittedModel
 from bayestree.diagnostics.draws import classifies, leaf_means, leaf_shares, spread
 from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sample import SampleCheck
 from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.fitted.response import Response
 from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Posterior
+from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 
 MADE_UP = 200  # rows at which models of earlier versions, which keep none, are compared
 Prediction = Literal["auto", "tree", "posterior"]
@@ -144,17 +147,20 @@ class Mixture:
         The tree whose predictions differ least from the others.
     sample_check : SampleCheck, optional
         Of a fit to a sample of the rows of a data set, whether more of them would improve it.
+    forest : bool
+        Whether a prediction is always the mean over the trees, without uncertainty.
     """
 
     trees: Sequence[FittedTree]
     weights: FloatArray
     medoid: int = 0
     sample_check: SampleCheck | None = None
+    forest: bool = False
 
     @classmethod
-    def of(cls, *trees: FittedTree) -> Self:
+    def of(cls, *trees: FittedTree, forest: bool = False) -> Self:
         """Return the mixture of trees of equal weights."""
-        return cls(trees, np.full(len(trees), 1 / len(trees)))
+        return cls(trees, np.full(len(trees), 1 / len(trees)), forest=forest)
 
     def __iter__(self) -> Iterator[tuple[FittedTree, float]]:
         """Iterate over trees and weights."""
@@ -174,17 +180,32 @@ class Mixture:
         """The tree that stands for the mixture: the medoid."""
         return self.trees[self.medoid]
 
+    @property
+    def hard_trees(self) -> list[tuple[float, RoutedTree]]:
+        """The deterministic trees, whose weighted mean predicts without a posterior."""
+        return [(weight, one.tree) for one, weight, _ in self.predicting("tree")]
+
+    @property
+    def response(self) -> Response:
+        """What y of the fit holds."""
+        one, scaling = self.shown, self.shown.scaling
+        return Response(scaling.labels, scaling.units, one.posterior.model.leaf, one.with_extra)
+
     def averages(self, prediction: Prediction) -> bool:
-        """Tell whether predictions average over draws or trees."""
+        """Tell whether predictions average over draws."""
         if prediction == "auto":
             return self.several or self.shown.n_draws > 1
-        return prediction == "posterior"
+        return prediction == "posterior" and not self.forest
 
     def expectation(
         self, rows: FloatArray, prediction: Prediction
     ) -> tuple[FloatArray, FloatArray]:
         """Compute E(y | x), and its standard deviation over the posterior."""
-        (one, share, averages), *others = self.predicting(prediction)
+        (one, share, averages), *others = each = self.predicting(prediction)
+        if self.forest:
+            parts = (tree.moments(rows, averages=by_draws)[0] for tree, _, by_draws in each)
+            total = sum(parts, start=np.zeros(1))
+            return total / len(each), np.zeros(total.shape)
         # Relative to the first tree, because squares of values of y may be too large to subtract.
         first, sd = one.moments(rows, averages=averages)
         if not others:
@@ -199,6 +220,8 @@ class Mixture:
 
     def predicting(self, prediction: Prediction) -> list[tuple[FittedTree, float, bool]]:
         """Return the trees that predict, with their weights, and whether by their draws."""
+        if self.forest:
+            return [(tree, weight, prediction == "posterior") for tree, weight in self]
         if prediction == "tree":
             return [(self.shown, 1.0, False)]
         averages = prediction == "posterior" or self.shown.n_draws > 1
@@ -218,25 +241,26 @@ class Mixture:
         return replace(self, trees=[tree.output(number) for tree in self.trees])
 
 
-class MixtureEstimator(FittedModel, Protocol):
+class MixtureEstimator(Protocol):
     """An estimator that keeps a mixture, as the functions of ``fitted`` read it."""
 
+    encoding_: Encoding
     fitted_: Mixture
+    prediction: Prediction
     validation_fraction: float
     verbose: Any
 
-    @property
-    def posterior_(self) -> Posterior: ...
-    @property
-    def n_outputs_(self) -> int: ...
-    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]: ...
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+    def _y_checks(self, y: Any) -> dict[str, bool]: ...
+    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray: ...
 
 
-def one_output(estimator: Any, method: str) -> None:
+def one_output(estimator: MixtureEstimator, method: str) -> None:
     """Refuse a method that is defined for one output."""
     check_is_fitted(estimator)
-    if estimator.n_outputs_ > 1:
+    n_outputs = estimator.fitted_.response.n_outputs
+    if n_outputs > 1:
         raise ValueError(
-            f"{method} is for one output, but y had {estimator.n_outputs_} in the fit: use "
-            f"output(0).{method}, or another up to output({estimator.n_outputs_ - 1})."
+            f"{method} is for one output, but y had {n_outputs} in the fit: use "
+            f"output(0).{method}, or another up to output({n_outputs - 1})."
         )

@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import suppress
-from numbers import Number, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.fitted_rows import check_fitted_rows
+from bayestree.fitted.response import check_generated
 from bayestree.fitted.training_rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
@@ -172,11 +173,11 @@ def _encoded(
             rows = encoding.features(frame).to_numpy()
         else:
             rows = encode_with_y(encoding, frame, targets, weights)
-        encoding.among(estimator._scaling.used).warn_unknown(frame)
+        encoding.among(estimator.fitted_.shown.scaling.used).warn_unknown(frame)
     return rows if y is None else (rows, y)
 
 
-def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
+def fitted_rows(estimator: MixtureEstimator, X: ArrayLike) -> FloatArray:
     """Encode rows for a fitted estimator, as an array with the features of the fit."""
     check_is_fitted(estimator)
     return validated(estimator, X, reset=False, dtype=np.float64)
@@ -206,69 +207,6 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     total = weights.sum()
     is_share = abs(total - 1) < ROUNDING
     return weights * (np.count_nonzero(weights) / total) if is_share else weights
-
-
-def check_numbers(values: Any, name: str, remedy: str = "") -> None:
-    """Refuse what is not a number; the rest is up to scikit-learn's checks."""
-    _refuse_fields(values, name)
-    refuse_times(values, name)
-    first = pd.Series(np.asarray(values, dtype=object).ravel()[:1000]).dropna()
-    others = first[~first.map(lambda value: isinstance(value, Number | np.bool_))]
-    if len(others):
-        kind = "text" if isinstance(others.iloc[0], str) else "values"
-        if pd.to_numeric(others, errors="coerce").notna().all():
-            remedy = f"; convert it by {name}.astype(float)"
-        raise ValueError(
-            f"{name} must hold numbers, got {kind} such as {str(others.iloc[0])!r}{remedy}."
-        )
-
-
-def check_labels(y: Any) -> None:
-    """Refuse labels that are neither numbers nor booleans, text or dates of NumPy."""
-    _refuse_fields(y, "y")
-    for column in [one for _, one in y.items()] if isinstance(y, pd.DataFrame) else [y]:
-        values = np.asarray(column)
-        numeric = pd.api.types.is_numeric_dtype(getattr(column, "dtype", object))
-        kind = pd.api.types.infer_dtype(values.ravel(), skipna=True)
-        if numeric or values.dtype.kind not in "Om" or kind in ("string", "bytes", "empty"):
-            continue
-        if values.ndim:  # otherwise scikit-learn refuses it
-            dtype = {"integer": "int", "floating": "float", "boolean": "bool"}.get(kind, "str")
-            raise ValueError(
-                f"Unknown label type {kind!r}, such as {values.ravel()[0]}: y must hold text, "
-                f"numbers or booleans; convert it by y.astype({dtype})."
-            )
-
-
-def _refuse_fields(y: Any, name: str) -> None:
-    """Refuse structured arrays, which hold events and times of survival data."""
-    if getattr(getattr(y, "dtype", None), "names", None):
-        raise ValueError(
-            f"{name} must hold one value for each row, got an array of the fields "
-            f"{abbreviate(map(repr, y.dtype.names))}; for events and times use "
-            "ConvexPolytopeTreeSurvival."
-        )
-
-
-def refuse_times(values: Any, name: str) -> None:
-    """Refuse dates and durations, which NumPy would convert to counts of its own unit."""
-    if not hasattr(values, "dtype") and not isinstance(values, pd.DataFrame):
-        values = np.asarray(values, dtype=object)
-    if np.ndim(values) not in (1, 2):
-        return  # scikit-learn refuses it
-    table = pd.DataFrame(values)
-    for place in range(table.shape[1]):
-        inferred = pd.api.types.infer_dtype(table.iloc[:1000, place], skipna=True)
-        if inferred.startswith("timedelta"):
-            raise ValueError(
-                f"{name} must hold numbers, got durations; choose their unit: for example "
-                f"{name} / pd.Timedelta(days=1), durations in days."
-            )
-        if inferred in ("datetime64", "datetime", "date", "time", "period"):
-            raise ValueError(
-                f"{name} must hold numbers, got dates; give a number of days, for example "
-                f"({name} - {name}.min()) / pd.Timedelta(days=1)."
-            )
 
 
 def _refuse_missing(y: Any) -> None:
@@ -418,7 +356,7 @@ def training_data(
 
 
 def training_rows(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike | None,
     y: ArrayLike | None,
     sample_weight: ArrayLike | None,
@@ -426,11 +364,12 @@ def training_rows(
 ) -> tuple[Data, IntArray]:
     """Return rows of positive weight, on the scale of the draws, and their numbers."""
     rows, numbers = counted_rows(estimator, X, y, sample_weight, remedy)
-    return Data.of(estimator._scaling.standardise(rows.X), rows.response, rows.weights), numbers
+    X_fit = estimator.fitted_.shown.scaling.standardise(rows.X)
+    return Data.of(X_fit, rows.response, rows.weights), numbers
 
 
 def counted_rows(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: ArrayLike | None,
     y: ArrayLike | None,
     sample_weight: ArrayLike | None,
@@ -442,22 +381,23 @@ def counted_rows(
     """
     if X is None or y is None:
         raise ValueError("X and y belong together; give both, or neither.")
-    y, extra = estimator._separate(y, refuse=bool(remedy))
+    response = estimator.fitted_.response
+    y, extra = response.separate(y, refuse=bool(remedy))
     given = {"sample_weight": sample_weight, **estimator._y_checks(y)}
     rows, values = validated(estimator, X, y, reset=False, dtype=np.float64, **given)
-    estimator._check_outputs(values)
+    response.check_outputs(values)
     weights = estimator._row_weights(sample_weight, values)
     numbers = np.flatnonzero(weights > 0)
     if len(numbers) == 0:
         raise ValueError("class_weight is zero for all classes of y.")
-    estimator._check_response(values, extra)
+    check_generated(response.leaf, values, extra)
     if remedy:
         check_fitted_rows(estimator, rows[numbers], float(weights.sum()), remedy)
     found = TrainingRows(
         rows[numbers],
-        estimator._encode(values[numbers]),
+        response.encode(values[numbers]),
         weights[numbers],
-        tuple(str(label) for label in getattr(estimator, "classes_", ())),
+        response.class_names,
         None if extra is None else extra[numbers],
     )
     return found, numbers

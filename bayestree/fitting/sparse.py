@@ -23,7 +23,7 @@ from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import MOST_SPARSE_LEAVES
 from bayestree.fitting.projection.nodes import Columns
 from bayestree.fitting.projection.path import Projected, Sparsity, project
-from bayestree.inference import Data
+from bayestree.inference import Data, Units
 from bayestree.inference.growth.single_leaf import SingleLeafWarning
 from bayestree.inference.samplers.smc.method import by_topology
 from bayestree.routed_tree import RoutedTree
@@ -194,10 +194,10 @@ def near_optimal_trees(
     one_output(estimator, "near_optimal_trees")
     remedy = "To score a tree on new rows, use the log_score of a fit."
     rows, _ = counted_rows(estimator, X, y, sample_weight, remedy)
-    if hasattr(estimator, "classes_") or not estimator.posterior_.model.leaf.regresses:
+    mixture, projection = estimator.fitted_, estimator._projection()
+    if mixture.response.classifies or not mixture.shown.posterior.model.leaf.regresses:
         # as in the fit
         rows = rows._replace(X=drawn_in(rows.X, rows.weights))
-    mixture, projection = estimator.fitted_, estimator._projection()
     data = projection.data(rows, mixture)
     excluded = column_numbers(without, estimator.encoding_.names)
     found: list[_Candidate] = []
@@ -212,7 +212,8 @@ def near_optimal_trees(
                     found.append(_Candidate(new.tree, used, number, weight * share, new.projected))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    return _compared(estimator, _merged(found, rows, estimator.tree_), excluded)
+    merged, units = _merged(found, rows, mixture.shown.tree), mixture.shown.scaling.units
+    return _compared(merged, estimator.encoding_.names, units, excluded)
 
 
 class _Candidate(NamedTuple):
@@ -261,9 +262,8 @@ def _alike(one: _Candidate, better: _Candidate, rows: TrainingRows) -> bool:
 
 
 def _compared(
-    estimator: Any, found: Sequence[_Candidate], excluded: Collection[int]
+    found: Sequence[_Candidate], names: Sequence[str], of_y: Units, excluded: Collection[int]
 ) -> NearOptimalTrees:
-    names, of_y = estimator.encoding_.names, estimator.fitted_.shown.scaling.units
     share = found[0].projected.share
     lost = np.stack([found[0].projected.log_density - one.projected.log_density for one in found])
     return NearOptimalTrees(

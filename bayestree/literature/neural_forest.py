@@ -154,6 +154,7 @@ class BaseNeuralForest(IndependentForest):
         deterministic form.
     """
 
+    prediction = "posterior"
     _tree: ClassVar[type[BaseNeuralTree]]
     _combined: ClassVar[str] = (
         "a prediction is the mean over all leaves of the soft trees, whose deterministic forms are "

@@ -102,8 +102,8 @@ def _losses(fitted: Any, trees: Sequence[RoutedTree], rows: LabelledRows) -> pd.
     if rows.y is None or len(names) > MEASURED or not all(isinstance(t, Tree) for t in trees):
         return None
     known = rows.weights > 0
-    if hasattr(fitted, "classes_"):
-        known &= np.isin(rows.y, fitted.classes_)
+    if fitted.fitted_.response.classifies:
+        known &= np.isin(rows.y, fitted.fitted_.response.labels)
     rows = rows.taken(np.flatnonzero(known)).sample(LOSS_ROWS)
     if not len(rows):
         return None

@@ -346,13 +346,8 @@ def _fitting(sizes: IntArray, counts: IntArray, dtype: np.dtype[Any]) -> IntArra
 
 def _members(estimator: Any) -> list[Member]:
     """Return the fitted trees that predict."""
-    members: Sequence[Any] = getattr(estimator, "estimators_", [estimator])
-    return [
-        (one, weight / len(members), draws)
-        for member in members
-        for one, weight, draws in member.fitted_.predicting(member.prediction)
-        if weight > 0
-    ]
+    found: list[Member] = estimator.fitted_.predicting(estimator.prediction)
+    return [one for one in found if one[1] > 0]
 
 
 def _numbers(fitted: Any, *, draws: bool) -> int:

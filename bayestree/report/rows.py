@@ -100,12 +100,13 @@ def rows_of(
     n = shape[0]
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
     extra = None
-    if target is not None and hasattr(estimator, "_separate"):
-        target, extra = estimator._separate(target, refuse=True)
+    response = cast(Any, estimator).fitted_.response
+    if target is not None:
+        target, extra = response.separate(target, refuse=True)
     for name, array in (("y", target), ("weights", weight)):
         if array is not None and array.shape != (n,):
             raise ValueError(f"{name}{end} must have shape ({n},) like X{end}, got {array.shape}.")
-    classes = getattr(estimator, "classes_", None)
+    classes = response.labels
     if classes is not None and target is not None and n and not np.isin(target, classes).any():
         raise ValueError(
             f"y{end} has none of the classes of the fit, {classes[:5].tolist()}; its first value "

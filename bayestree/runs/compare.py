@@ -14,6 +14,7 @@ from bayestree._utils.wording import InputError
 from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
+from bayestree.fitted.tree import MixtureEstimator
 from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows, report_arguments, sizes_of
 from bayestree.runs.rows import RunRows
 from bayestree.runs.store import Run
@@ -69,16 +70,16 @@ def held_out_scores(
     return _HeldOutScores(False, errors)
 
 
-def _log_scores(estimator: Any, rows: RunRows) -> FloatArray | None:
+def _log_scores(estimator: MixtureEstimator, rows: RunRows) -> FloatArray | None:
     """Return the weighted log p(y) of each held-out row, given the training rows."""
-    if hasattr(estimator, "classes_"):
+    mixture = estimator.fitted_
+    if mixture.response.classifies:
         _, probability = predict_rows(estimator, rows.X_held, rows.y_held)
         return _row_weights(rows) * np.log(np.maximum(probability, TINY))
     if not hasattr(estimator, "log_score"):
         return None
-    posterior = estimator.posterior_
-    n_draws = posterior.n_chains * posterior.n_draws
-    if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MAX_NUMBERS:
+    plug_in, n_draws = mixture.shown.posterior.model.likelihood.plug_in, mixture.shown.n_draws
+    if plug_in or len(rows.X_held) * n_draws > MAX_NUMBERS:
         return None
     return _row_weights(rows) * estimator.log_score(rows.X_held, rows.y_held)
 

@@ -66,7 +66,8 @@ class _Tally:
     def predict(self, estimator: Any, columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the predictions of a chunk, whose index holds row numbers."""
         X = columns.encoding.features(frame)
-        columns.encoding.among(estimator._used).count_unknown(frame, self.unknown)
+        used = estimator.fitted_.shown.scaling.used
+        columns.encoding.among(used).count_unknown(frame, self.unknown)
         self.n_rows += len(frame)
         table = predictions(estimator, X, columns.extra_of(frame), columns.targets)
         needed = {*columns.targets, *([columns.extra] if columns.extra else [])}
@@ -91,7 +92,8 @@ class _Tally:
         else:
             if len(kept):
                 if columns.extra is None:
-                    rows = _predicted(estimator, columns.targets, table.iloc[kept], y[kept])
+                    labels = estimator.fitted_.response.labels
+                    rows = _predicted(labels, columns.targets, table.iloc[kept], y[kept])
                 else:  # rates, not the counts for exposures in the table
                     rows = predict_rows(estimator, X.iloc[kept], y[kept])
                 self.parts.append((numbers[kept], y[kept], *rows))
@@ -119,7 +121,8 @@ class _Tally:
 
     def result(self, folder: Path, data: Path, estimator: Any, columns: Columns) -> Predicted:
         """Score the rows, and describe the unknown categories."""
-        remarks = columns.encoding.among(estimator._used).describe_unknown(self.unknown)
+        used = estimator.fitted_.shown.scaling.used
+        remarks = columns.encoding.among(used).describe_unknown(self.unknown)
         if self.fault is not None or not self.parts:
             return Predicted(self.n_rows, remarks, self.fault)
         _, y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
@@ -133,16 +136,16 @@ class _Tally:
 
 
 def _predicted(
-    estimator: Any, targets: Sequence[str], table: pd.DataFrame, y: AnyArray
+    labels: AnyArray | None, targets: Sequence[str], table: pd.DataFrame, y: AnyArray
 ) -> tuple[AnyArray, ...]:
     """Return what :func:`predict_rows` does from a table of predictions of the same rows."""
     if len(targets) > 1:
         return (table[[f"prediction: {name}" for name in targets]].to_numpy(),)
     predicted = table["prediction"].to_numpy()
-    if not hasattr(estimator, "classes_"):
+    if labels is None:
         return (predicted,)
     probability = table.iloc[:, 1:].to_numpy()
-    return predicted, (probability * (y[:, None] == estimator.classes_)).sum(axis=1)
+    return predicted, (probability * (y[:, None] == labels)).sum(axis=1)
 
 
 def predict_file(folder: Path, data: Path, out: Path, *, quote: bool = False) -> Predicted:

@@ -28,6 +28,7 @@ from bayestree.export.json import export_json
 from bayestree.export.onnx import check_onnx, export_onnx
 from bayestree.export.rules import export_rules
 from bayestree.export.text import export_text
+from bayestree.fitted.tree import MixtureEstimator
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
@@ -279,7 +280,7 @@ def format_of(name: str | None, out: Path | None) -> str:
     return SUFFIXES[out.suffix]
 
 
-def exported(estimator: Any, kind: str, **limits: Any) -> str | bytes:
+def exported(estimator: object, kind: str, **limits: Any) -> str | bytes:
     """Export a fitted tree in a format.
 
     ``limits`` are ``max_features``, ``max_facets`` and ``decimals``, and ``inputs`` of ONNX; None
@@ -320,7 +321,7 @@ def _table_rows(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
     return frame[[*encoding.names]].head(COMPARED), "rows of the table"
 
 
-def _encoded_rows(folder: Path, estimator: Any) -> tuple[pd.DataFrame, str]:
+def _encoded_rows(folder: Path, estimator: MixtureEstimator) -> tuple[pd.DataFrame, str]:
     if (folder / store.MANIFEST).is_file():
         try:
             rows = open_run(folder).rows()
@@ -328,7 +329,7 @@ def _encoded_rows(folder: Path, estimator: Any) -> tuple[pd.DataFrame, str]:
             pass  # the data is missing or has changed
         else:
             return rows.X.iloc[spread(len(rows.X), COMPARED)], "training rows"
-    tree = getattr(estimator, "estimators_", [estimator])[0].tree_
+    tree = estimator.fitted_.shown.tree
     normal = np.random.default_rng(0).normal(size=(SIMULATED, tree.n_features))
     X = Features.of(tree.center + tree.scale * normal, estimator.encoding_)
     return X, "simulated rows"
