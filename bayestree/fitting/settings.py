@@ -131,7 +131,9 @@ def prior_settings(*, classes: bool) -> dict[str, Parameter]:
 def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dict[str, Any]:
     """Return parameters with the settings of priors, if they are not the defaults, in objects."""
     found = {name: value for name, value in given.items() if name not in OF_PRIORS}
-    own = {n: None if given.get(n) == NONE else given.get(n, known[n].default) for n in OF_PRIORS}
+    own: dict[str, Any] = {
+        n: None if given.get(n) == NONE else given.get(n, known[n].default) for n in OF_PRIORS
+    }
     changed = {name for name, value in own.items() if value != known[name].default}
     if changed & {"concentration", "rate"} and isinstance(found.get("weight_prior", ""), str):
         found["weight_prior"] = GammaProcess(own["concentration"], own["rate"])
@@ -144,7 +146,8 @@ def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dic
     if changed & {*fields.values()}:
         values = {field: own[name] for field, name in fields.items()}
         groups = values.pop("groups", None)
-        prior = replace(named_prior(name, 0, found.get("image_shape")), **values)
+        usual: Any = named_prior(name, 0, found.get("image_shape"))
+        prior = replace(usual, **values)
         found["prior"] = GroupedScale(**vars(prior), groups=groups) if groups else prior
     return found
 
@@ -172,7 +175,7 @@ def with_settings(inference: Any, given: Mapping[str, Any]) -> Any:
             own.pop("n_draws", None)
         follows = kind is Map and Svi in kinds  # has the settings of SVI
         if (own and not follows) or kind is kinds[-1]:
-            stage = kind.from_keywords(own)
+            stage: Any = kind.from_keywords(own)
             chosen = isinstance(stage, Map) and "steepness" not in own
             found.append(replace(stage, steepness=None) if chosen else stage)
     return found[0] if len(found) == 1 else tuple(found)
@@ -247,7 +250,7 @@ def refuse_settings(kind: Any, given: Mapping[str, Any]) -> None:
     if not moved:
         return
     changed = {name for name in moved if given[name] != known[name].default}
-    asked, of_method = usual | given, changed & SETTINGS.keys()
+    asked, of_method = usual | dict(given), changed & SETTINGS.keys()
     if of_method and asked["inference"] == "auto":
         able = (name for name in PIPELINES if of_method <= _names_of(name))
         asked["inference"] = next(able, "auto")

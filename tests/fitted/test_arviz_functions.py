@@ -85,8 +85,8 @@ def containers():
         "nuts": fitted([svi, Nuts(thinning=4, n_draws=20, **chains)]),
         "mcmc": fitted(Mcmc(thinning=6, n_draws=20, **chains)),
         "smc": fitted(Smc(n_draws=40, max_experts=4)),
-        "map": fitted(Map(epochs=5, steepness=None), None),
-        "modes": fitted(svi, 50, n_modes=2),
+        "map": fitted(Map(epochs=5, steepness=None)),
+        "modes": fitted(Svi(epochs=5), n_modes=2),
     }
     return {
         name: (fit.to_arviz(X, y if name == "numbers" else labels, n_prior=10), fit.to_arviz())

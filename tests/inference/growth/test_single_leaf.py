@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.inference import Data, Posterior, single_leaf
+from bayestree.inference import Data, Nuts, Posterior, Svi, single_leaf
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
 from tests.models.cases import make
@@ -53,11 +53,11 @@ def test_refuses_a_tree_that_splits():
 
 
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
-@pytest.mark.parametrize("inference", ["svi", "nuts"])
+@pytest.mark.parametrize("inference", [Svi(n_draws=200), Nuts(n_draws=200)], ids=repr)
 def test_estimators_without_a_split_have_a_spread(inference):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), rng.integers(2, size=60)
-    settings = {"min_gain": 1e6, "inference": inference, "n_draws": 200, "random_state": 0}
+    settings = {"min_gain": 1e6, "inference": inference, "random_state": 0}
     classifier = ConvexPolytopeTreeClassifier(**settings).fit(X, y)
     probability, sd = classifier.predict_proba(X[:1], return_std=True)
     share = (y.sum() + 0.5) / 61
