@@ -25,7 +25,6 @@ from bayestree.fitting.plan import FitPlan, Table
 from bayestree.fitting.rules import STAGED, Case
 from bayestree.fitting.settings import refuse_settings
 from bayestree.fitting.stages import Stages
-from bayestree.inference import GrowthLimits
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
@@ -129,7 +128,9 @@ class StagedTree(BaseTree):
 
     def _keep_plan(self, rows: TrainingRows, leaf: Leaf, **changes: Any) -> FitPlan:
         """Plan the fit to these rows, and refuse it if memory is short."""
-        self._seen = _table(rows, leaf)
+        n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
+        in_parts = isinstance(rows.X, FileRows)
+        self._seen = Table(n_rows, n_features, leaf.n_classes, in_parts)
         found = self._kept_plan = self._planned(self._seen, **changes)
         if self.device == "cpu" and not self._continues():
             for what, needed in found.memory(int(self._used.sum())).items():
@@ -141,9 +142,6 @@ class StagedTree(BaseTree):
         found = super().set_params(**given)
         self._kept_plan = None  # which was of other parameters
         return found
-
-    def _limits(self) -> GrowthLimits:
-        return self._plan.limits
 
     def _in_parts(self) -> bool:
         regresses = self._some_family().regresses
@@ -176,10 +174,11 @@ class StagedTree(BaseTree):
         )
 
     def _form(self) -> HardForm:
-        return replace(super()._form(), polytopes=True, sampled=self._plan.samples_topology)
-
-
-def _table(rows: TrainingRows, leaf: Leaf) -> Table:
-    """Return what a plan depends on of the rows."""
-    n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
-    return Table(n_rows, n_features, leaf.n_classes, isinstance(rows.X, FileRows))
+        plan = self._plan
+        return HardForm(
+            plan.limits,
+            self._feature_names,
+            self.smoothing,
+            polytopes=True,
+            sampled=plan.samples_topology,
+        )

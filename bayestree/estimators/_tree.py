@@ -103,7 +103,7 @@ class BaseTree(Estimator):
 
     def _check(self, model: SoftTree, *, but: Rules = ()) -> None:
         """Raise ParameterError for a combination of parameters that is refused."""
-        check_rules((rule for rule in rules_of(type(self)) if rule not in but), self._case(model))
+        check_rules([rule for rule in rules_of(type(self)) if rule not in but], self._case(model))
 
     def _case(self, model: SoftTree | None) -> Case:
         """Return what rules judge."""

@@ -115,7 +115,8 @@ class HardForm:
         if self.values is not None:
             return filled._with(**self.values(filled, rows, scaling))
         filled = filled._with(**_of_family(filled, posterior, rows, data, scaling))
-        return _with_ordered_leaves(filled, posterior.model.monotone)
+        monotone = posterior.model.monotone
+        return _with_ordered_leaves(filled, monotone) if monotone else filled
 
 
 def _of_family(
@@ -152,7 +153,7 @@ def tree_leaves(
 
 def _with_ordered_leaves(tree: Any, directions: tuple[int, ...]) -> Any:
     """Order the leaves of the deterministic tree as its splits demand."""
-    if not (directions and tree.n_nodes):
+    if tree.n_nodes == 0:
         return tree
     risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
     order = leaf_order(tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1])))

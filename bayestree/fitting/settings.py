@@ -243,10 +243,15 @@ def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:
 
 def refuse_settings(kind: Any, given: Mapping[str, Any]) -> None:
     """Raise ParameterError for former parameters of a class, with what to do."""
-    known, usual = kind.file_settings(), {n: p.default for n, p in parameters_of(kind).items()}
-    for name in sorted(given.keys() & REMOVED.keys() - usual.keys()):
-        raise ParameterError(f"{name} was removed after version 0.2.0; {REMOVED[name][1]}.")
-    moved = [name for name in given if name in known and name not in usual]
+    usual = {name: one.default for name, one in parameters_of(kind).items()}
+    former = [name for name in given if name not in usual]
+    if not former:
+        return
+    for name in former:
+        if name in REMOVED:
+            raise ParameterError(f"{name} was removed after version 0.2.0; {REMOVED[name][1]}.")
+    known = kind.file_settings()
+    moved = [name for name in former if name in known]
     if not moved:
         return
     changed = {name for name in moved if given[name] != known[name].default}
