@@ -54,7 +54,7 @@ REFUSED = {
     "prior or leaf of the user": (
         CLASSIFIER,
         {"prior": Several()},
-        "cannot be used for 4 features: log_prob must return a number",
+        "cannot be used for 4 features: log_prob has the shape (3, 2, 4), but must be one number",
     ),
     "leaf and features": (
         CLASSIFIER,
