@@ -13,7 +13,7 @@ from bayestree import tables
 from bayestree._utils.wording import InputError
 from bayestree.distributed import worker
 from bayestree.distributed.cluster import CallEach, workers
-from bayestree.distributed.worker import Pass, Recipe, Rows, Scan, Source, Target
+from bayestree.distributed.worker import Pass, Rows, Sampling, Scan, Source, Target
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.fitted.validation import ROUNDING
 from bayestree.inference import memory_mapped
@@ -85,8 +85,8 @@ class DistributedRows:
         n_training = sum(counts)
         n_aside = self.source.dataset.n_rows - n_training
         shares = most / n_training, budget / max(n_aside, 1)
-        self.recipe = Recipe(self.source, learned, target, dtype, *shares)
-        found = self.call(worker.sample, self.recipe, self._parts())
+        self.sampling = Sampling(self.source, learned, target, dtype, *shares)
+        found = self.call(worker.sample, self.sampling, self._parts())
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
         ignored, doubts = [*merged.profile.ignored.values()], merged.profile.doubts
         return Sample(
@@ -99,7 +99,7 @@ class DistributedRows:
 
     def leaf_sums(self, estimator: MixtureEstimator) -> Pass:
         """Pass through all training rows with an estimator that was fitted to the sample."""
-        found = self.call(worker.leaf_sums, (self.recipe, estimator), self._parts())
+        found = self.call(worker.leaf_sums, (self.sampling, estimator), self._parts())
         whole = reduce(worker.joined, found)
         assert whole is not None  # since the fit had rows of positive weight
         return whole

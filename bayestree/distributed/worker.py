@@ -168,7 +168,7 @@ class Rows(NamedTuple):
         return Rows(*chosen)
 
 
-class Recipe(NamedTuple):
+class Sampling(NamedTuple):
     """How the rows of a data set are encoded, and which of them are in the sample."""
 
     source: Source
@@ -198,12 +198,12 @@ class Recipe(NamedTuple):
         return _uniform(numbers, self.source.seed + SAMPLED) < self.share
 
 
-def sample(recipe: Recipe, pieces: Sequence[Piece], first: int) -> tuple[Rows, Rows]:
+def sample(sampling: Sampling, pieces: Sequence[Piece], first: int) -> tuple[Rows, Rows]:
     """Return the training rows of the sample, and the held-out rows or a sample of them."""
     training, aside = list[Rows](), list[Rows]()
-    for own, held in recipe.chunks(pieces, first):
-        training.append(own.take(recipe.sampled(own.numbers)))
-        shown = _uniform(held.numbers, recipe.source.seed + SHOWN) < recipe.held_share
+    for own, held in sampling.chunks(pieces, first):
+        training.append(own.take(sampling.sampled(own.numbers)))
+        shown = _uniform(held.numbers, sampling.source.seed + SHOWN) < sampling.held_share
         aside.append(held.take(shown))
     return Rows.joined(training), Rows.joined(aside)
 
@@ -231,18 +231,18 @@ class Pass(NamedTuple):
 
 
 @torch.no_grad()
-def leaf_sums(shared: tuple[Recipe, Any], pieces: Sequence[Piece], first: int) -> Pass | None:
-    """Pass through the training rows of some pieces; ``shared`` is the recipe and the estimator.
+def leaf_sums(shared: tuple[Sampling, Any], pieces: Sequence[Piece], first: int) -> Pass | None:
+    """Pass through the training rows of some pieces; ``shared`` is the sampling and the estimator.
 
     None without rows of positive weight.
     """
-    recipe, estimator = shared
+    sampling, estimator = shared
     found: Pass | None = None
     with one_thread():
-        for own, _ in recipe.chunks(pieces, first):
+        for own, _ in sampling.chunks(pieces, first):
             rows = own.take(own.weights > 0)
             if len(rows.y):
-                found = joined(found, _of_chunk(recipe, estimator, rows))
+                found = joined(found, _of_chunk(sampling, estimator, rows))
     return found
 
 
@@ -255,10 +255,10 @@ def joined(one: Pass | None, other: Pass | None) -> Pass | None:
     return Pass(trees, one.scores + other.scores)
 
 
-def _of_chunk(recipe: Recipe, estimator: MixtureEstimator, own: Rows) -> Pass:
+def _of_chunk(sampling: Sampling, estimator: MixtureEstimator, own: Rows) -> Pass:
     mixture = estimator.fitted_
     y = own.y if own.extra is None else np.column_stack((own.y, own.extra))
-    rows, _ = counted_rows(estimator, Features.of(own.X, recipe.learned.encoding), y, None)
+    rows, _ = counted_rows(estimator, Features.of(own.X, sampling.learned.encoding), y, None)
     sums, scores = [], []
     for fitted in mixture.trees:
         data = Data.of(fitted.scaling.standardise(rows.X), rows.response, own.weights)
@@ -267,7 +267,7 @@ def _of_chunk(recipe: Recipe, estimator: MixtureEstimator, own: Rows) -> Pass:
         scores.append(score)
     score = logsumexp(scores, axis=0, b=mixture.weights[:, None])
     score -= np.log(mixture.shown.scaling.units.y_scale)
-    marks = recipe.sampled(own.numbers)
+    marks = sampling.sampled(own.numbers)
     each = [score_sums(score[some], own.weights[some]) for some in (marks, ~marks)]
     return Pass(sums, np.array(each))
 
