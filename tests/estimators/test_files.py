@@ -573,6 +573,14 @@ def test_arrays_that_do_not_fit_are_refused(name, change, said, tmp_path):
         read(described, with_array(arrays, name, change), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tree/value", "tree/slope"])
+def test_leaves_whose_predictions_would_overflow_are_refused(name, tmp_path):
+    described, arrays = taken_apart((DATA / "iris-v3-linear.safetensors").read_bytes())
+    arrays[name] = np.full_like(arrays[name], 1e308)
+    with pytest.raises(ModelFileError, match=f"{name} has values that are not finite and at most"):
+        read(described, arrays, tmp_path)
+
+
 def test_labels_of_different_lengths_take_little_memory(tmp_path):
     described, arrays = taken_apart(VERSION_2)
     texts = {"array": [["a" * 10_000, *"b" * 10_000], "<U9"]}
