@@ -404,14 +404,13 @@ def test_few_draws_may_come_from_every_mode(several, monkeypatch):
 
 @pytest.mark.parametrize(("n_classes", "depth"), [(2, 4), (16, 4), (17, 7), (26, 7), (33, 8)])
 def test_the_default_depth_suits_the_number_of_classes(n_classes, depth):
+    X, y = np.repeat(np.eye(n_classes), 4, axis=0), np.repeat(np.arange(n_classes), 4)
     for method in ("svi", "map", "grow"):
         clf = ConvexPolytopeTreeClassifier(inference=method)
-        clf.classes_ = np.arange(n_classes)
-        assert clf._limits().max_depth == depth
-        assert clf.set_params(max_depth=3)._limits().max_depth == 3
+        assert clf.plan(X, y).limits.max_depth == depth
+        assert clf.set_params(max_depth=3).plan(X, y).limits.max_depth == 3
     clf = ConvexPolytopeTreeClassifier(inference="nuts")
-    clf.classes_ = np.arange(n_classes)
-    assert clf._limits().max_depth == 4
+    assert clf.plan(X, y).limits.max_depth == 4
 
 
 def test_a_tree_may_have_a_leaf_for_each_of_many_classes():

@@ -200,14 +200,14 @@ def test_settings():
 def test_the_default_depth_is_that_of_the_method():
     X, y = rows()
     few = {"inference": inference.Smc(n_draws=10, n_chains=1), "random_state": 0}
-    assert ConvexPolytopeTreeClassifier()._limits().max_depth == 4
+    assert ConvexPolytopeTreeClassifier().plan(X, y).limits.max_depth == 4
     fitted = ConvexPolytopeTreeClassifier(**few, n_experts=1).fit(X, y)
     assert fitted.posterior_.model.topology.depth == 2
     assert fitted.max_depth is None
     given = ConvexPolytopeTreeClassifier(**few, n_experts=1, max_depth=2)
     np.testing.assert_array_equal(given.fit(X, y).predict_proba(X), fitted.predict_proba(X))
     method = inference.Smc(n_chains=1, n_draws=10, max_depth=1)
-    assert ConvexPolytopeTreeClassifier(inference=method)._limits().max_depth == 1
+    assert ConvexPolytopeTreeClassifier(inference=method).plan(X, y).limits.max_depth == 1
 
 
 def test_the_fingerprint_is_that_of_the_rows(classifier):
