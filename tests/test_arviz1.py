@@ -51,7 +51,7 @@ def case():
     settings = {"n_experts": 4, "max_depth": 2, "n_modes": 1}
     settings |= {"inference": Svi(epochs=20, n_draws=60)}
     clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, y)
-    return clf, clf.to_arviz(X, y, n_prior=20), clf._scaling.standardise(X)
+    return clf, clf.to_arviz(X, y, n_prior=20), clf.fitted_.scaling.standardise(X)
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")

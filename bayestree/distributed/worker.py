@@ -266,7 +266,7 @@ def _of_chunk(sampling: Sampling, estimator: MixtureEstimator, own: Rows) -> Pas
         sums.append(of_tree)
         scores.append(score)
     score = logsumexp(scores, axis=0, b=mixture.weights[:, None])
-    score -= np.log(mixture.shown.scaling.units.y_scale)
+    score -= np.log(mixture.scaling.units.y_scale)
     marks = sampling.sampled(own.numbers)
     each = [score_sums(score[some], own.weights[some]) for some in (marks, ~marks)]
     return Pass(sums, np.array(each))

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +18,7 @@ from bayestree.estimators._parameters import CLASSES, Classes, family_of
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.response import check_labels
 from bayestree.fitted.training_rows import TrainingRows, drawn_in
-from bayestree.fitted.validation import checked_weights
+from bayestree.fitting.task import Task
 from bayestree.models.leaves import Leaf
 
 
@@ -51,48 +50,29 @@ class Classifier(ClassifierMixin, Estimator):
         ValueError
             For infinite values, missing ones in y, other shapes, or a single class.
         """
-        return self._fit_encoded(*self._encoded(X, y, sample_weight))
+        return self._fitted(self._task_of(X, y, sample_weight))
 
-    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
-        """Check the rows of a fit, and return them with the family of the leaves."""
+    def _task_of(
+        self, X: Any, y: Any, sample_weight: Any, announced: ArrayLike | None = None
+    ) -> Task:
+        """Check the rows of a fit, to which later ones may add the ``announced`` classes."""
         check_parameters(self)
         check_labels(y)
-        rows, labels = self._checked_fit(X, y, sample_weight)
+        found = self._checked_fit(X, y, sample_weight)
+        labels: AnyArray = found.y
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
-        to_come = self._to_come
-        self._check_several(np.unique(labels[weights > 0] if to_come is None else to_come).tolist())
-        classes, encoded = self._numbered(labels)
+        _check_several(np.unique(labels[weights > 0] if announced is None else announced).tolist())
+        classes, encoded = _numbered(labels, announced)
         leaf = self._leaf_family(len(classes))
         if leaf.ordered:
             classes, encoded = _in_order(y, classes, encoded)
         if self._continues():
             self._check_same_classes(classes)
-        self.classes_ = classes
-        self._choose_columns(rows, weights)
-        self._scaling = replace(self._scaling, labels=classes)
+        scaling = replace(self._scaling(found, weights), labels=classes)
         names = tuple(str(label) for label in classes)
-        return TrainingRows(drawn_in(rows, weights), encoded, weights, names), leaf
-
-    def _check_several(self, classes: list[Any]) -> None:
-        """Raise ValueError if the rows that count have a single class."""
-        if len(classes) < 2:
-            raise ValueError(
-                f"the rows of positive weight have at most one class, {classes}; a classifier "
-                "needs two classes or more."
-            )
-
-    def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Number the sorted classes, or the announced classes, and the labels."""
-        if self._to_come is None:
-            return np.unique(labels, return_inverse=True)
-        classes = np.unique(self._to_come)
-        unknown = sorted(set(labels.tolist()) - set(classes.tolist()))[:5]
-        if unknown:
-            raise ValueError(
-                f"y holds {unknown}, which are not among classes={classes.tolist()}; add them."
-            )
-        return classes, np.searchsorted(classes, labels)
+        rows = TrainingRows(drawn_in(found.X, weights), encoded, weights, names)
+        return self._task(rows, leaf, scaling, found.encoding)
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """Return the distribution of y in a leaf, before its prior is calibrated."""
@@ -120,13 +100,33 @@ class Classifier(ClassifierMixin, Estimator):
         probability = self.predict_proba(X)
         return self.classes_[probability.argmax(axis=1)]
 
-    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
-        weights = checked_weights(sample_weight, len(y))
-        if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, y)
-            if not ((weights >= 0) & np.isfinite(weights)).all():
-                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
-        return weights
+    @property
+    def classes_(self) -> AnyArray:
+        """The labels of the classes, shape (C,), in the order of their probabilities."""
+        check_is_fitted(self)
+        return np.asarray(self.fitted_.response.labels)
+
+
+def _check_several(classes: list[Any]) -> None:
+    """Raise ValueError if the rows that count have a single class."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"the rows of positive weight have at most one class, {classes}; a classifier "
+            "needs two classes or more."
+        )
+
+
+def _numbered(labels: AnyArray, announced: ArrayLike | None) -> tuple[AnyArray, AnyArray]:
+    """Number the sorted classes, or the announced classes, and the labels."""
+    if announced is None:
+        return np.unique(labels, return_inverse=True)
+    classes = np.unique(announced)
+    unknown = sorted(set(labels.tolist()) - set(classes.tolist()))[:5]
+    if unknown:
+        raise ValueError(
+            f"y holds {unknown}, which are not among classes={classes.tolist()}; add them."
+        )
+    return classes, np.searchsorted(classes, labels)
 
 
 def _in_order(y: Any, classes: AnyArray, encoded: IntArray) -> tuple[AnyArray, IntArray]:

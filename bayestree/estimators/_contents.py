@@ -4,9 +4,11 @@ The description of a mixture has descriptions of its trees as estimators, under 
 forest, under ``trees``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +30,9 @@ from bayestree.models import Network
 from bayestree.models.priors.base import Lengths
 from bayestree.tables import Encoding
 
+if TYPE_CHECKING:
+    from bayestree.estimators._estimator import Estimator
+
 DISTILLED = (
     "the fit had mode_tree='distilled', which this version does not have: tree_ is the tree of the "
     "medoid instead. Predictions of the posterior are as before; those with prediction='tree' are "
@@ -35,29 +40,36 @@ DISTILLED = (
 )
 
 
-def describe(estimator: Any) -> dict[str, Any]:
+def describe(estimator: Estimator) -> dict[str, Any]:
     """Describe everything except the arrays of a fitted estimator, as JSON."""
-    names = getattr(estimator, "feature_names_in_", None)
-    members = estimator._members()
+    names, mixture = getattr(estimator, "feature_names_in_", None), estimator.fitted_
     described: dict[str, Any] = {
-        name: [describe(one) for one in each] for name, each in members.items()
+        name: [describe(one) for one in each] for name, each in _members_of(estimator).items()
     }
     if "modes" in described:
-        described["medoid"] = estimator.fitted_.medoid
+        described["medoid"] = mixture.medoid
     return {
         "class": type(estimator).__name__,
         "params": plain(estimator.get_params(deep=False)),
         "n_features": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(name) for name in names],
-        "columns": estimator.encoding_.to_json(),
-        "classes": plain(estimator.fitted_.response.labels),
-        **(described or describe_tree(estimator.fitted_.shown)),
+        "columns": mixture.encoding.to_json(),
+        "classes": plain(mixture.response.labels),
+        **(described or describe_tree(mixture.shown)),
     }
 
 
-def arrays_of(estimator: Any) -> Arrays:
+def _members_of(estimator: Estimator) -> dict[str, list[Any]]:
+    """Return the estimators of the trees of a mixture by role; none for a single tree."""
+    mixture = estimator.fitted_
+    role = "trees" if mixture.forest else "modes"
+    each = [estimator._view(one) for one in mixture.trees]
+    return {role: each} if mixture.forest or mixture.several else {}
+
+
+def arrays_of(estimator: Estimator) -> Arrays:
     """Return the arrays of a fitted estimator by their names in the file."""
-    members, mixture = estimator._members(), estimator.fitted_
+    members, mixture = _members_of(estimator), estimator.fitted_
     if not members:
         return tree_arrays(mixture.shown, numbers=not mixture.response.classifies)
     found = {"mode_weights": mixture.weights} if "modes" in members else {}
@@ -95,19 +107,17 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
     names = described["feature_names"]
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    estimator.encoding_ = Encoding.from_json(described["columns"])
-    if described["classes"] is not None:
-        estimator.classes_ = from_plain(described["classes"])
+    encoding = Encoding.from_json(described["columns"])
     if "trees" in described:
         trees = _members(kind._tree, described["trees"], "trees", arrays)
         fitted = Mixture.of(*trees, forest=True)
     elif "modes" in described:
         fitted = _mixture(kind, described, arrays)
     else:
-        names = tuple(estimator._feature_names)
+        names = estimator._feature_names(encoding)
         one = tree_from(described, arrays, names, network)
         fitted = Mixture.of(replace(one, parameters=estimator.get_params(deep=False)))
-    estimator._keep(fitted)
+    estimator.fitted_ = replace(fitted, encoding=encoding)
     return estimator
 
 

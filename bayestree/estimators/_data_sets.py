@@ -11,13 +11,14 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from bayestree._utils.arrays import AnyArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.seed import draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
 from bayestree.distributed.passes import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import LeafSums, Source
+from bayestree.estimators._estimator import Estimator, at_once
 from bayestree.estimators._soft_tree import StagedTree
 from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitting.hard import tree_leaves
@@ -120,12 +121,13 @@ def fit_files(
     return estimator
 
 
-def check_partitions(estimator: Any) -> None:
+def check_partitions(estimator: Estimator) -> None:
     """Raise ParameterError if an estimator cannot be fitted to a sample of rows on workers."""
     if not hasattr(estimator, "fit_files"):
         reason = "is for convex polytope trees and end-to-end trees: choose one of these"
     else:
-        reason = first_broken(PARTITIONED, estimator._case(None))
+        plan = estimator._before_rows()
+        reason = first_broken(PARTITIONED, replace(estimator._case(), plan=plan))
     if reason:
         raise ParameterError(f"a fit to a sample of rows on workers {reason}.")
 
@@ -134,11 +136,11 @@ def fit_sample(estimator: StagedTree, rows: DistributedRows, sample: Sample) -> 
     """Fit an estimator to a sample of the rows of a data set, and its leaves to all of them."""
     X, y, weights, extra, _ = sample.training
     given = {} if extra is None else {"exposure": extra}
-    estimator._to_come = sample.target.classes if is_classifier(estimator) else None
-    try:
-        estimator.fit(Features.of(X, sample.encoding), y, weights, **given)
-    finally:
-        estimator._to_come = None
+    features = Features.of(X, sample.encoding)
+    if is_classifier(estimator):
+        _fit_classes(estimator, features, y, weights, sample.target.classes)
+    else:
+        estimator.fit(features, y, weights, **given)
     if sample.complete:
         return
     found, mixture = rows.leaf_sums(estimator), estimator.fitted_
@@ -153,6 +155,14 @@ def fit_sample(estimator: StagedTree, rows: DistributedRows, sample: Sample) -> 
     estimator.fitted_ = replace(mixture, trees=trees, sample_check=check)
     if check.gains:
         warn(f"{check}; set a larger sample_rows.", SmallSampleWarning)
+
+
+@at_once
+def _fit_classes(
+    estimator: Any, X: Features, y: AnyArray, weights: FloatArray, classes: AnyArray
+) -> None:
+    """Fit to a sample, which may lack some of the classes of all rows."""
+    estimator._fitted(estimator._task_of(X, y, weights, classes))
 
 
 def _with_all_rows(fitted: FittedTree, sums: LeafSums, smoothing: float, seed: int) -> FittedTree:

@@ -7,14 +7,15 @@ from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Parameter, ParameterError, Seed
 from bayestree._utils.progress import Verbose
 from bayestree._utils.state import InUsualState, in_usual_state
@@ -23,9 +24,10 @@ from bayestree.estimators.files import save
 from bayestree.export.text import export_text
 from bayestree.fitted import explanations
 from bayestree.fitted.predictions import by_parts
-from bayestree.fitted.training_rows import FileRows, Scaling, TrainingRows, columns_in_use
+from bayestree.fitted.training_rows import Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
-from bayestree.fitted.validation import checked, refuse_dask
+from bayestree.fitted.validation import Encoded, checked, checked_weights, refuse_dask
+from bayestree.fitting.task import Task
 from bayestree.inference import Units
 from bayestree.inference.stage import Settings
 from bayestree.models.leaves import Leaf
@@ -67,7 +69,7 @@ class Estimator(InUsualState, BaseEstimator):
     encoding_ : bayestree.tables.Encoding
         How the columns of X become features.
     fitted_ : bayestree.fitted.tree.Mixture
-        The fitted trees with their posteriors and weights.
+        The result of the fit: its trees with their posteriors and weights.
     """
 
     # Values of parameters that a subclass does not have.
@@ -77,12 +79,10 @@ class Estimator(InUsualState, BaseEstimator):
     random_state: Seed
     missing_values: Any = None
     leaf: Any = "constant"
+    class_weight: Any = None
 
-    classes_: AnyArray  # of classifiers
-    encoding_: Encoding
     fitted_: Mixture
-    _scaling: Scaling
-    _to_come: ArrayLike | None = None  # classes of later batches, during the fit of the first
+    _tree: ClassVar[type["Estimator"] | None] = None  # of the trees of a forest
 
     @classmethod
     def file_settings(cls) -> Mapping[str, Parameter]:
@@ -132,17 +132,21 @@ class Estimator(InUsualState, BaseEstimator):
 
     # Fitting.
 
-    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        """Fit to rows and keep the result as ``fitted_``."""
+    def _fit(self, task: Task) -> Mixture:
+        """Return the fitted trees."""
         raise NotImplementedError
 
-    def _keep(self, found: Mixture) -> None:
-        """Keep what the engine has found."""
-        self.fitted_, self._scaling = found, found.shown.scaling
+    def _fitted(self, task: Task) -> Self:
+        """Fit, and keep the result."""
+        found = self._fit(task)
+        self.fitted_ = replace(found, encoding=task.encoding, plan=task.plan)
+        return self
 
-    def _fit_encoded(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        """Fit to rows, which have been checked."""
-        return self._fit(rows, leaf)
+    def _task(self, rows: TrainingRows, leaf: Leaf, scaling: Scaling, encoding: Encoding) -> Task:
+        """Return the task of a fit to rows that have been checked."""
+        start = self.fitted_ if self._continues() else None
+        names = self._feature_names(encoding)
+        return Task(rows.counted(), leaf, scaling, encoding, names, start)
 
     def _continues(self) -> bool:
         """Return whether the next fit continues from the fitted tree."""
@@ -156,7 +160,7 @@ class Estimator(InUsualState, BaseEstimator):
         """Return whether every column must keep its position, like the pixels of an image."""
         return False
 
-    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Any:
+    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Encoded:
         """Check X and y (see ``checked``); a fit that continues needs the same features."""
         continues = self._continues()
         if continues and (names := self.encoding_.by_y):
@@ -183,36 +187,39 @@ class Estimator(InUsualState, BaseEstimator):
                 ) from error
             raise
 
-    def _choose_columns(
-        self, X: FloatArray | FileRows, weights: FloatArray, of_y: Units = NO_UNITS
-    ) -> None:
-        """Choose the columns in use, given the units of y."""
+    def _scaling(self, found: Encoded, weights: FloatArray, of_y: Units = NO_UNITS) -> Scaling:
+        """Choose the columns in use, given the units of y; a fit that continues keeps both."""
         if self._continues():
-            return
-        names = self._feature_names or None
-        source = columns_in_use(X, weights, names, whole_image=self._in_place())
-        self._scaling = Scaling(source, of_y)
+            return self.fitted_.scaling
+        names = self._feature_names(found.encoding) or None
+        return Scaling(columns_in_use(found.X, weights, names, whole_image=self._in_place()), of_y)
 
-    @property
-    def _used(self) -> BoolArray:
-        """Columns that the fit may use."""
-        return self._scaling.used
-
-    @property
-    def _feature_names(self) -> tuple[str, ...]:
+    def _feature_names(self, encoding: Encoding) -> tuple[str, ...]:
         """Names of the features, into which the columns of X are encoded; empty without names."""
-        if self.encoding_.is_plain and not hasattr(self, "feature_names_in_"):
+        if encoding.is_plain and not hasattr(self, "feature_names_in_"):
             return ()
-        return tuple(self.encoding_.feature_names)
+        return tuple(encoding.feature_names)
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
         """Return the arguments of scikit-learn's checks of y."""
         return {}
 
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
-        raise NotImplementedError
+        """Return the weights of the rows, shape (n,), times those of their classes."""
+        weights = checked_weights(sample_weight, len(y))
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, y)
+            if not ((weights >= 0) & np.isfinite(weights)).all():
+                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
+        return weights
 
     # Fitted.
+
+    @property
+    def encoding_(self) -> Encoding:
+        """How the columns of X become features."""
+        check_is_fitted(self)
+        return self.fitted_.encoding
 
     @property
     def n_outputs_(self) -> int:
@@ -241,14 +248,13 @@ class Estimator(InUsualState, BaseEstimator):
     feature_importances_ = property(explanations.feature_importances)
     _by_parts = by_parts
 
-    def _members(self) -> dict[str, list[Any]]:
-        """Return the estimators of the trees of a mixture by role; none for a single tree."""
-        return {}
-
-    def _view(self, fitted: FittedTree, kind: type["Estimator"] | None = None) -> Any:
-        """Return an estimator of a tree, of the given class or of this class."""
-        found = member_of(self, (kind or type(self))(**fitted.parameters))
-        found._keep(Mixture.of(fitted))
+    def _view(self, fitted: FittedTree) -> Any:
+        """Return the estimator of one of the trees."""
+        found = (self._tree or type(self))(**fitted.parameters)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(found, name, getattr(self, name))
+        found.fitted_ = self.fitted_.alone(fitted)
         return found
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -276,12 +282,3 @@ class Estimator(InUsualState, BaseEstimator):
         if n_leaves <= MAX_LEAVES:
             text = export_text(self, max_facets=3, max_features=3)
         return f"<details open><summary>{title}</summary><pre>{escape(text)}</pre></details>"
-
-
-def member_of(whole: Estimator, tree: Any) -> Any:
-    """Give a tree before its fit the classes, features and units that ``whole`` has found."""
-    names = ("classes_", "n_features_in_", "feature_names_in_", "encoding_")
-    for name in (*names, "_scaling", "_kept_plan", "_seen"):
-        if hasattr(whole, name):
-            setattr(tree, name, getattr(whole, name))
-    return tree

@@ -1,7 +1,7 @@
 """Forests: trees that are fitted to the same rows and kept together."""
 
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,20 +15,20 @@ from bayestree._utils.parameters import Count, Inference, Model, declare, parame
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._classifier import Classifier
-from bayestree.estimators._estimator import Estimator, member_of
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted import predictions
-from bayestree.fitted.training_rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
-from bayestree.fitting.engine import complete, fit_each, prepare
+from bayestree.fitting.engine import Recipe, complete, fit_each, prepare
+from bayestree.fitting.task import Task
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.growth.single_leaf import warn_single_leaf, why_not_grown
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.models import SoftTree
-from bayestree.models.leaves import Leaf
 
 OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not passed on
 
@@ -65,30 +65,34 @@ class Forest(Estimator):
             2**31 - 1, size=self.n_estimators
         )
         shared = self._shared()
-        return [member_of(self, self._tree(random_state=seed, **shared)) for seed in seeds.tolist()]
+        return [self._tree(random_state=seed, **shared) for seed in seeds.tolist()]
 
-    def _keep_trees(
-        self, trees: list[FittedTree], first: BaseTree, rows: TrainingRows, leaf: Leaf
-    ) -> None:
-        """Keep the fitted trees; warn if none has a split."""
-        self._keep(Mixture.of(*trees, forest=True))
-        if self.get_n_leaves() == len(trees):
-            data = Data.of(rows.X, rows.y, rows.weights)
-            reason = f"every tree: {self._why_single_leaves(first, data)}"
-            warn_single_leaf(data.y, leaf, first._limits(), reason)
+    def _recipes(self, task: Task) -> list[Recipe]:
+        """Return the recipes of the trees."""
+        first, *others = self._trees()
+        task = first._with_plan(task) if isinstance(first, StagedTree) else task
+        found = [tree._recipe(task) for tree in (first, *others)]
+        first._check(task, found[0].model)
+        return found
+
+    def _forest(self, trees: list[FittedTree], recipe: Recipe, task: Task) -> Mixture:
+        """Return the forest of fitted trees; warn if none has a split."""
+        limits = recipe.form.limits
+        if not any(one.tree.n_nodes for one in trees):
+            data = Data.of(task.rows.X, task.rows.y, task.rows.weights)
+            reason = f"every tree: {self._why_single_leaves(data, limits)}"
+            warn_single_leaf(data.y, task.leaf, limits, reason)
+        return Mixture.of(*trees, forest=True)
 
     @property
     def estimators_(self) -> list[Any]:
         """The trees, as fitted estimators."""
         check_is_fitted(self)
-        return [self._view(one, self._tree) for one in self.fitted_.trees]
+        return [self._view(one) for one in self.fitted_.trees]
 
-    def _members(self) -> dict[str, list[Any]]:
-        return {"trees": self.estimators_}
-
-    def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
+    def _why_single_leaves(self, data: Data, limits: GrowthLimits) -> str:
         """Return the reason why no tree has a split."""
-        return why_not_grown(data, tree._limits())
+        return why_not_grown(data, limits)
 
     def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf that each row reaches in each tree, shape (n, n_estimators)."""
@@ -114,15 +118,12 @@ class IndependentForest(Forest):
         Inference("Number of trees fitted in parallel, as in joblib. Results do not depend on it."),
     ] = None
 
-    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        rows, members = rows.counted(), self._trees()
-        recipes = [tree._recipe(rows, leaf) for tree in members]
-        members[0]._check(recipes[0].model)
+    def _fit(self, task: Task) -> Mixture:
+        recipes = self._recipes(task)
         with one_thread():
-            prepared = prepare(recipes[0], rows)
+            prepared = prepare(recipes[0], task.rows)
         trees = fit_each(recipes, prepared, label="trees", n_jobs=self.n_jobs, verbose=self.verbose)
-        self._keep_trees(trees, members[0], rows, leaf)
-        return self
+        return self._forest(trees, recipes[0], task)
 
 
 @declare
@@ -133,16 +134,13 @@ class JointForest(Forest):
         """Return the posteriors of the trees."""
         raise NotImplementedError
 
-    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        rows, members = rows.counted(), self._trees()
-        recipes = [tree._recipe(rows, leaf) for tree in members]
-        members[0]._check(recipes[0].model)
-        prepared = prepare(recipes[0], rows)
+    def _fit(self, task: Task) -> Mixture:
+        recipes = self._recipes(task)
+        prepared = prepare(recipes[0], task.rows)
         with threads_for(recipes[0].work), fitting(self.verbose):
             found = self._infer(prepared.model, prepared.given, recipes[0].form.limits)
         trees = [complete(*one, prepared) for one in zip(recipes, found, strict=True)]
-        self._keep_trees(trees, members[0], rows, leaf)
-        return self
+        return self._forest(trees, recipes[0], task)
 
 
 class ForestClassifier(Classifier, Forest):

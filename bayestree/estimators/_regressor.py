@@ -25,6 +25,7 @@ from bayestree.fitted.response import check_generated, check_numbers, checked_ex
 from bayestree.fitted.training_rows import TOO_LARGE, TrainingRows, drawn_in
 from bayestree.fitted.validation import checked_weights
 from bayestree.fitting.rules import OUTPUTS
+from bayestree.fitting.task import Task
 from bayestree.inference import Units
 from bayestree.models import Gaussian, Outputs
 from bayestree.models.leaves import Leaf
@@ -38,7 +39,7 @@ def _with_extra(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     known = signature(method)
 
     @wraps(method)
-    def joining(estimator: Any, *args: Any, **given: Any) -> Any:
+    def joining(estimator: "Regressor", *args: Any, **given: Any) -> Any:
         if (extra := given.pop(name, None)) is None:
             return method(estimator, *args, **given)
         bound = known.bind(estimator, *args, **given)
@@ -93,27 +94,27 @@ class Regressor(Estimator):
         ValueError
             For infinite values, missing ones in y, or other shapes.
         """
-        return self._fit_encoded(*self._encoded(X, y, sample_weight))
+        return self._fitted(self._task_of(X, y, sample_weight))
 
-    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[TrainingRows, Leaf]:
-        """Check the rows of a fit, and return them with the family of the leaves."""
+    def _task_of(self, X: Any, y: Any, sample_weight: Any) -> Task:
+        """Check the rows of a fit."""
         check_parameters(self)
         y, extra = separated(y, self._leaf_family().extra)
         check_numbers(y, "y", "; use a classifier")
         checks = self._y_checks(y)
-        rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True, **checks)
-        target = target.astype(np.float64)
+        found = self._checked_fit(X, y, sample_weight, y_numeric=True, **checks)
+        target = found.y.astype(np.float64)
         if self._continues():
             self.fitted_.response.check_outputs(target)
         weights = self._row_weights(sample_weight, target)
         check_generated(self._leaf_family(), target, extra)
         of_y = NO_UNITS if self._continues() else self._units_of(target, weights)
-        self._choose_columns(rows, weights, of_y)
+        scaling, rows = self._scaling(found, weights, of_y), found.X
         # slopes follow values however far away; TAO's are of the tree alone
         if self.leaf != "linear" and not self._leaf_family().regresses:
             rows = drawn_in(rows, weights)
-        training = TrainingRows(rows, self._scaling.units.encode(target), weights, extra=extra)
-        return training, self._family_of(target)
+        training = TrainingRows(rows, scaling.units.encode(target), weights, extra=extra)
+        return self._task(training, self._family_of(target), scaling, found.encoding)
 
     def _units_of(self, y: FloatArray, weights: FloatArray) -> Units:
         """Choose the units of y."""
@@ -171,9 +172,6 @@ class Regressor(Estimator):
                 f"{remedy if self._extra == 'exposure' else ''}."
             )
         return checked_extra(extra, name, n_rows)
-
-    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
-        return checked_weights(sample_weight, len(y))
 
 
 def _refuse_extreme(y: FloatArray, center: FloatArray, spread: FloatArray) -> None:
@@ -362,7 +360,7 @@ class NumericRegressor(TreeRegressor):
                 f"number must be an output from 0 to {n_outputs - 1}, got {written(number)}."
             )
         found = copy.copy(self)
-        found._keep(self.fitted_.output(number))
+        found.fitted_ = self.fitted_.output(number)
         return found
 
     @property

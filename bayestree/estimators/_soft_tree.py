@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted import (
@@ -17,17 +18,17 @@ from bayestree.fitted import (
     predictions,
     validation,
 )
-from bayestree.fitted.training_rows import FileRows, TrainingRows
+from bayestree.fitted.training_rows import FileRows, Scaling
 from bayestree.fitted.tree import Prediction
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
-from bayestree.fitting.rules import STAGED, Case
+from bayestree.fitting.rules import STAGED
 from bayestree.fitting.settings import refuse_settings
 from bayestree.fitting.stages import Stages
+from bayestree.fitting.task import Task
 from bayestree.inference.memory_mapped import check_memory
-from bayestree.models import SoftTree
-from bayestree.models.leaves import Leaf
+from bayestree.tables import Encoding
 
 
 class StagedTree(BaseTree):
@@ -54,9 +55,6 @@ class StagedTree(BaseTree):
     loo = left_out.loo
     log_score = assessment.log_score
 
-    _kept_plan: FitPlan | None = None  # of the last fit
-    _seen: Table | None = None  # its rows
-
     def __new__(cls, *_: Any, **given: Any) -> Self:
         refuse_settings(cls, given)
         return super().__new__(cls)
@@ -66,24 +64,36 @@ class StagedTree(BaseTree):
         raise NotImplementedError
 
     @property
-    def _plan(self) -> FitPlan:
-        """The plan of the fit; before it, and of one that was read, from what is known."""
-        if self._kept_plan is not None:
-            return self._kept_plan
-        if self._seen is not None:
-            return self._planned(self._seen)
-        trees = self.fitted_.trees if hasattr(self, "fitted_") else []
-        by_svi = any(one.posterior.inference == "svi" for one in trees)
+    def plan_(self) -> FitPlan:
+        """What the fit did, and why; of a model that was read, what its parameters say."""
+        check_is_fitted(self)
+        if self.fitted_.plan is not None:
+            found: FitPlan = self.fitted_.plan
+            return found
+        by_svi = any(one.posterior.inference == "svi" for one in self.fitted_.trees)
         return self._before_rows(in_parts=by_svi)
 
-    def _before_rows(self, *, in_parts: bool) -> FitPlan:
+    def _before_rows(self, *, in_parts: bool = False) -> FitPlan:
         """Plan the fit to rows that are not known, of two classes for a classifier."""
-        classes = getattr(self, "classes_", "ab" if is_classifier(self) else "")
+        fitted = hasattr(self, "fitted_")
+        classes = getattr(self, "classes_", "") if fitted else "ab" if is_classifier(self) else ""
         return self._planned(Table(n_classes=len(classes), in_parts=in_parts))
 
-    def _fit_encoded(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        self._keep_plan(rows, leaf)
-        return super()._fit_encoded(rows, leaf)
+    def _fitted(self, task: Task) -> Self:
+        return super()._fitted(task if task.plan else self._with_plan(task))
+
+    def _with_plan(self, task: Task, **changes: Any) -> Task:
+        """Plan the fit to these rows, and refuse it if memory is short."""
+        n_rows, n_features = task.rows.X.shape
+        in_parts = isinstance(task.rows.X, FileRows)
+        plan = self._planned(Table(n_rows, n_features, task.leaf.n_classes, in_parts), **changes)
+        if self.device == "cpu" and task.start is None:
+            for what, needed in plan.memory(task.n_used).items():
+                check_memory(what, needed)
+        return replace(task, plan=plan)
+
+    def _without_rows(self, scaling: Scaling, encoding: Encoding) -> Task:
+        return replace(super()._without_rows(scaling, encoding), plan=self._before_rows())
 
     def plan(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> FitPlan:
         """Return what ``fit`` would do with these rows, and why, without fitting.
@@ -121,64 +131,45 @@ class StagedTree(BaseTree):
           precision float64
         """
         new = copy(self)
-        rows, leaf = new._encoded(X, y, sample_weight)
-        found = new._keep_plan(rows, leaf)
-        new._check(new._model(leaf))
-        return found
-
-    def _keep_plan(self, rows: TrainingRows, leaf: Leaf, **changes: Any) -> FitPlan:
-        """Plan the fit to these rows, and refuse it if memory is short."""
-        n_rows, n_features = int((rows.weights > 0).sum()), rows.X.shape[1]
-        in_parts = isinstance(rows.X, FileRows)
-        self._seen = Table(n_rows, n_features, leaf.n_classes, in_parts)
-        found = self._kept_plan = self._planned(self._seen, **changes)
-        if self.device == "cpu" and not self._continues():
-            for what, needed in found.memory(int(self._used.sum())).items():
-                check_memory(what, needed)
+        task = new._with_plan(new._task_of(X, y, sample_weight))
+        new._check(task, new._model(task))
+        found: FitPlan = task.plan
         return found
 
     def set_params(self, **given: Any) -> Self:
         refuse_settings(type(self), self.get_params(deep=False) | given)
-        found = super().set_params(**given)
-        self._kept_plan = None  # which was of other parameters
-        return found
+        return super().set_params(**given)
 
     def _in_parts(self) -> bool:
         regresses = self._some_family().regresses
         stages = self._before_rows(in_parts=True).stages
         return not regresses and all(stage.in_chunks for stage in stages)
 
-    def _weights_are_counts(self) -> bool:
-        return True
-
-    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        super()._fit(rows, leaf)
-        assessment.warn_if_unconverged(self.fitted_)
-        return self
-
-    def _case(self, model: SoftTree | None) -> Case:
-        return replace(super()._case(model), plan=self._plan)
-
-    def _recipe(self, rows: TrainingRows, leaf: Leaf) -> Recipe:
-        found = super()._recipe(rows, leaf)
-        return replace(found, method=self._stages(), dtype=self._plan.dtype, recalibrates=False)
-
-    def _stages(self) -> Stages:
-        """Return the method of the fit."""
-        return Stages(
-            self._plan,
-            self.random_state,
-            bool(self.verbose),
-            self.validation_fraction,
-            start=self.posterior_ if self._continues() else None,
+    def _recipe(self, task: Task) -> Recipe:
+        plan: FitPlan = task.plan
+        start = None if task.start is None else task.start.shown.posterior
+        given = (self.random_state, bool(self.verbose), self.validation_fraction)
+        return replace(
+            super()._recipe(task),
+            method=Stages(plan, *given, start=start),
+            counts=True,
+            recalibrates=False,
+            dtype=plan.dtype,
+            work=plan.work(len(task.rows.X)),
         )
 
-    def _form(self) -> HardForm:
-        plan = self._plan
+    def _form(self, task: Task) -> HardForm:
+        plan: FitPlan = task.plan
         return HardForm(
             plan.limits,
-            self._feature_names,
+            task.feature_names,
             self.smoothing,
             polytopes=True,
             sampled=plan.samples_topology,
         )
+
+    def _again(self) -> Task:
+        """Return the task of the fit, without its rows."""
+        names, shown = self._feature_names(self.encoding_), self.fitted_.shown
+        leaf = shown.posterior.model.leaf
+        return Task(None, leaf, shown.scaling, self.encoding_, names, plan=self.plan_)

@@ -28,6 +28,7 @@ from bayestree.fitted.response import separated
 from bayestree.fitted.training_rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.hard import HardForm, tree_leaves
+from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.rules import STREAMING, Case, first_broken
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.growth.harden import harden_sums
@@ -44,7 +45,7 @@ class _Streaming:
     def __init__(self, method: Any) -> None:
         self.method = method
 
-    def __get__(self, estimator: Any, owner: Any) -> Any:
+    def __get__(self, estimator: StagedTree | None, owner: Any) -> Any:
         if estimator is None:
             return self.method
         with suppress(ParameterError):  # the fit explains it
@@ -55,7 +56,7 @@ class _Streaming:
 
 def _case(estimator: StagedTree) -> Case:
     """Return what rules judge of an estimator whose rows come in batches."""
-    return replace(estimator._case(None), plan=estimator._before_rows(in_parts=True))
+    return replace(estimator._case(), plan=estimator._before_rows(in_parts=True))
 
 
 ABOUT = """
@@ -149,10 +150,8 @@ def partial_fit_classes(
             f"classes={np.unique(classes).tolist()} are not those of the first batch, "
             f"{seen.tolist()}: give these or none, or start with a clone."
         )
-    estimator._to_come = classes if seen is None else seen  # of a tree that starts anew
-    _add_rows(estimator, X, y, sample_weight)
-    estimator._to_come = None
-    return estimator
+    known = classes if seen is None else seen  # of a tree that starts anew
+    return _add_rows(estimator, X, y, sample_weight, announced=known)
 
 
 def _stream(estimator: StagedTree) -> Stream:
@@ -160,48 +159,49 @@ def _stream(estimator: StagedTree) -> Stream:
     return estimator.fitted_.shown.stream if hasattr(estimator, "fitted_") else {}
 
 
-def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any) -> Any:
+def _add_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
     """Fit the first batch, or update the tree with another one."""
     if not hasattr(estimator, "fitted_"):
-        return _start(estimator, X, y, sample_weight)
+        return _start(estimator, X, y, sample_weight, **classes)
     stream = _stream(estimator)
     if not stream:
         raise ValueError(
             "partial_fit cannot continue a tree of fit, which keeps nothing of its rows: use "
             "partial_fit from the first batch on, with a clone of the estimator."
         )
-    estimator._kept_plan = estimator._before_rows(in_parts=True)
     data = estimator.training_data(X, y, sample_weight)
     before: FittedTree = estimator.fitted_.shown
     model = before.posterior.model
     if model.topology.n_nodes == 0:  # nothing for another tree to continue
-        return _start(estimator, X, y, sample_weight)
+        return _start(estimator, X, y, sample_weight, **classes)
+    plan = estimator._before_rows(in_parts=True)
     memory = _memory(stream)
     sites = before.posterior.point_sites(data.X)
     start = Posterior.from_point(model, sites | model.leaf.estimate(memory.sums), "map")
     seed = _seed(estimator, stream)
     common: dict[str, Any] = {"random_state": seed, "progress": bool(estimator.verbose)}
-    stage = _last_stage(estimator, model.steepness)
-    with threads_for(estimator._work(*data.X.shape)), fitting(estimator.verbose):
+    stage = _last_stage(plan, model.steepness)
+    with threads_for(plan.work(len(data.X))), fitting(estimator.verbose):
         found = stage.fit(model, data, init=start, memory=memory, **common)
     posterior = with_unused_columns(found, before.scaling.used, reduced=False)
     updated = replace(
         before, posterior=posterior, stream=_remembered(stream, posterior, data, seed)
     )
-    estimator._keep(Mixture.of(_shown(estimator, updated)))
+    form = estimator._form(replace(estimator._again(), plan=plan))
+    mixture: Mixture = estimator.fitted_
+    estimator.fitted_ = replace(mixture.alone(_shown(form, updated)), plan=plan)
     return estimator
 
 
-def _start(estimator: StagedTree, X: Any, y: Any, sample_weight: Any) -> Any:
-    rows, leaf = estimator._encoded(X, y, sample_weight)
+def _start(estimator: Any, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
+    task = estimator._task_of(X, y, sample_weight, **classes)
     # a method that goes on with further rows, and no facets that later batches cannot choose
     method = "svi" if estimator.inference == "auto" else estimator.inference
-    estimator._keep_plan(rows, leaf, inference=method, sparsity=None)
-    estimator._fit(rows, leaf)
+    estimator._fitted(estimator._with_plan(task, inference=method, sparsity=None))
     first: FittedTree = estimator.fitted_.shown
     data = estimator.training_data(X, y, sample_weight)
     stream = _remembered({}, first.posterior, data, _seed(estimator, {}))
-    estimator._keep(Mixture.of(replace(first, stream=stream)))
+    estimator.fitted_ = estimator.fitted_.alone(replace(first, stream=stream))
     return estimator
 
 
@@ -211,9 +211,9 @@ def _seed(estimator: StagedTree, stream: Stream) -> int:
     return int(np.random.default_rng([draw_seed(estimator.random_state), seen]).integers(2**31))
 
 
-def _last_stage(estimator: StagedTree, reached: float) -> Any:
+def _last_stage(plan: FitPlan, reached: float) -> Any:
     """Return the stage that is repeated, at the steepness that the first batch reached."""
-    stage: Any = estimator._plan.last
+    stage: Any = plan.last
     return replace(stage, steepness=(reached, reached) if isinstance(stage, Map) else None)
 
 
@@ -237,12 +237,11 @@ def _remembered(stream: Stream, posterior: Posterior, data: Data, seed: int) -> 
     return arrays | {"n_rows": np.array(n_rows), "sample": X[kept], "key": key[kept]}
 
 
-def _shown(estimator: StagedTree, fitted: FittedTree) -> FittedTree:
+def _shown(form: HardForm, fitted: FittedTree) -> FittedTree:
     """Derive the tree from the sums of all rows, and its diagnostics from the sample."""
     standardised, units = fitted.stream["sample"], fitted.scaling.units
     X = units.center + standardised * np.where(fitted.scaling.used, units.scale, 1.0)
     memory = _memory(fitted.stream)
-    form: HardForm = estimator._form()
     hard, leaf = harden_sums(fitted.posterior, memory.hard_sums, memory.rows, limits=form.limits)
     n_leaves = hard.posterior.model.topology.n_leaves
     sums, mass = (

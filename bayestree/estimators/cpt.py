@@ -45,7 +45,6 @@ from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._soft_tree import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import assessment, diagnostics
-from bayestree.fitted.training_rows import TrainingRows, UnitRule
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
@@ -53,6 +52,7 @@ from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
 from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
 from bayestree.fitting.sparse import Projection, near_optimal_trees
+from bayestree.fitting.task import Task
 from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
 
@@ -157,36 +157,30 @@ class BasePolytopeTree(StagedTree):
     sparsity_path = diagnostics.sparsity_path
     near_optimal_trees = near_optimal_trees
 
-    def _members(self) -> dict[str, list[Any]]:
-        return {"modes": [*self.modes_]} if self.fitted_.several else {}
-
-    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        rows = rows.counted()
-        if self._plan.n_trees == 1:
-            super()._fit(rows, leaf)
+    def _fit(self, task: Task) -> Mixture:
+        if task.plan.n_trees == 1:
+            found = super()._fit(task)
         else:
-            self._check(self._model(leaf))
+            self._check(task, self._model(task))
             found = fit_modes(
-                self._recipes(rows, leaf),
-                rows,
+                self._recipes(task),
+                task.rows,
                 mode_weights=self.mode_weights,
                 n_jobs=self.n_jobs,
                 verbose=self.verbose,
             )
-            self._keep(found)
-            assessment.warn_if_unconverged(self.fitted_)
-        self._keep(self._projection().shown(self.fitted_, rows))
-        return self
+            assessment.warn_if_unconverged(found)
+        return self._projection(task).shown(found, task.rows)
 
-    def _recipes(self, rows: TrainingRows, leaf: Leaf) -> list[Recipe]:
+    def _recipes(self, task: Task) -> list[Recipe]:
         """Return the recipes of the modes, each for a tree that an estimator alone would fit."""
-        whole, found = self._recipe(rows, leaf), []
-        seeds = mode_seeds(self.random_state, self._plan.n_trees)
+        whole, found = self._recipe(task), []
+        seeds = mode_seeds(self.random_state, task.plan.n_trees)
         for number, seed in enumerate(seeds):
-            start = Mixture.of(self.fitted_.trees[number]) if self._continues() else None
+            start = None if task.start is None else task.start.alone(task.start.trees[number])
             own = {"n_modes": 1, "random_state": seed, "n_jobs": None, "verbose": False}
             given = self.get_params(deep=False) | own
-            plan = polytope_plan(given, self._some_family(), self._plan.table, start)
+            plan = polytope_plan(given, self._some_family(), task.plan.table, start)
             stages = replace(
                 whole.method,
                 plan=plan,
@@ -195,30 +189,29 @@ class BasePolytopeTree(StagedTree):
                 split_seed=seeds[0] if number else None,
                 start=None if start is None else start.shown.posterior,
             )
-            model = self._model(leaf, plan)
+            model = self._model(replace(task, plan=plan))
             found.append(
                 replace(whole, model=model, method=stages, verbose=False, parameters=given)
             )
         return found
 
-    def _projection(self) -> Projection:
+    def _projection(self, task: Task) -> Projection:
         """Return how the deterministic tree becomes sparse."""
         return Projection(
-            self._form(),
+            self._form(task),
             self.get_params(deep=False),
-            self.encoding_.places,
+            task.encoding.places,
             self.device,
-            self._plan.sparse,
+            task.plan.sparse,
         )
 
-    def _model(self, leaf: Leaf, plan: FitPlan | None = None) -> models.SoftTree:
-        plan = plan or self._plan
-        prior = in_columns(plan.prior, self.encoding_, int(self._used.sum()))
-        priors = models.Priors(plan.weight_prior, prior)
-        found = models.named.convex_polytope(leaf, n_experts=plan.n_experts, priors=priors)
+    def _model(self, task: Task) -> models.SoftTree:
+        plan, encoding = task.plan, task.encoding
+        priors = models.Priors(plan.weight_prior, in_columns(plan.prior, encoding, task.n_used))
+        found = models.named.convex_polytope(task.leaf, n_experts=plan.n_experts, priors=priors)
         return found.with_(
-            monotone=directions(self.monotonic_cst, self.encoding_),
-            groups=facet_groups(self.interaction_constraints, self.encoding_),
+            monotone=directions(self.monotonic_cst, encoding),
+            groups=facet_groups(self.interaction_constraints, encoding),
         )
 
     def _planned(self, table: Table, **changes: Any) -> FitPlan:
@@ -228,15 +221,6 @@ class BasePolytopeTree(StagedTree):
 
     def _in_place(self) -> bool:
         return self.image_shape is not None or getattr(self.prior, "couples_features", False)
-
-    def _unit_rule(self) -> UnitRule:
-        return self.scaling
-
-    def _work(self, n_rows: int, n_features: int) -> int:
-        plan = self._plan
-        depth = min(plan.limits.max_depth, 60)  # larger powers could have millions of digits
-        n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
-        return min(n_rows, plan.batch_size) * plan.n_experts * n_leaves
 
 
 @declare

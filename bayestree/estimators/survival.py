@@ -164,7 +164,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         """Return the mean survival probabilities (n, T), and their quantiles ``ends``."""
         found = []
         for start in range(0, max(len(rows), 1), PART):
-            X = self._scaling.standardise(rows[start : start + PART])
+            X = self.fitted_.scaling.standardise(rows[start : start + PART])
             each = [1 - one.posterior.distributions(X, times) for one in self.fitted_.trees]
             counts = [len(one) for one in each]
             weights = np.repeat(self.fitted_.weights / counts, counts)

@@ -195,7 +195,7 @@ def _mean_predictions(mixture: Mixture, X: FloatArray | None) -> FloatArray:
     leaf: Any = mixture.shown.posterior.model.leaf
     if leaf.extra != EVENT:
         return np.stack([tree.moments(X, averages=True)[0] for tree in mixture.trees])
-    parts = np.split(mixture.shown.scaling.standardise(X), range(PART, len(X), PART))
+    parts = np.split(mixture.scaling.standardise(X), range(PART, len(X), PART))
     at = np.array([leaf.unit])
     each = [[tree.posterior.distributions(part, at) for part in parts] for tree in mixture.trees]
     return np.stack([1 - np.concatenate([one.mean(axis=0) for one in own]) for own in each])
@@ -302,7 +302,7 @@ def log_score(
     mixture = estimator.fitted_
     if mixture.response.classifies:
         given = {"reset": False, "dtype": np.float64, "sample_weight": sample_weight}
-        rows, labels = validated(estimator, X, np.ravel(y), **given)
+        rows, labels, _ = validated(estimator, X, np.ravel(y), **given)
         counted = checked_weights(sample_weight, len(labels)) > 0
         probability = mixture.expectation(rows[counted], estimator.prediction)[0]
         own = mixture.response.encode(labels[counted])
@@ -313,7 +313,7 @@ def log_score(
     posteriors = [tree.posterior for tree in mixture.trees]
     each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
     density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
-    return density - np.log(mixture.shown.scaling.units.y_scale).sum()
+    return density - np.log(mixture.scaling.units.y_scale).sum()
 
 
 def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int, FloatArray]:

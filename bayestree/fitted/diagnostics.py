@@ -283,7 +283,7 @@ def rule_probability(
     return RuleProbability(
         *region_shares(
             posterior.draws,
-            mixture.shown.scaling.standardise(rows),
+            mixture.scaling.standardise(rows),
             _sides(tree, rows),
             Splits(tree.topology, reach.nodes),
         ),
@@ -339,7 +339,7 @@ def co_membership(
         In memory as a whole: give a part of the rows as X if there are many.
     """
     mixture = estimator.fitted_
-    standardise = mixture.shown.scaling.standardise
+    standardise = mixture.scaling.standardise
     rows = standardise(fitted_rows(estimator, X))
     columns = rows if other is None else standardise(fitted_rows(estimator, other))
     total = np.zeros((len(rows), len(columns)))

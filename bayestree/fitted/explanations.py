@@ -110,7 +110,7 @@ def importance(
     random = check_random_state(draw_seed(random_state))
     orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
     mixture, encoding = estimator.fitted_, estimator.encoding_
-    scaling = mixture.shown.scaling
+    scaling = mixture.scaling
     if mixture.averages(estimator.prediction):
         data = Data.of(scaling.standardise(rows), response, weights)
         parts = [room.Part(weight, one.posterior) for one, weight in mixture.by_weight() if weight]

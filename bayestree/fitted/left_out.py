@@ -170,8 +170,8 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
     found = {}
     chosen = estimator.get_params(deep=False).get("inference") == "auto"
     # "auto" finds a guide for priors that the package's own cannot fit
-    if chosen and getattr(estimator._plan.last, "own_guide", True):
-        found["inference"] = estimator._plan.method
+    if chosen and getattr(estimator.plan_.last, "own_guide", True):
+        found["inference"] = estimator.plan_.method
     if estimator.fitted_.averages(estimator.prediction) and estimator.fitted_.shown.n_draws > 1:
         known = estimator.get_params(deep=False)
         found |= {name: value for name, value in OF_TREE.items() if name in known}

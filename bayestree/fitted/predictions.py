@@ -30,7 +30,7 @@ def by_parts(
     ``function`` also takes the rows of ``columns``, any of which may be None.
     """
     check_is_fitted(estimator)
-    rows = checked(estimator, X, in_parts=True, reset=False)
+    rows = checked(estimator, X, in_parts=True, reset=False).X
     if not isinstance(rows, FileRows):
         return function(rows, *columns)
     parts = [
@@ -108,7 +108,7 @@ def below(
     shape = (len(cast(Any, X)), *(n_outputs,) * (n_outputs > 1))
     if own.shape != shape or own.size == 0:
         raise ValueError(f"y must have shape {shape} with one row or more, got {own.shape}.")
-    posteriors, scaling = [tree.posterior for tree in mixture.trees], mixture.shown.scaling
+    posteriors, scaling = [tree.posterior for tree in mixture.trees], mixture.scaling
 
     def of_rows(
         rows: FloatArray, y: FloatArray, known: FloatArray | None
@@ -131,7 +131,7 @@ def quantiles(
     """Compute quantiles of the mixture, (levels, n) or (levels, n, q)."""
     n_outputs = mixture.response.n_outputs
     posteriors, weights = [tree.posterior for tree in mixture.trees], mixture.weights
-    scaling = mixture.shown.scaling
+    scaling = mixture.scaling
     X = scaling.standardise(rows)
     if n_outputs == 1:
         return scaling.units.decode(mixture_quantiles(posteriors, weights, X, levels, known))

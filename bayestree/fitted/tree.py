@@ -134,9 +134,10 @@ class FittedTree:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Fitted trees and their weights: the modes of a posterior, or the trees of a forest.
+    """The result of a fit: trees and their weights, and how rows enter them.
 
-    A fit of a single tree is a mixture of one.
+    The trees are the modes of a posterior, or those of a forest; a single tree is a mixture of one.
+    Diagnostics, explanations, exports and reports read this, and estimators forward to it.
 
     Attributes
     ----------
@@ -149,6 +150,10 @@ class Mixture:
         Of a fit to a sample of the rows of a data set, whether more of them would improve it.
     forest : bool
         Whether a prediction is always the mean over the trees, without uncertainty.
+    encoding : Encoding
+        How the columns of X become features.
+    plan : FitPlan, optional
+        What the fit did, and why; None of trees without a plan, and of models that were read.
     """
 
     trees: Sequence[FittedTree]
@@ -156,11 +161,17 @@ class Mixture:
     medoid: int = 0
     sample_check: SampleCheck | None = None
     forest: bool = False
+    encoding: Encoding | Any = None
+    plan: Any = None
 
     @classmethod
     def of(cls, *trees: FittedTree, forest: bool = False) -> Self:
         """Return the mixture of trees of equal weights."""
         return cls(trees, np.full(len(trees), 1 / len(trees)), forest=forest)
+
+    def alone(self, tree: FittedTree) -> Self:
+        """Return one of the trees, or a changed one, as a mixture of its own."""
+        return replace(self, trees=(tree,), weights=np.ones(1), medoid=0, forest=False)
 
     def __iter__(self) -> Iterator[tuple[FittedTree, float]]:
         """Iterate over trees and weights."""
@@ -181,6 +192,11 @@ class Mixture:
         return self.trees[self.medoid]
 
     @property
+    def scaling(self) -> Scaling:
+        """The columns in use, and the units of features and y, which all trees share."""
+        return self.shown.scaling
+
+    @property
     def hard_trees(self) -> list[tuple[float, RoutedTree]]:
         """The deterministic trees, whose weighted mean predicts without a posterior."""
         return [(weight, one.tree) for one, weight, _ in self.predicting("tree")]
@@ -188,8 +204,10 @@ class Mixture:
     @property
     def response(self) -> Response:
         """What y of the fit holds."""
-        one, scaling = self.shown, self.shown.scaling
-        return Response(scaling.labels, scaling.units, one.posterior.model.leaf, one.with_extra)
+        one = self.shown
+        return Response(
+            self.scaling.labels, self.scaling.units, one.posterior.model.leaf, one.with_extra
+        )
 
     def averages(self, prediction: Prediction) -> bool:
         """Tell whether predictions average over draws."""
@@ -244,12 +262,13 @@ class Mixture:
 class MixtureEstimator(Protocol):
     """An estimator that keeps a mixture, as the functions of ``fitted`` read it."""
 
-    encoding_: Encoding
     fitted_: Mixture
     prediction: Prediction
     validation_fraction: float
     verbose: Any
 
+    @property
+    def encoding_(self) -> Encoding: ...
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
     def _y_checks(self, y: Any) -> dict[str, bool]: ...
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray: ...

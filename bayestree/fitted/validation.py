@@ -3,7 +3,7 @@
 import sys
 from contextlib import suppress
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -52,13 +52,23 @@ def refuse_dask(*given: Any) -> None:
         )
 
 
-def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
+class Encoded(NamedTuple):
+    """Rows as numbers."""
+
+    X: Any  # an array (n, d), or FileRows
+    y: AnyArray | Any  # None if it was not given
+    encoding: Encoding  # of the columns
+
+
+def validated(
+    estimator: MixtureEstimator, X: Any, *args: Any, sample_weight: Any = None, **checks: Any
+) -> Encoded:
     """Check X, and y if it is given, by scikit-learn, and encode X as numbers.
 
-    Columns that are not numbers, or have missing values, are encoded by ``encoding_``, which
-    a fit (with ``reset``, as by default) learns from X, y and its weights. Rows of a fit that are
-    given again with their y and weights are encoded as in the fit. Images must be complete, and so
-    must rows that stay in a file.
+    Columns that are not numbers, or have missing values, are encoded by ``encoding_``; a fit (with
+    ``reset``, as by default) learns a new encoding from X, y and its weights. Rows of a fit that
+    are given again with their y and weights are encoded as in the fit. Images must be complete,
+    and so must rows that stay in a file.
     """
     reset = checks.get("reset", True)
     refuse_dask(X)
@@ -88,20 +98,24 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     return _encoded(estimator, numbered, profile, y, sample_weight)
 
 
-def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[str, Any]) -> Any:
+def _features(
+    estimator: MixtureEstimator, X: Features, args: tuple[Any, ...], checks: dict[str, Any]
+) -> Encoded:
     """Check rows that are encoded already, and y if it is given."""
     reset, table = checks.get("reset", True), pd.DataFrame(columns=[*X.encoding.names])
     validate_data(estimator, table, skip_check_array=True, reset=reset)
-    if reset:
-        estimator.encoding_ = X.encoding
     y = _target(args, len(X), checks)
     rows = X.to_numpy() if checks["dtype"] == "numeric" else X.to_numpy(dtype=checks["dtype"])
-    return rows if y is None else (rows, y)
+    return Encoded(rows, y, X.encoding if reset else estimator.encoding_)
 
 
 def _numeric(
-    estimator: Any, X: Any, args: tuple[Any, ...], sample_weight: Any, checks: dict[str, Any]
-) -> Any:
+    estimator: MixtureEstimator,
+    X: Any,
+    args: tuple[Any, ...],
+    sample_weight: Any,
+    checks: dict[str, Any],
+) -> Encoded:
     """Check X of numbers, with or without gaps, and y if it is given."""
     # Only large files, which are not copied, have other types than double precision.
     reset, in_file = checks.get("reset", True), checks["dtype"] == "numeric"
@@ -111,10 +125,10 @@ def _numeric(
         found = validate_data(estimator, X, *args, ensure_all_finite=finite, **checks)
     except ValueError as error:
         raise _located(X, error) from error
-    rows, *y = found if isinstance(found, tuple) else (found,)
+    rows, y = found if isinstance(found, tuple) else (found, None)
     if not reset:
-        filled = rows if in_file else estimator.encoding_.filled(rows)
-        return (filled, *y) if y else filled
+        known = estimator.encoding_
+        return Encoded(rows if in_file else known.filled(rows), y, known)
     names = _names(X, rows.shape[1])
     if in_file or estimator._in_place():
         if estimator.missing_values is not None:
@@ -128,8 +142,7 @@ def _numeric(
         frame = given.set_axis(names, axis=1).reset_index(drop=True)
         profile = _profile(estimator, frame, sample_weight)
         if profile.ignored or profile.codes or np.isnan(rows).any():
-            target = y[0] if y else None
-            return _encoded(estimator, frame, profile, target, sample_weight)
+            return _encoded(estimator, frame, profile, y, sample_weight)
     means: list[Any] = [None] * len(names)
     weights = checked_weights(sample_weight, len(rows))
     if not in_file:
@@ -143,17 +156,16 @@ def _numeric(
     for j, name in enumerate(names):
         span, whole = observed.of(j)
         columns.append(kinds[j](name, means[j], span=span, whole=whole))
-    estimator.encoding_ = Encoding(tuple(columns))
-    return found
+    return Encoded(rows, y, Encoding(tuple(columns)))
 
 
 def _encoded(
-    estimator: Any,
+    estimator: MixtureEstimator,
     frame: pd.DataFrame,
     profile: TableProfile | None,
     y: AnyArray | None,
     sample_weight: Any,
-) -> Any:
+) -> Encoded:
     """Encode rows, by a new encoding if a fit gives the ``profile`` of its columns."""
     if profile is None and y is None:
         weights, targets = np.ones(len(frame)), {}
@@ -165,22 +177,23 @@ def _encoded(
         learner = Learner(profile.kinds, [*targets], profile.formats, profile.codes)
         learner.add(frame, np.column_stack([*targets.values()]), weights)
         learned = learner.learned()
-        estimator.encoding_ = learned.encoding
+        encoding = learned.encoding
         rows = learned.encode_training(frame)
     else:
-        encoding: Encoding = estimator.encoding_
+        encoding = estimator.encoding_
         if y is None or not encoding.by_y:
             rows = encoding.features(frame).to_numpy()
         else:
             rows = encode_with_y(encoding, frame, targets, weights)
-        encoding.among(estimator.fitted_.shown.scaling.used).warn_unknown(frame)
-    return rows if y is None else (rows, y)
+        encoding.among(estimator.fitted_.scaling.used).warn_unknown(frame)
+    return Encoded(rows, y, encoding)
 
 
 def fitted_rows(estimator: MixtureEstimator, X: ArrayLike) -> FloatArray:
     """Encode rows for a fitted estimator, as an array with the features of the fit."""
     check_is_fitted(estimator)
-    return validated(estimator, X, reset=False, dtype=np.float64)
+    found: FloatArray = validated(estimator, X, reset=False, dtype=np.float64).X
+    return found
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
@@ -272,7 +285,9 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
-def _profile(estimator: Any, frame: pd.DataFrame, sample_weight: Any = None) -> TableProfile:
+def _profile(
+    estimator: MixtureEstimator, frame: pd.DataFrame, sample_weight: Any = None
+) -> TableProfile:
     """Find the kinds of the columns of a fit; warn about ignored and doubtful ones."""
     names = list(frame.columns)
     profile = TableProfile(names, codes=codes_by_column(estimator.missing_values, names))
@@ -298,14 +313,14 @@ def _located(X: Any, error: ValueError) -> ValueError:
 
 
 def checked(
-    estimator: Any,
+    estimator: MixtureEstimator,
     X: Any,
     *,
     in_parts: bool,
     in_place: bool = False,
     y: Any = "no_validation",
     **checks: Any,
-) -> Any:
+) -> Encoded:
     """Check X, and y if it is given, by :func:`validated`.
 
     X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set, or a
@@ -317,9 +332,8 @@ def checked(
     found = validated(estimator, X, y, dtype=kind if array is None else "numeric", **checks)
     if array is None and not stays:
         return found
-    rows, *others = found if isinstance(found, tuple) else (found,)
-    rows = FileRows(rows, mapped=False) if array is None else FileRows(array)
-    return (rows, *others) if others else rows
+    rows = FileRows(found.X, mapped=False) if array is None else FileRows(array)
+    return found._replace(X=rows)
 
 
 def training_data(
@@ -364,7 +378,7 @@ def training_rows(
 ) -> tuple[Data, IntArray]:
     """Return rows of positive weight, on the scale of the draws, and their numbers."""
     rows, numbers = counted_rows(estimator, X, y, sample_weight, remedy)
-    X_fit = estimator.fitted_.shown.scaling.standardise(rows.X)
+    X_fit = estimator.fitted_.scaling.standardise(rows.X)
     return Data.of(X_fit, rows.response, rows.weights), numbers
 
 
@@ -384,7 +398,7 @@ def counted_rows(
     response = estimator.fitted_.response
     y, extra = response.separate(y, refuse=bool(remedy))
     given = {"sample_weight": sample_weight, **estimator._y_checks(y)}
-    rows, values = validated(estimator, X, y, reset=False, dtype=np.float64, **given)
+    rows, values, _ = validated(estimator, X, y, reset=False, dtype=np.float64, **given)
     response.check_outputs(values)
     weights = estimator._row_weights(sample_weight, values)
     numbers = np.flatnonzero(weights > 0)

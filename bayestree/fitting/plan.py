@@ -124,6 +124,13 @@ class FitPlan:
         sizes = (stage.batch_size for stage in self.stages if isinstance(stage, Minibatches))
         return max(sizes, default=Minibatches.batch_size)
 
+    def work(self, n_rows: int) -> int:
+        """Number of values that a step processes, which determines the threads."""
+        limits = self.limits
+        depth = min(limits.max_depth, 60)  # larger powers could have millions of digits
+        n_leaves = min(2**depth, limits.max_leaves or n_rows, n_rows // limits.min_leaf + 1)
+        return min(n_rows, self.batch_size) * self.n_experts * n_leaves
+
     def memory(self, n_features: int) -> dict[str, int]:
         """Return lower bounds of the bytes that a new fit needs, by the setting that they follow.
 

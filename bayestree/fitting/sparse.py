@@ -123,7 +123,7 @@ class Projection:
         excluded: Collection[int] = (),
     ) -> SparseTree:
         """Project the mixture onto sparse facets of a tree, without some columns."""
-        shown, scaling = mixture.shown, mixture.shown.scaling
+        shown, scaling = mixture.shown, mixture.scaling
         places = (own for number, own in enumerate(self.places) if number not in excluded)
         groups = [own for own in (one[scaling.used[one]] for one in places) if len(own)]
         if not groups:
@@ -194,7 +194,7 @@ def near_optimal_trees(
     one_output(estimator, "near_optimal_trees")
     remedy = "To score a tree on new rows, use the log_score of a fit."
     rows, _ = counted_rows(estimator, X, y, sample_weight, remedy)
-    mixture, projection = estimator.fitted_, estimator._projection()
+    mixture, projection = estimator.fitted_, estimator._projection(estimator._again())
     if mixture.response.classifies or not mixture.shown.posterior.model.leaf.regresses:
         # as in the fit
         rows = rows._replace(X=drawn_in(rows.X, rows.weights))
@@ -204,7 +204,7 @@ def near_optimal_trees(
     places = estimator.encoding_.places
     for number, (mode, weight) in enumerate(mixture):
         for one, share in by_topology(mode.posterior, data, LEAST_SHARE):
-            tree, _ = projection.form.of(one, rows, data, mixture.shown.scaling)
+            tree, _ = projection.form.of(one, rows, data, mixture.scaling)
             if tree.n_nodes:
                 new = projection.of(mixture, tree, rows, data, excluded=excluded)
                 used = [bool(new.tree.hyperplane[:, own].any()) for own in places]
@@ -212,7 +212,7 @@ def near_optimal_trees(
                     found.append(_Candidate(new.tree, used, number, weight * share, new.projected))
     if not found:
         raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
-    merged, units = _merged(found, rows, mixture.shown.tree), mixture.shown.scaling.units
+    merged, units = _merged(found, rows, mixture.shown.tree), mixture.scaling.units
     return _compared(merged, estimator.encoding_.names, units, excluded)
 
 

@@ -78,9 +78,6 @@ class InitialTree(BaseTree):
         ),
     )
 
-    def _unit_rule(self) -> UnitRule:
-        return self.scaling
-
     def _max_features(self) -> int | None:
         """Return the maximum number of features in a split; None for all."""
         return None

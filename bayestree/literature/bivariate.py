@@ -28,6 +28,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree.estimators._parameters import MeanFamily
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.fitting.task import Task
 from bayestree.inference import Data
 from bayestree.inference.splitters import FittedSplit, NodeByNode
 from bayestree.inference.splitters.planes import (
@@ -404,8 +405,8 @@ class BaseBivariateTree(ImpurityTree):
         ),
     ] = 20_000
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.bivariate(leaf)
+    def _model(self, task: Task) -> SoftTree:
+        return named.bivariate(task.leaf)
 
     def _splitter(self, leaf: Leaf) -> BivariateSplitter:
         return BivariateSplitter(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import InstanceOf
@@ -44,7 +45,7 @@ from bayestree.estimators._parameters import (
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._soft_tree import StagedTree
-from bayestree.fitted.training_rows import UnitRule
+from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import (
     FitPlan,
@@ -57,7 +58,8 @@ from bayestree.fitting.plan import (
 )
 from bayestree.fitting.rules import Case, Rule, Rules, complaint
 from bayestree.fitting.settings import prior_settings
-from bayestree.fitting.stages import Stages, grown
+from bayestree.fitting.stages import grown
+from bayestree.fitting.task import Task
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import (
     EndToEndSplitter,
@@ -297,12 +299,9 @@ class BaseEndToEndTree(StagedTree):
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step
 
-    def _weights_are_counts(self) -> bool:
-        return self._plan.last.draws is not None
-
-    def _model(self, leaf: Leaf) -> SoftTree:
-        prior = in_columns(self._plan.prior, self.encoding_, int(self._used.sum()))
-        return named.end_to_end(leaf, prior=prior, split=self._split())
+    def _model(self, task: Task) -> SoftTree:
+        prior = in_columns(task.plan.prior, task.encoding, task.n_used)
+        return named.end_to_end(task.leaf, prior=prior, split=self._split())
 
     def _split(self) -> StumpSplit:
         return Oblique() if isinstance(self.split, str) else self.split
@@ -310,32 +309,39 @@ class BaseEndToEndTree(StagedTree):
     def _in_place(self) -> bool:
         return _in_place(self)
 
-    def _unit_rule(self) -> UnitRule:
-        return self.scaling
-
-    def _work(self, n_rows: int, n_features: int) -> int:
-        return min(n_rows, self.batch_size) * n_features
-
     def _grow(
-        self, growth: Stage, model: SoftTree, data: Data, n_trees: int, **common: Any
+        self,
+        growth: Stage,
+        model: SoftTree,
+        data: Data,
+        n_trees: int,
+        *,
+        used: BoolArray,
+        **common: Any,
     ) -> list[Posterior]:
         splitter = EndToEndSplitter(
             self._split(),
             model.leaf,
             model.priors,
-            features=_subsets(self, self._used),
+            features=_subsets(self, used),
             **{name: getattr(self, name) for name in OF_STUMPS},
         )
         found = grown(growth, model, data, n_trees, splitter=splitter, **common)
         reached = self._steepness_of_stumps()
         return [replace(one, model=one.model.with_(steepness=reached)) for one in found]
 
-    def _stages(self) -> Stages:
-        return replace(super()._stages(), grow=self._grow)
+    def _recipe(self, task: Task) -> Recipe:
+        found, (n_rows, n_features) = super()._recipe(task), task.rows.X.shape
+        return replace(
+            found,
+            method=replace(found.method, grow=partial(self._grow, used=task.used)),
+            counts=task.plan.last.draws is not None,
+            work=min(n_rows, self.batch_size) * n_features,
+        )
 
-    def _form(self) -> HardForm:
+    def _form(self, task: Task) -> HardForm:
         # Only linear splits have polytopes and diagnostics.
-        return replace(super()._form(), polytopes=self.split == "oblique")
+        return replace(super()._form(task), polytopes=self.split == "oblique")
 
 
 @declare

@@ -22,13 +22,13 @@ from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling
-from bayestree.inference import Data, Posterior, Stage
+from bayestree.fitting.task import Task
+from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.growth.single_leaf import ONE_WAY, why_not_parted
 from bayestree.inference.training import leaf_sums, recalibrated, summed
 from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree, named
-from bayestree.models.leaves import Leaf
 from bayestree.models.splits import StumpSplit
 from bayestree.topology import Topology
 
@@ -125,8 +125,8 @@ class BaseNeuralTree(BaseTree):
 
     prediction = "posterior"  # of the soft tree, which has one draw
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.end_to_end(leaf)
+    def _model(self, task: Task) -> SoftTree:
+        return named.end_to_end(task.leaf)
 
     def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         return fitted_by(NeuralTree, self, model, data)
@@ -161,7 +161,7 @@ class BaseNeuralForest(IndependentForest):
         "shown"
     )
 
-    def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
+    def _why_single_leaves(self, data: Data, limits: GrowthLimits) -> str:
         return why_not_parted(data, ONE_WAY)
 
 

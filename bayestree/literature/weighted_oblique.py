@@ -35,7 +35,8 @@ from bayestree.estimators._parameters import (
 )
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
-from bayestree.fitted.training_rows import Scaling, UnitRule
+from bayestree.fitted.training_rows import Scaling
+from bayestree.fitting.task import Task
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters import FittedSplit
 from bayestree.models import SoftTree, named
@@ -246,6 +247,7 @@ class BaseWeightedTree(BaseTree):
     """
 
     max_depth = 50
+    scaling = "range"
     dtype = "float64"
     min_rows = 2.0
     min_leaf = 1
@@ -264,11 +266,8 @@ class BaseWeightedTree(BaseTree):
         Inference("Number of random starts of a split; the split of largest gain is kept."),
     ] = 1
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.deterministic(named.weighted_oblique(leaf))
-
-    def _unit_rule(self) -> UnitRule:
-        return "range"
+    def _model(self, task: Task) -> SoftTree:
+        return named.deterministic(named.weighted_oblique(task.leaf))
 
     def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         splitter = WeightedSplitter(model.leaf, self.max_iter, self.min_leaf, self.n_starts)

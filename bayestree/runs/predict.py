@@ -66,7 +66,7 @@ class _Tally:
     def predict(self, estimator: Any, columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the predictions of a chunk, whose index holds row numbers."""
         X = columns.encoding.features(frame)
-        used = estimator.fitted_.shown.scaling.used
+        used = estimator.fitted_.scaling.used
         columns.encoding.among(used).count_unknown(frame, self.unknown)
         self.n_rows += len(frame)
         table = predictions(estimator, X, columns.extra_of(frame), columns.targets)
@@ -121,7 +121,7 @@ class _Tally:
 
     def result(self, folder: Path, data: Path, estimator: Any, columns: Columns) -> Predicted:
         """Score the rows, and describe the unknown categories."""
-        used = estimator.fitted_.shown.scaling.used
+        used = estimator.fitted_.scaling.used
         remarks = columns.encoding.among(used).describe_unknown(self.unknown)
         if self.fault is not None or not self.parts:
             return Predicted(self.n_rows, remarks, self.fault)

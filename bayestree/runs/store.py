@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -432,7 +432,7 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
             "changed, or belongs to another fit; fit again."
         )
     if old:
-        estimator.encoding_ = encoding
+        estimator.fitted_ = replace(estimator.fitted_, encoding=encoding)
         estimator.n_features_in_ = len(encoding.columns)
         estimator.feature_names_in_ = np.array(encoding.names, dtype=object)
     return estimator, columns

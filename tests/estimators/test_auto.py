@@ -169,7 +169,7 @@ def test_modes_without_any_split_are_warned_of_once(monkeypatch):
 def test_other_leaves_of_classes(leaf):
     X, y = labelled()
     found = ConvexPolytopeTreeClassifier(n_modes=2, leaf=leaf, **SMALL).fit(X, y)
-    assert found._plan.method == "vi"
+    assert found.plan_.method == "vi"
     np.testing.assert_allclose(found.predict_proba(X).sum(1), 1)
 
 
@@ -201,14 +201,14 @@ def test_files_keep_the_method_and_the_predictions(joint, tmp_path):
     X, y = labelled()
     joint.save(tmp_path / "tree.safetensors")
     loaded = load(tmp_path / "tree.safetensors")
-    assert (loaded.inference, loaded._plan.method, loaded._plan.n_experts) == ("auto", "vi", 4)
+    assert (loaded.inference, loaded.plan_.method, loaded.plan_.n_experts) == ("auto", "vi", 4)
     assert loaded.get_params() == joint.get_params()
     np.testing.assert_array_equal(loaded.predict_proba(X), joint.predict_proba(X))
     by_svi = ConvexPolytopeTreeClassifier(
         n_modes=1, inference=Svi(epochs=2, n_draws=12), **SMALL
     ).fit(X, y)
     by_svi.save(tmp_path / "svi.safetensors")
-    assert load(tmp_path / "svi.safetensors")._plan.method == "svi"
+    assert load(tmp_path / "svi.safetensors").plan_.method == "svi"
 
 
 def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
@@ -221,7 +221,7 @@ def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
     found.save(tmp_path / "tree.safetensors")
     loaded = load(tmp_path / "tree.safetensors")
     assert loaded.posterior_.inference == "conjugate"
-    assert loaded._plan.method == "svi"
+    assert loaded.plan_.method == "svi"
 
 
 def test_a_warm_start_keeps_the_method(monkeypatch, tmp_path):
@@ -258,10 +258,9 @@ def test_the_method_follows_the_rows_and_the_parameters(monkeypatch):
     for changes, most in (({}, 90), ({"dtype": "float32"}, 90), ({"dtype": "auto"}, 90), ({}, 89)):
         monkeypatch.setattr(plan, "MOST_ROWS", most)
         found.set_params(**changes).fit(X, y)
-        assert found._plan.method == found.posterior_.inference
+        assert found.plan_.method == found.posterior_.inference
         methods.append(found.posterior_.inference)
     assert methods == ["vi", "svi", "vi", "svi"]
-    assert clone(found)._plan.method == "vi"  # the fit is forgotten
 
 
 def test_fits_in_batches_are_by_svi():
@@ -269,7 +268,7 @@ def test_fits_in_batches_are_by_svi():
     found = ConvexPolytopeTreeClassifier(n_modes=1, **SMALL)
     for rows in (slice(0, 60), slice(60, None)):
         found.partial_fit(X[rows], y[rows])
-        assert (found.inference, found._plan.method) == ("auto", "svi")
+        assert (found.inference, found.plan_.method) == ("auto", "svi")
         assert found.posterior_.inference == "svi"
     assert clone(found).fit(X, y).posterior_.inference == "vi"
     assert found.fit(X, y).posterior_.inference == "vi"
@@ -281,7 +280,7 @@ def test_a_failed_batch_leaves_the_estimator_as_it_was():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         found.partial_fit(X, y[1:])
     assert found.inference == "auto"
-    assert found._plan.method == "vi"
+    assert not hasattr(found, "fitted_")
 
 
 def test_sample_weights_are_copies_of_rows(monkeypatch):

@@ -328,7 +328,7 @@ def test_intervals_cover_on_both_sides_of_unequal_noise():
 def test_leaves_are_as_wide_as_their_rows(inference):
     """The noise is 3 in every leaf, whatever the scale of y."""
     model = regressor(inference, max_depth=1).fit(*jump(300))
-    scale = model.posterior_.point["leaf_scale"] * model._scaling.units.y_scale
+    scale = model.posterior_.point["leaf_scale"] * model.fitted_.scaling.units.y_scale
     # Four standard errors of the scale of 150 normal numbers.
     np.testing.assert_allclose(scale, 3.0, rtol=4 / np.sqrt(2 * 150))
 

@@ -473,7 +473,7 @@ def test_version_2_stays_readable():
     expected = type(clf).with_objects(current(recorded["params"]), "svi")
     assert expected.items() <= clf.get_params().items()
     sampler = clf.inference[-1]
-    assert (sampler.n_chains, sampler.n_warmup, clf._plan.last.n_draws) == (2, 20, 4)
+    assert (sampler.n_chains, sampler.n_warmup, clf.plan_.last.n_draws) == (2, 20, 4)
     posterior = clf.posterior_
     np.testing.assert_array_equal(posterior.stats["lp"], recorded["lp"])
     assert posterior.warmup_draws.keys() == posterior.draws.keys()

@@ -41,7 +41,7 @@ def fitted():
 def by_hand(reg, X):
     """P(leaf | x) and means (draw, n, L) of a stump of one expert, and scales (draw, 1, L)."""
     draws = {name: value[0] for name, value in reg.posterior_.draws.items()}
-    rows = (X - reg._scaling.units.center) / reg._scaling.units.scale
+    rows = (X - reg.fitted_.scaling.units.center) / reg.fitted_.scaling.units.scale
     plane, intercept = draws["hyperplane"][:, 0, 0, :, None], draws["intercept"][:, 0, 0]
     odds = rows @ plane + intercept[:, None, None]  # a single expert has no weight
     odds = reg.posterior_.model.steepness * odds
@@ -66,7 +66,9 @@ def test_both_regimes_are_found(fitted):
 def test_predictions_average_over_draws_and_leaves(fitted):
     reg, X, _ = fitted
     probs, mean, _ = by_hand(reg, X)
-    each = (probs * mean).sum(-1) * reg._scaling.units.y_scale + reg._scaling.units.y_center
+    each = (probs * mean).sum(
+        -1
+    ) * reg.fitted_.scaling.units.y_scale + reg.fitted_.scaling.units.y_center
     found, sd = reg.predict(X, return_std=True)
     np.testing.assert_allclose(found, each.mean(0), rtol=1e-6)
     np.testing.assert_allclose(sd, each.std(0), rtol=1e-4, atol=1e-5)
@@ -76,7 +78,7 @@ def test_intervals_hold_their_level(fitted):
     reg, X, _ = fitted
     probs, mean, scale = by_hand(reg, X)
     for end, level in zip(reg.predict_interval(X, 0.8), (0.1, 0.9), strict=True):
-        standard = (reg._scaling.units.encode(end)[None, :, None] - mean) / scale
+        standard = (reg.fitted_.scaling.units.encode(end)[None, :, None] - mean) / scale
         below = (probs * norm.cdf(standard)).sum(-1).mean(0)
         np.testing.assert_allclose(below, level, atol=1e-5)
 
@@ -84,8 +86,8 @@ def test_intervals_hold_their_level(fitted):
 def test_groups_of_rows_have_the_density_of_the_mixture(fitted):
     reg, X, y = fitted
     probs, mean, scale = by_hand(reg, X)
-    density = norm.logpdf(reg._scaling.units.encode(y)[:, None], mean, scale)
-    expected = logsumexp(density, axis=-1, b=probs) - np.log(reg._scaling.units.y_scale)
+    density = norm.logpdf(reg.fitted_.scaling.units.encode(y)[:, None], mean, scale)
+    expected = logsumexp(density, axis=-1, b=probs) - np.log(reg.fitted_.scaling.units.y_scale)
     found = reg.to_arviz(X, y)
     np.testing.assert_allclose(found["log_likelihood"]["obs"][0], expected, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(found["observed_data"]["obs"], y)
@@ -107,12 +109,12 @@ def test_uncertainty_is_that_of_the_predictions(fitted):
     each = (probs * mean).sum(-1)
     within = (probs * (scale**2 + (mean - each[..., None]) ** 2)).sum(-1).mean(0)
     found = reg.split_uncertainty(X)
-    unit = reg._scaling.units.y_scale**2
+    unit = reg.fitted_.scaling.units.y_scale**2
     np.testing.assert_allclose(found.expected_variance, within * unit, rtol=1e-5)
     np.testing.assert_allclose(found.explained, each.var(0) * unit, rtol=1e-4, atol=1e-6)
     shown = reg.label_free(X[:7])["prediction"]
-    scaled = reg._scaling.units.encode(
-        reg.posterior_.predictive(reg._scaling.standardise(X[:7]))[0]
+    scaled = reg.fitted_.scaling.units.encode(
+        reg.posterior_.predictive(reg.fitted_.scaling.standardise(X[:7]))[0]
     )
     assert shown.shape == (1, 8, 7)
     assert np.isfinite(scaled).all()
@@ -127,10 +129,10 @@ def test_a_linear_response_needs_no_split_and_gets_the_ridge_regression():
     )  # without a warning of a single leaf
     assert reg.get_n_leaves() == 1
     leaf = reg.posterior_.model.leaf
-    rows = np.column_stack((np.ones(80), reg._scaling.standardise(X)))
+    rows = np.column_stack((np.ones(80), reg.fitted_.scaling.standardise(X)))
     strengths = np.diag([leaf.strength, *[leaf.slope_strength] * 3])
-    known = np.linalg.solve(rows.T @ rows + strengths, rows.T @ reg._scaling.units.encode(y))
-    expected = reg._scaling.units.decode(rows @ known)
+    known = np.linalg.solve(rows.T @ rows + strengths, rows.T @ reg.fitted_.scaling.units.encode(y))
+    expected = reg.fitted_.scaling.units.decode(rows @ known)
     np.testing.assert_allclose(reg.tree_.predict(X), expected, rtol=1e-7)
     found, sd = reg.predict(X, return_std=True)
     assert (np.abs(found - expected) < 5 * sd / 1000**0.5).all()
@@ -148,12 +150,16 @@ def test_units_of_features_and_of_y_do_not_matter(fitted):
 def test_predictions_far_away_are_linear_and_finite(fitted):
     """Doubling the distance at most doubles what a leaf adds to its mean."""
     reg, X, _ = fitted
-    center, step = reg._scaling.units.center, X[:20] - reg._scaling.units.center
+    center, step = (
+        reg.fitted_.scaling.units.center,
+        X[:20] - reg.fitted_.scaling.units.center,
+    )
     far, farther = (reg.tree_.predict(center + k * step) for k in (1000, 2000))
-    steep = np.abs(reg.tree_.slope * reg._scaling.units.scale).max(0)
-    limit = 2000 * (np.abs(step / reg._scaling.units.scale) * steep).sum(1)
+    steep = np.abs(reg.tree_.slope * reg.fitted_.scaling.units.scale).max(0)
+    limit = 2000 * (np.abs(step / reg.fitted_.scaling.units.scale) * steep).sum(1)
     assert (
-        np.abs(farther - reg._scaling.units.y_center) <= limit + 10 * reg._scaling.units.y_scale
+        np.abs(farther - reg.fitted_.scaling.units.y_center)
+        <= limit + 10 * reg.fitted_.scaling.units.y_scale
     ).all()
     assert np.isfinite(far).all()
     assert np.isfinite(reg.predict(center + 1000 * step)).all()

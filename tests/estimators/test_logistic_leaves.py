@@ -45,7 +45,7 @@ def fitted():
 def by_hand(clf, X):
     """Class probabilities of each draw, (draw, n, C), of a stump of one expert."""
     draws = {name: value[0] for name, value in clf.posterior_.draws.items()}
-    rows = (X - clf._scaling.units.center) / clf._scaling.units.scale
+    rows = (X - clf.fitted_.scaling.units.center) / clf.fitted_.scaling.units.scale
     odds = rows @ draws["hyperplane"][:, 0, 0, :, None] + draws["intercept"][:, 0, 0, None, None]
     right = expit(clf.posterior_.model.steepness * odds)  # (draw, n, 1)
     logit = np.einsum("nd,slcd->snlc", rows, draws["leaf_slope"])

@@ -16,6 +16,7 @@ from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.fitting import modes
 from bayestree.fitting.engine import fit_each
+from bayestree.fitting.stages import Stages
 from bayestree.inference import Map, Svi, Vi, pointwise
 from tests.estimators.modes import QUICK, weighted
 
@@ -106,7 +107,8 @@ def test_predictions_are_those_of_the_mixture(iris, several):
 def test_the_tree_is_that_of_the_medoid(iris, several):
     X, _ = iris
     means = [
-        mode.posterior_.predictive(mode._scaling.units.standardise(X))[0] for mode in several.modes_
+        mode.posterior_.predictive(mode.fitted_.scaling.units.standardise(X))[0]
+        for mode in several.modes_
     ]
     apart = [[np.abs(a - b).sum() for b in means] for a in means] @ several.mode_weights_
     medoid = several.modes_[int(np.argmin(apart))]
@@ -134,10 +136,10 @@ def test_regression_in_the_units_of_y(values, regressor):
 def test_intervals_have_the_mass_of_the_mixture(values, regressor):
     X, _ = values
     low, high = regressor.predict_interval(X, 0.8)
-    rows = regressor._scaling.units.standardise(X)
+    rows = regressor.fitted_.scaling.units.standardise(X)
     mass = [
         sum(
-            w * mode.posterior_.cdf(rows)(regressor._scaling.units.encode(end))
+            w * mode.posterior_.cdf(rows)(regressor.fitted_.scaling.units.encode(end))
             for w, mode in zip(regressor.mode_weights_, regressor.modes_, strict=True)
         )
         for end in (low, high)
@@ -191,7 +193,9 @@ def test_co_membership(iris, several):
     for weight, mode in zip(several.mode_weights_, several.modes_, strict=True):
         sites = list(mode.posterior_.each())
         for one in sites:
-            leaf = mode.posterior_.leaf_probs(mode._scaling.units.standardise(X[[0, 70, 149]]), one)
+            leaf = mode.posterior_.leaf_probs(
+                mode.fitted_.scaling.units.standardise(X[[0, 70, 149]]), one
+            )
             expected += weight * leaf[0] @ leaf[1:].T / len(sites)
     np.testing.assert_allclose(found[0, [70, 149]], expected, atol=1e-6)
 
@@ -230,7 +234,7 @@ def test_rows_held_out_decide_where_there_are_some(iris):
     data = found.modes_[0].training_data(*iris)
     # the first mode draws its rows as a single fit does, and the others take the same
     seeds = np.random.RandomState(draw_seed(0)), np.random.RandomState(7)
-    first = found._stages()
+    first = Stages(found.plan_, 0, validation_fraction=0.3)
     each = first, replace(first, split_seed=0)
     held = [stages.held_out(data, one)[1] for stages, one in zip(each, seeds, strict=True)]
     assert held[0].X.equal(held[1].X)
@@ -370,7 +374,7 @@ def test_stacking_is_given_the_scores_of_single_rows(iris, monkeypatch):
     settings = {"inference": "grow", "max_depth": 2, "n_experts": 3, "random_state": 0}
     scores, found = scores_of_weighted_rows(monkeypatch, iris, validation_fraction=0.3, **settings)
     for mode, column in zip(found.modes_, scores.T, strict=True):
-        probability = mode.posterior_.predictive(mode._scaling.standardise(X))[0]
+        probability = mode.posterior_.predictive(mode.fitted_.scaling.standardise(X))[0]
         each = np.log(probability[np.arange(len(X)), y])
         assert np.abs(column[:, None] - each).min(axis=1).max() < 1e-9
 

@@ -61,7 +61,7 @@ def test_every_draw_is_monotone(rows):
     )
     clf.fit(X, y)
     posterior = clf.posterior_
-    line = np.repeat(clf._scaling.standardise(X[:4]), 40, axis=0)
+    line = np.repeat(clf.fitted_.scaling.standardise(X[:4]), 40, axis=0)
     line[:, 0] = np.tile(np.linspace(-9, 9, 40), 4)
     draws = np.concatenate(list(posterior.expectations(line)))[..., 1]
     assert draws.shape == (20, 160)

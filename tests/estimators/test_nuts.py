@@ -66,7 +66,9 @@ class TestClassifier:
         # The truth is right in 0.9 of the rows, and a border with a row in eight on its wrong side
         # in 0.8; the last term is four standard errors.
         assert classifier.score(X, y) > 0.8 - 4 * np.sqrt(0.8 * 0.2 / len(X))
-        scaled = (X - classifier._scaling.units.center) / classifier._scaling.units.scale
+        scaled = (
+            X - classifier.fitted_.scaling.units.center
+        ) / classifier.fitted_.scaling.units.scale
         mean, _ = classifier.posterior_.predictive(scaled)
         np.testing.assert_allclose(probability, mean)
 

@@ -109,7 +109,7 @@ for name in ("prior", "leaf"):
 class TestMethods:
     def test_auto_selects_a_method_that_can_fit_the_prior(self):
         def last(prior):
-            return ConvexPolytopeTreeClassifier(prior=prior)._plan.last
+            return ConvexPolytopeTreeClassifier(prior=prior)._before_rows().last
 
         assert last(Ridge()) == Svi()
         assert last(Bare()) == Svi(guide="AutoNormal")

@@ -64,7 +64,7 @@ def test_tree_is_of_the_most_probable_topology(classifier):
     assert len(patterns) > 1
     assert counts[(patterns == own).all(axis=1)].item() == counts.max()
     # it is one of the draws of this topology, the one that predicts most like their average
-    X = classifier._scaling.standardise(rows()[0])
+    X = classifier.fitted_.scaling.standardise(rows()[0])
     each = np.concatenate([*posterior.expectations(X)])
     distance = ((each - posterior.predictive(X)[0]) ** 2).sum(axis=(1, 2))
     nearest = np.flatnonzero((silent == own).all(axis=1))
@@ -80,7 +80,7 @@ def test_topologies_are_near_optimal_trees(classifier):
     posterior = classifier.posterior_
     split = (posterior.draws["log_weight"] != -1000).any(axis=-1).reshape(-1, 3)
     patterns, counts = np.unique(split, axis=0, return_counts=True)
-    data = inference.Data.of(classifier._scaling.standardise(X), np.zeros(60), np.ones(60))
+    data = inference.Data.of(classifier.fitted_.scaling.standardise(X), np.zeros(60), np.ones(60))
     each = by_topology(posterior, data, 0.01)
     assert len(each) == patterns.any(axis=1).sum()  # all have at least one of 40 draws
     assert [share for _, share in each] == sorted(counts[patterns.any(axis=1)] / 40)[::-1]

@@ -3,7 +3,7 @@
 import json
 import re
 from copy import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,7 +25,6 @@ from bayestree.description import TreeDescription
 from bayestree.diagnostics.near_optimal import same_splits
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.training_rows import TrainingRows
-from bayestree.fitted.tree import Mixture
 from bayestree.fitting.projection.facets import Conjunction
 from bayestree.fitting.projection.nodes import Columns
 from bayestree.fitting.projection.path import Sparsity, project
@@ -291,7 +290,7 @@ def test_weights_are_repeated_rows():
     tree, columns = clf.tree_, Columns([np.array([j]) for j in range(4)], np.zeros(4))
 
     def point(rows, labels, weight):
-        data = Data.of(clf.fitted_.shown.scaling.standardise(rows), labels, weight)
+        data = Data.of(clf.fitted_.scaling.standardise(rows), labels, weight)
         reference = [(clf.posterior_, 1.0)]
         found = project(
             tree,
@@ -378,7 +377,7 @@ class TestNearOptimalTrees:
         clf, X, y = fitted
         twice = copy(clf)
         one, *_ = clf.fitted_.trees
-        twice.fitted_ = Mixture([one, one], np.array([0.3, 0.7]))
+        twice.fitted_ = replace(clf.fitted_, trees=[one, one], weights=np.array([0.3, 0.7]))
         found = twice.near_optimal_trees(X, y)
         assert len(found) == 1
         assert found.weight.tolist() == [1.0]

@@ -77,7 +77,7 @@ def test_a_subclass_takes_the_place_of_its_base():
     class Longer(Nuts):
         """No settings of its own."""
 
-    stages = ConvexPolytopeTreeClassifier(inference=Longer())._plan.stages
+    stages = ConvexPolytopeTreeClassifier(inference=Longer())._before_rows().stages
     assert [type(stage).__name__ for stage in stages] == ["Growth", "Map", "Svi", "Longer"]
 
 
@@ -102,16 +102,18 @@ def test_unknown_settings_are_those_of_the_function():
     ],
 )
 def test_stages(inference, steepness, stages):
-    found: Any = ConvexPolytopeTreeClassifier(inference=inference)._plan.stages
+    found: Any = ConvexPolytopeTreeClassifier(inference=inference)._before_rows().stages
     assert [type(stage).__name__ for stage in found] == stages
     assert steepness is None or found[1].steepness == (1.0, steepness)
 
 
 def test_draws_are_those_of_the_last_stage():
-    stages: Any = ConvexPolytopeTreeClassifier(inference=Nuts(n_draws=7))._plan.stages
+    stages: Any = ConvexPolytopeTreeClassifier(inference=Nuts(n_draws=7))._before_rows().stages
     assert [stage.n_draws for stage in stages[-2:]] == [50, 7]
-    assert ConvexPolytopeTreeClassifier(inference="nuts")._plan.last.n_draws == 250
-    assert [type(s) for s in EndToEndTreeClassifier(refine_epochs=0)._plan.stages] == [Growth]
+    assert ConvexPolytopeTreeClassifier(inference="nuts")._before_rows().last.n_draws == 250
+    assert [type(s) for s in EndToEndTreeClassifier(refine_epochs=0)._before_rows().stages] == [
+        Growth
+    ]
 
 
 def test_a_function_has_the_settings_of_its_class():

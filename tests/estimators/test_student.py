@@ -47,7 +47,7 @@ def fitted(rows):
 def log_score(fit, X, y):
     posterior = fit.posterior_
     terms = log_likelihood(posterior.model, posterior.each(), fit.training_data(X, y))
-    return logsumexp(terms, axis=0) - np.log(len(terms)) - np.log(fit._scaling.units.y_scale)
+    return logsumexp(terms, axis=0) - np.log(len(terms)) - np.log(fit.fitted_.scaling.units.y_scale)
 
 
 @pytest.mark.portable
@@ -100,7 +100,7 @@ def test_the_posterior_of_nuts_agrees_with_svi(rows, fitted):
     assert models[0].df == models[1].df
     for name in ("leaf_mean", "leaf_scale"):
         mine, theirs = (fit.posterior_.draws[name].mean((0, 1)) for fit in (fitted, sampled))
-        scale = fitted._scaling.units.y_scale
+        scale = fitted.fitted_.scaling.units.y_scale
         assert np.sort(scale * mine) == pytest.approx(np.sort(scale * theirs), abs=0.06)
 
 

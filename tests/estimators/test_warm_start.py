@@ -85,7 +85,7 @@ def test_splits_and_units_are_kept_on_other_rows(kind, draw):
     X, y = draw(200, seed=1)
     clf.set_params(**STILL).fit(1.2 * X + 0.1, y)
     assert_same_splits(clf, before)
-    for kept, unit in zip(clf._scaling.units, before._scaling.units, strict=True):
+    for kept, unit in zip(clf.fitted_.scaling.units, before.fitted_.scaling.units, strict=True):
         np.testing.assert_array_equal(kept, unit)
 
 

@@ -333,7 +333,7 @@ def test_ranges_are_saved_and_may_be_absent(tmp_path):
     described = json.loads(json.dumps(clf.encoding_.to_json()))
     for entry in described:  # as versions without ranges saved it
         del entry["span"], entry["whole"]
-    clf.encoding_ = Encoding.from_json(described)
+    clf.fitted_ = replace(clf.fitted_, encoding=Encoding.from_json(described))
     assert clf.explain(X.iloc[[0]]).change.prediction != y[0]
 
 

@@ -125,9 +125,9 @@ def test_bands_are_quantiles_of_the_draws(regressor):
     np.testing.assert_allclose(found.grid, grid)
 
     def draws(reg, x):
-        standard = reg._scaling.standardise(x)
+        standard = reg.fitted_.scaling.standardise(x)
         values = np.concatenate([*reg.posterior_.expectations(standard)])
-        return reg._scaling.units.decode(values).mean(axis=1)
+        return reg.fitted_.scaling.units.decode(values).mean(axis=1)
 
     each = by_hand(regressor, X, 0, grid, draws)
     quantile = partial(np.quantile, method="inverted_cdf")

@@ -86,7 +86,7 @@ def test_loss_and_votes_by_hand(posterior):
     def pass_through(x, sites):
         """Reach, votes and prediction of one row, node by node."""
         weight, beta = np.exp(sites["log_weight"]), sites["hyperplane"]
-        z = posterior._scaling.standardise(x[None])[0]
+        z = posterior.fitted_.scaling.standardise(x[None])[0]
         votes = weight * np.logaddexp(0.0, beta @ z + sites["intercept"])
         right = 1 - np.exp(-votes.sum(axis=1))
         reach, leaf = np.zeros(len(votes)), np.zeros(len(votes) + 1)

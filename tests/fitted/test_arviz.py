@@ -97,14 +97,14 @@ class TestArviz:
         else:
             posterior = estimator.posterior_
             standard = (
-                X.to_numpy() - estimator._scaling.units.center
-            ) / estimator._scaling.units.scale
+                X.to_numpy() - estimator.fitted_.scaling.units.center
+            ) / estimator.fitted_.scaling.units.scale
             density = [
                 posterior.leaf_probs(standard, sites)
                 * stats.norm(
-                    sites["leaf_mean"] * estimator._scaling.units.y_scale
-                    + estimator._scaling.units.y_center,
-                    sites["leaf_scale"] * estimator._scaling.units.y_scale,
+                    sites["leaf_mean"] * estimator.fitted_.scaling.units.y_scale
+                    + estimator.fitted_.scaling.units.y_center,
+                    sites["leaf_scale"] * estimator.fitted_.scaling.units.y_scale,
                 ).pdf(y[:, None])
                 for sites in posterior.each()
             ]
@@ -163,7 +163,7 @@ class TestArviz:
         terms = arviz_compat.group(made, "log_likelihood").obs.sum("row")
         if not isinstance(estimator, ConvexPolytopeTreeClassifier):
             terms = terms + N * np.log(
-                estimator._scaling.units.y_scale
+                estimator.fitted_.scaling.units.y_scale
             )  # lp is on the scale of the draws
         total = terms + sum(prior[name] for name in prior)
         np.testing.assert_allclose(total, arviz_compat.group(made, "sample_stats").lp, rtol=1e-10)

@@ -14,7 +14,6 @@ from bayestree import inference
 from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
 from bayestree.fitted import assessment
-from bayestree.fitted.tree import Mixture
 from bayestree.inference import Svi, Vi
 
 
@@ -83,7 +82,7 @@ class TestConvergence:
         ).fit(X, y)
         clf.posterior_ = inference.nuts(
             clf.posterior_.model,
-            inference.Data.of(clf._scaling.standardise(X), y.astype(int)),
+            inference.Data.of(clf.fitted_.scaling.standardise(X), y.astype(int)),
             init=clf.posterior_,
             n_chains=2,
             n_draws=100,
@@ -243,7 +242,7 @@ class TestLabelFree:
     def test_models_of_earlier_versions_are_compared_at_made_up_rows(self, svi):
         fitted = svi.fitted_.shown
         old = copy(svi)
-        old.fitted_ = Mixture.of(replace(fitted, reach=fitted.reach._replace(sample=None)))
+        old.fitted_ = old.fitted_.alone(replace(fitted, reach=fitted.reach._replace(sample=None)))
         assert old.label_free(n_rows=7).sizes["row"] == 7
         standard = fitted.scaling.standardise(old.fitted_.shown.sample)
         assert (np.abs(standard) <= 2).all()

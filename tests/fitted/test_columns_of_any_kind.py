@@ -212,7 +212,7 @@ def test_rows_of_the_fit_do_not_see_their_own_y_when_they_are_given_again(respon
     fitted = kind(max_depth=1, inference="grow", random_state=0).fit(X, y, weights)
     data = fitted.training_data(X, y, weights)
     among = data.X.numpy()[:, 1]
-    new = fitted.fitted_.shown.scaling.standardise(fitted.encoding_.encode(X).to_numpy())[:, 1]
+    new = fitted.fitted_.scaling.standardise(fitted.encoding_.encode(X).to_numpy())[:, 1]
     # Four standard errors; the means of about five rows have a correlation of sqrt(1 / 5).
     assert abs(np.corrcoef(among, data.y.numpy())[0, 1]) < 4 / np.sqrt(300)
     assert np.corrcoef(new, data.y.numpy())[0, 1] > 0.3

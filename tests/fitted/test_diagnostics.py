@@ -18,7 +18,6 @@ from bayestree import (
 )
 from bayestree.diagnostics.polytopes import leaves_in_use
 from bayestree.fitted.diagnostics import PRIOR_DRAWS, measure_nodes, prior_of_node
-from bayestree.fitted.tree import Mixture
 from bayestree.inference import Map, Svi
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
@@ -81,7 +80,7 @@ class TestPolytopeSize:
         assert "Leaves in use" in str(size)
 
     def test_leaves_are_those_the_training_rows_reach(self, sampled):
-        rows = sampled._scaling.standardise(ring()[0].to_numpy())
+        rows = sampled.fitted_.scaling.standardise(ring()[0].to_numpy())
         expected = leaves_in_use(sampled.posterior_.draws, sampled.posterior_.model.topology, rows)
         np.testing.assert_array_equal(sampled.polytope_size().n_leaves, expected)
 
@@ -139,7 +138,7 @@ class TestSingleLeafOfDrawsThatSplit:
         standard = fitted.scaling.standardise(X)
         reach = measure_nodes(fitted.posterior, tree, X, standard, np.zeros(0, dtype=int))
         found = copy(sampled)
-        found.fitted_ = Mixture.of(replace(fitted, tree=tree, reach=reach, sparsity=None))
+        found.fitted_ = found.fitted_.alone(replace(fitted, tree=tree, reach=reach, sparsity=None))
         return found, ring()[0]
 
     def test_the_leaves_of_the_draws_are_stated(self, pruned):
@@ -204,7 +203,9 @@ class TestFacets:
         other = copy(sampled)
         fitted = sampled.fitted_.shown
         others = sampled.posterior_.model.topology.n_nodes - 1 - fitted.reach.nodes
-        other.fitted_ = Mixture.of(replace(fitted, reach=fitted.reach._replace(nodes=others)))
+        other.fitted_ = other.fitted_.alone(
+            replace(fitted, reach=fitted.reach._replace(nodes=others))
+        )
         sizes = other.polytope_size().facets
         assert (sizes != sampled.polytope_size().facets).any()
         for number in range(len(sampled.tree_.topology.node_labels)):
@@ -309,7 +310,9 @@ class TestSplitUncertainty:
     def test_the_posterior_predicts_what_it_is_said_to(self, classifier):
         X, _ = ring(seed=1)
         found = classifier.split_uncertainty(X)
-        mean, _ = classifier.posterior_.predictive(classifier._scaling.standardise(X.to_numpy()))
+        mean, _ = classifier.posterior_.predictive(
+            classifier.fitted_.scaling.standardise(X.to_numpy())
+        )
         entropy = -(mean * np.log(mean)).sum(axis=1)
         np.testing.assert_allclose(found.total_entropy, entropy, rtol=1e-6)
         assert (found.mutual_information >= 0).all()

@@ -18,6 +18,7 @@ from bayestree import (
 )
 from bayestree.fitted import validation
 from bayestree.fitted.training_rows import FileRows, mean_of, units
+from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, Map, Svi, memory_mapped
 
 N, WIDTH = 12_000, 4
@@ -126,7 +127,9 @@ class TestLargeFiles:
         reach = fitted.fitted_.shown.reach
         reached = {node: rows for node, rows, _ in fitted.tree_.walk(X)}
         for node, rows in reached.items():
-            own = (X[rows] - fitted._scaling.units.center) / fitted._scaling.units.scale
+            own = (
+                X[rows] - fitted.fitted_.scaling.units.center
+            ) / fitted.fitted_.scaling.units.scale
             np.testing.assert_allclose(reach.low[node], own.min(axis=0))
             np.testing.assert_allclose(reach.high[node], own.max(axis=0))
             assert reach.rows[node] == len(rows)
@@ -265,8 +268,8 @@ def test_file_larger_than_the_memory_of_the_process(tmp_path):
 def test_rows_held_out_of_a_file_stay_in_files():
     X = memory_mapped.mapped_tensor((50, 2), torch.float64)
     data = Data(X, torch.arange(50) % 2, torch.ones(50, dtype=torch.float64))
-    estimator = ConvexPolytopeTreeClassifier(validation_fraction=0.2)
-    training, validation = estimator._stages().held_out(data, np.random.RandomState(0))
+    stages = Stages(ConvexPolytopeTreeClassifier()._before_rows(), validation_fraction=0.2)
+    training, validation = stages.held_out(data, np.random.RandomState(0))
     assert training.mapped
     assert validation.mapped
     assert (len(training.X), len(validation.X)) == (40, 10)

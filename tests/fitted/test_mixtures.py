@@ -51,7 +51,7 @@ def test_the_container_holds_draws_of_the_mixture(iris, several):
         own = np.concatenate(
             [
                 *several.modes_[mode].posterior_.expectations(
-                    several._scaling.units.standardise(X[rows])
+                    several.fitted_.scaling.units.standardise(X[rows])
                 )
             ]
         )
@@ -105,7 +105,7 @@ def test_modes_without_draws_have_no_leave_one_out(iris):
     container = found.to_arviz(*iris)
     assert "log_likelihood" not in arviz_compat.names(container)
     shown = group(container, "posterior")["prediction"]
-    standard = found._scaling.units.standardise(iris[0][shown["row"]])
+    standard = found.fitted_.scaling.units.standardise(iris[0][shown["row"]])
     mean = np.mean([mode.posterior_.predictive(standard)[0] for mode in found.modes_], axis=0)
     np.testing.assert_allclose(shown.mean(("chain", "draw")), mean, atol=0.01)
     with pytest.raises(ValueError, match="method='kfold'"):

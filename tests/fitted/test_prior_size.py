@@ -31,9 +31,9 @@ def rows_of(d, *, correlation=0.0, n=400):
 
 def simulated(X, estimator, n_draws=N_DRAWS):
     """The number by direct simulation of the prior with NumPy, in the units of the fit."""
-    rng, d, K = np.random.default_rng(2), X.shape[1], estimator._plan.n_experts
+    rng, d, K = np.random.default_rng(2), X.shape[1], estimator._before_rows().n_experts
     rows = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), np.ptp(X, axis=0) / 6)
-    prior, weight = estimator._plan.prior, estimator._plan.weight_prior
+    prior, weight = estimator._before_rows().prior, estimator._before_rows().weight_prior
     a, s = prior.shape, 1.0
     if prior.width is not None:
         s = (prior.width / d) ** max(0.5, 1 / (2 * a))
@@ -84,7 +84,7 @@ def test_the_prior_hardly_depends_on_the_number_of_features(kind, correlation):
         X = rows_of(d, correlation=correlation)
         return kind(**options).prior_size(X, n_draws=N_DRAWS).cutting.ravel()
 
-    usual = kind()._plan.prior
+    usual = kind()._before_rows().prior
     two, ten, thirty = (counts(d, prior=replace(usual, width=10)) for d in (2, 10, 30))
     assert abs(thirty.mean() - ten.mean()) < 4 * standard_error(thirty, ten)
     without = counts(2)

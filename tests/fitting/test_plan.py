@@ -297,7 +297,7 @@ def test_the_fit_carries_out_its_plan():
     )
     expected = clf.plan(X, y)
     clf.fit(X, y)
-    assert clf._plan == expected
+    assert clf.plan_ == expected
     assert clf.posterior_.inference == "mcmc"
     assert clf.posterior_.draws["leaf_probs"].shape[:2] == (1, 3)
     assert clf.posterior_.model.split.n_experts == 4
@@ -308,8 +308,9 @@ def test_changed_parameters_make_another_plan():
     clf = ConvexPolytopeTreeClassifier(
         inference=Map(epochs=1, steepness=(1.0, 1.0)), max_depth=1, random_state=0
     ).fit(X, y)
-    assert clf.set_params(inference__epochs=2)._plan.last.epochs == 2
-    assert clf.set_params(inference="auto")._plan.method == "vi"
+    assert clf.set_params(inference__epochs=2).plan(X, y).last.epochs == 2
+    assert clf.set_params(inference="auto").plan(X, y).method == "vi"
+    assert clf.plan_.last.epochs == 1  # of the fit
     for inference in ("svi", [Growth(), Svi()]):
         with pytest.raises(ParameterError, match="not one object with settings: set one first"):
             clf.set_params(inference=inference).set_params(inference__epochs=3)

@@ -471,7 +471,9 @@ def test_a_price_of_leaves_prunes():
 def test_the_soft_tree_of_the_posterior_is_the_tree():
     X, y = load_iris(return_X_y=True)
     clf = BivariateTreeClassifier(max_depth=3).fit(X, y)
-    soft = clf.posterior_.leaf_probs(clf._scaling.standardise(X), clf.posterior_.point_sites())
+    soft = clf.posterior_.leaf_probs(
+        clf.fitted_.scaling.standardise(X), clf.posterior_.point_sites()
+    )
     assert set(np.unique(soft)) == {0.0, 1.0}
     np.testing.assert_array_equal(soft.argmax(axis=1), clf.apply(X))
 

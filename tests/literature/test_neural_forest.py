@@ -94,7 +94,8 @@ def forest(rows):
 def test_it_predicts_the_mean_of_its_soft_trees(rows, forest):
     X, _ = rows
     soft = [
-        tree.posterior_.predictive(tree._scaling.standardise(X))[0] for tree in forest.estimators_
+        tree.posterior_.predictive(tree.fitted_.scaling.standardise(X))[0]
+        for tree in forest.estimators_
     ]
     np.testing.assert_allclose(forest.predict_proba(X), np.mean(soft, axis=0))
     hard = [tree.tree_.predict(X) for tree in forest.estimators_]

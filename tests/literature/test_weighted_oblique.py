@@ -259,7 +259,7 @@ def test_units_of_the_features_do_not_matter():
     first = WeightedObliqueTreeClassifier(random_state=0).fit(X, y)
     other = WeightedObliqueTreeClassifier(random_state=0).fit(moved, y)
     np.testing.assert_array_equal(first.predict(X), other.predict(moved))
-    scaled = first._scaling.standardise(X)
+    scaled = first.fitted_.scaling.standardise(X)
     np.testing.assert_allclose([scaled.min(0), scaled.max(0)], np.outer([-1, 1], np.ones(4)))
 
 
@@ -290,7 +290,7 @@ def test_the_posterior_is_the_deterministic_tree():
     clf = WeightedObliqueTreeClassifier(random_state=0).fit(X, y)
     assert clf.posterior_.model.steepness == np.inf
     assert clf.posterior_.settings["max_iter"] == 20
-    mean, _ = clf.posterior_.predictive(clf._scaling.standardise(X))
+    mean, _ = clf.posterior_.predictive(clf.fitted_.scaling.standardise(X))
     np.testing.assert_array_equal(mean.argmax(axis=1), clf.predict(X))
 
 

@@ -72,7 +72,7 @@ def test_a_planted_triangle_is_found(seed):
     rows, fresh = triangle(2000, seed), triangle(4000, seed + 100)
     model = ConvexPolytopeTreeClassifier(max_depth=1, n_experts=12, random_state=seed)
     model.fit(rows.X.numpy(), rows.y.numpy())
-    assert model._plan.method == "vi"
+    assert model.plan_.method == "vi"
     # Nine numbers fitted to n rows lose about 9 / n of them, of which twice is allowed.
     assert model.score(fresh.X.numpy(), fresh.y.numpy()) > at_least(1 - 2 * 9 / 2000, 4000)
 
@@ -99,7 +99,7 @@ def test_intervals_of_numbers_cover_new_rows():
 
     (X, y), (new, its_y) = planted(1000), planted(4000)
     model = ConvexPolytopeTreeRegressor(max_depth=1, random_state=0).fit(X, y)
-    assert model._plan.method == "vi"
+    assert model.plan_.method == "vi"
     low, high = model.predict_interval(new, 0.9)
     inside = ((low <= its_y) & (its_y <= high)).sum()
     # within four standard errors, and of the scale and of the border, 3 % of the rows

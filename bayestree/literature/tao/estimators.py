@@ -24,13 +24,13 @@ from bayestree.estimators._parameters import Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.training_rows import Scaling, TrainingRows
 from bayestree.fitting.hard import HardForm
+from bayestree.fitting.task import Task
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
 from bayestree.literature._initial import InitialTree
 from bayestree.literature._method import method_of
 from bayestree.literature.tao.alternating import Sweeps, Tao
 from bayestree.models import FeatureCount, Flat, Gaussian, Laplace, Oblique, SoftTree, named
-from bayestree.models.leaves import Leaf
 from bayestree.models.likelihoods import LinearRule
 from bayestree.models.priors import HyperplanePrior
 from bayestree.tree import Tree
@@ -76,9 +76,9 @@ class BaseAlternatingTree(InitialTree):
     def _max_features(self) -> int | None:
         return MAX_FEATURES[self.split]
 
-    def _model(self, leaf: Leaf) -> SoftTree:
+    def _model(self, task: Task) -> SoftTree:
         split = Oblique(self._max_features())
-        return named.alternating(leaf, split=split, prior=self._prior())
+        return named.alternating(task.leaf, split=split, prior=self._prior())
 
     def _infer(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
         start = self._start(data, model.leaf, scaling)
@@ -167,8 +167,8 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         Positive, Model("Penalty on |slope|^2 of linear leaves, added to the squared loss.")
     ] = 1.0
 
-    def _form(self) -> HardForm:
-        return replace(super()._form(), values=self._ridge if self.leaf == "linear" else None)
+    def _form(self, task: Task) -> HardForm:
+        return replace(super()._form(task), values=self._ridge if self.leaf == "linear" else None)
 
     def _ridge(self, tree: Any, rows: TrainingRows, scaling: Scaling) -> dict[str, FloatArray]:
         """Return the ridge regressions of the leaves."""

@@ -160,7 +160,7 @@ def test_an_estimator_samples_what_it_needs():
     clf = ConvexPolytopeTreeClassifier(inference=stages, max_depth=3, random_state=0)
     clf.fit(rows.X.numpy(), rows.y.numpy())
     n_experts = clf.posterior_.model.split.n_experts
-    assert n_experts < clf._plan.n_experts
+    assert n_experts < clf.plan_.n_experts
     assert clf.posterior_.settings["drop_idle"]
     assert clf.posterior_.draws["log_weight"].shape[2] == clf.posterior_.model.topology.n_nodes
     # a fit that continues starts with the experts that remained, and may drop more
