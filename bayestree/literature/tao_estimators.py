@@ -26,9 +26,8 @@ from bayestree.fitted.training_rows import Scaling, TrainingRows
 from bayestree.fitting.hard import HardForm
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
-from bayestree.literature._initial import InitialTree
-from bayestree.literature._method import method_of
-from bayestree.literature.tao.alternating import Sweeps, Tao
+from bayestree.literature.tao import Sweeps, Tao
+from bayestree.literature.whole_trees import InitialTree, method_of
 from bayestree.models import FeatureCount, Flat, Gaussian, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.likelihoods import LinearRule
