@@ -8,7 +8,6 @@ from bayestree.tables.column_types import (
     Dates,
     Numbers,
     Statistics,
-    texts,
 )
 from bayestree.tables.columns import (
     Kind,
@@ -20,7 +19,7 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
-from bayestree.tables.dataset import Dataset, Piece
+from bayestree.tables.dataset import Dataset, is_dataset
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
 from bayestree.tables.learning import (
@@ -30,7 +29,6 @@ from bayestree.tables.learning import (
     Observed,
     target_columns,
 )
-from bayestree.tables.parquet_files import is_dataset
 from bayestree.tables.profiling import DoubtfulColumnsWarning, TableProfile, UnusedColumnsWarning
 
 __all__ = [
@@ -49,7 +47,6 @@ __all__ = [
     "Learner",
     "Numbers",
     "Observed",
-    "Piece",
     "Statistics",
     "Table",
     "TableProfile",
@@ -66,5 +63,4 @@ __all__ = [
     "read_target",
     "read_weights",
     "target_columns",
-    "texts",
 ]

@@ -20,8 +20,7 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import CellError, InputError, brief, refuse_special
 from bayestree.tables.column_types import ordered
 from bayestree.tables.columns import MAX_TEXT, Codes, text_of
-from bayestree.tables.dataset import Dataset, rows_per_chunk
-from bayestree.tables.parquet_files import PARQUET, from_arrow, is_dataset
+from bayestree.tables.dataset import PARQUET, Dataset, from_arrow, is_dataset, rows_per_chunk
 
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
