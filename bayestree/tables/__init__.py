@@ -8,6 +8,7 @@ from bayestree.tables.column_types import (
     Dates,
     Numbers,
     Statistics,
+    texts,
 )
 from bayestree.tables.columns import (
     Kind,
@@ -19,7 +20,7 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
-from bayestree.tables.dataset import Dataset, is_dataset
+from bayestree.tables.dataset import Dataset, Piece, is_dataset
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
 from bayestree.tables.learning import (
@@ -47,6 +48,7 @@ __all__ = [
     "Learner",
     "Numbers",
     "Observed",
+    "Piece",
     "Statistics",
     "Table",
     "TableProfile",
@@ -63,4 +65,5 @@ __all__ = [
     "read_target",
     "read_weights",
     "target_columns",
+    "texts",
 ]
