@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from bayestree.export.text import export_text as export_text
     from bayestree.fitted.assessment import UnconvergedWarning as UnconvergedWarning
     from bayestree.inference.growth.single_leaf import SingleLeafWarning as SingleLeafWarning
-    from bayestree.literature.alternating_forest import (
-        AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
-    )
     from bayestree.literature.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
     from bayestree.literature.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
     from bayestree.literature.end_to_end import EndToEndForestClassifier as EndToEndForestClassifier
     from bayestree.literature.end_to_end import EndToEndForestRegressor as EndToEndForestRegressor
     from bayestree.literature.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
     from bayestree.literature.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
-    from bayestree.literature.neural_forest import (
+    from bayestree.literature.forests import (
+        AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
+    )
+    from bayestree.literature.forests import (
         NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,
     )
-    from bayestree.literature.neural_forest import (
+    from bayestree.literature.forests import (
         NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
     )
-    from bayestree.literature.non_greedy import NonGreedyTreeClassifier as NonGreedyTreeClassifier
-    from bayestree.literature.non_greedy import NonGreedyTreeRegressor as NonGreedyTreeRegressor
     from bayestree.literature.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
     from bayestree.literature.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
-    from bayestree.literature.tao.estimators import (
+    from bayestree.literature.tao_estimators import (
         AlternatingTreeClassifier as AlternatingTreeClassifier,
     )
-    from bayestree.literature.tao.estimators import (
+    from bayestree.literature.tao_estimators import (
         AlternatingTreeRegressor as AlternatingTreeRegressor,
     )
-    from bayestree.literature.tao.estimators import regularization_path as regularization_path
+    from bayestree.literature.tao_estimators import regularization_path as regularization_path
     from bayestree.literature.weighted_oblique import (
         WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
     )
     from bayestree.literature.weighted_oblique import (
         WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
     )
+    from bayestree.literature.whole_trees import NonGreedyTreeClassifier as NonGreedyTreeClassifier
+    from bayestree.literature.whole_trees import NonGreedyTreeRegressor as NonGreedyTreeRegressor
     from bayestree.report.comparison import html_comparison as html_comparison
     from bayestree.report.page import html_report as html_report
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
@@ -79,7 +79,7 @@ _MODULES = {
     "html_comparison": "bayestree.report.comparison",
     "html_report": "bayestree.report.page",
     "load": "bayestree.estimators.files",
-    "regularization_path": "bayestree.literature.tao.estimators",
+    "regularization_path": "bayestree.literature.tao_estimators",
 }
 #: Documented packages, imported when they are first named.
 _PACKAGES = ("diagnostics", "inference", "models", "plots", "tables", "testing")

@@ -129,3 +129,10 @@ def test_the_readme_on_pypi_has_no_links_into_the_repository():
         assert n_replaced
     assert re.findall(r"\]\((?!https?:).*?\)", text) == []
     assert "![" not in text
+
+
+@pytest.mark.parametrize("folder", ["models", "inference"])
+def test_the_cards_are_listed(folder):
+    *_, listed = (ROOT / folder / "README.md").read_text().partition("\n- ")
+    names = set(re.findall(r"`([\w-]+)`", listed))
+    assert names == {card.stem for card in (ROOT / folder).glob("*.toml")}

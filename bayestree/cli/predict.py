@@ -74,8 +74,8 @@ def predict(
     """
     from bayestree.runs.predict import predict_dataset, predict_file
     from bayestree.tables import is_dataset
+    from bayestree.tables.dataset import PARQUET
     from bayestree.tables.files import table_format
-    from bayestree.tables.parquet_files import PARQUET
 
     in_folder = out.suffix not in TABLE and (is_dataset(data) or table_format(data) == PARQUET)
     hint = resume_hint(force=force) if in_folder else "interrupted"

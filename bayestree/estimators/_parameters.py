@@ -56,8 +56,8 @@ class ShownRun:
     verbose: Annotated[
         Verbose,
         Run(
-            "Show progress: always, never, or ('auto') on a terminal or in a notebook if the "
-            "fit takes more than a second."
+            "Show progress: always, never, or ('auto') on a terminal or in a notebook after a "
+            "second."
         ),
     ] = "auto"
 
@@ -76,9 +76,8 @@ class WarmStart:
     warm_start: Annotated[
         bool,
         Run(
-            "Continue from the fitted tree when fit is called again: its topology, splits and "
-            "units are the start of the refinement. Features, classes and the form of the "
-            "splits must be the same."
+            "Start a second fit from the tree of the first; features, classes and splits must be "
+            "the same."
         ),
     ] = False
 
@@ -99,9 +98,9 @@ class MethodDepth:
     max_depth: Annotated[
         Size | None,
         Model(
-            "Maximum number of splits on a path from the root to a leaf; by default 4, with more "
-            "than 16 classes log2 of their number, rounded up, plus 2 (4 with inference='nuts'), "
-            "and 2 with inference='smc', which takes at most 3."
+            "Maximum number of splits on a path; by default 4, with more than 16 classes log2 of "
+            "their number, rounded up, plus 2 (not with 'nuts'), and 2 with 'smc', which takes at "
+            "most 3."
         ),
     ] = None
 
@@ -132,8 +131,8 @@ class Classes:
     smoothing: Annotated[
         NonNegative,
         Model(
-            "Rows that the Dirichlet prior of each leaf of tree_ counts for, in proportion to "
-            "the classes of the training rows. Logistic leaves ignore it."
+            "Weight, in rows, of the prior of each leaf of tree_, which has the class shares of "
+            "all rows."
         ),
     ] = 1.0
     class_weight: Annotated[
@@ -148,8 +147,8 @@ class Precision:
     dtype: Annotated[
         Literal["auto", "float64", "float32"],
         Inference(
-            "Precision of the fit. 'auto' is float32 for 10,000 rows or more, and float64 for "
-            "fewer rows, VI, the samplers, the search for facets and Pyro's guides."
+            "Precision: 'auto' is float32 from 10,000 rows on, unless the method needs double "
+            "precision."
         ),
     ] = "auto"
 
@@ -200,8 +199,8 @@ class Prediction:
     prediction: Annotated[
         Literal["auto", "tree", "posterior"],
         Inference(
-            "Predict by the deterministic tree, by the average over the draws, or ('auto') by the "
-            "latter if there is more than one draw."
+            "Predict by the deterministic tree, or by the mean over the draws (by default, if "
+            "several)."
         ),
     ] = "auto"
 
@@ -213,19 +212,17 @@ class SplitPriors(ImageShape):
     prior: Annotated[
         PriorName | Annotated[InstanceOf[HyperplanePrior], Own],
         Model(
-            "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
-            "scale of each facet, with a_beta = 0.5, e_0 = f_0 = 0.1 for classes and 2, 1, 1 "
-            "otherwise; 'laplace' is an l1 penalty of rate 1; 'spatial' prefers smooth images. "
-            "'spatial' and 'flat' are improper, and local to the fitted tree. Or an object, "
-            "such as bayestree.models.Laplace(3.0, 10.0) or InverseGammaScale(2.0, width=10), "
-            "or of your own (docs/concepts/priors.md)."
+            "Prior on the hyperplanes: 'inverse-gamma', as in the paper, learns the scale of each "
+            "facet; 'laplace' is an l1 penalty of rate 1, 'spatial' prefers smooth images, and "
+            "'flat' is none. Or an object, such as bayestree.models.Laplace(3.0, 10.0), or your "
+            "own (docs/concepts/priors.md)."
         ),
     ] = "inverse-gamma"
     weight_prior: Annotated[
         Literal["gamma-process"] | Annotated[InstanceOf[WeightPrior], Own],
         Model(
-            "Prior on the weights of the experts: the paper's gamma process with gamma_0 = c_0 = "
-            "1, or another one, such as bayestree.models.GammaProcess(concentration=0.3)."
+            "Prior on the weights of experts, such as "
+            "bayestree.models.GammaProcess(concentration=0.3)."
         ),
     ] = "gamma-process"
 
@@ -318,10 +315,9 @@ class FacetColumns:
         | tuple[tuple[Size, ...], ...]
         | None,
         Model(
-            "Columns that may share a facet, in the notation of scikit-learn: groups by name or "
-            "number, which may overlap, 'no_interactions', or 'pairwise', which takes much "
-            "longer. Columns in no group are another one. With inference='vi', 'svi', 'map' or "
-            "'grow'."
+            "Columns that may share a facet, as in scikit-learn: groups by name or number, "
+            "'no_interactions' or 'pairwise', which takes much longer. With inference='vi', 'svi', "
+            "'map' or 'grow'."
         ),
     ] = None
 
@@ -388,9 +384,9 @@ class MonotoneColumns:
     monotonic_cst: Annotated[
         tuple[Direction, ...] | dict[str, Direction] | None,
         Model(
-            "Columns with which predictions may only rise (1) or fall (-1), as in scikit-learn: "
-            "a number for each column, or a dict by name. Of two classes, means or rates, with "
-            "leaf='constant' or 'poisson', and inference='grow', 'map' or 'svi'."
+            "Whether predictions rise (1) or fall (-1) with columns, as in scikit-learn: a list, "
+            "or a dict by name. With inference='grow', 'map' or 'svi', two classes or constant or "
+            "Poisson leaves."
         ),
     ] = None
 
@@ -428,9 +424,9 @@ class Sparse:
     sparsity: Annotated[
         Literal["auto"] | NonNegative | None,
         Inference(
-            "Nats a row that the deterministic tree may lose by facets of fewer columns. 'auto' "
-            "is one standard error of the loss, with several draws and up to 500 features and "
-            "32 leaves; otherwise, and with None, facets are full. The posterior stays whole."
+            "Nats a row that the deterministic tree may lose by facets of fewer columns; None "
+            "keeps all. 'auto' is one standard error of the loss, with draws, up to 500 features "
+            "and 32 leaves."
         ),
     ] = "auto"
     max_columns: Annotated[
@@ -457,18 +453,16 @@ class Modes:
     n_modes: Annotated[
         Count | None,
         Inference(
-            "Number of trees that predictions average over; by default 4 with inference='vi', 3 "
-            "with 'svi', and 1 with search_facets and other methods. tree_ and its nodes belong "
-            "to the medoid, the tree whose predictions differ least from the others; modes_ has "
-            "all trees."
+            "Number of trees that are averaged; by default 4 with 'vi', 3 with 'svi', and 1 "
+            "otherwise or with search_facets. tree_ is the medoid, which predicts most like the "
+            "others; modes_ has all."
         ),
     ] = None
     mode_weights: Annotated[
         Literal["auto", "stacking", "equal", "elbo"],
         Inference(
-            "Weights of the trees: 'stacking' maximises the log score of left-out rows, and "
-            "needs draws or validation_fraction; 'elbo' is proportional to exp(ELBO), which "
-            "often leaves a single tree. 'auto': stacking where it is possible, otherwise "
-            "equal."
+            "Weights of the trees: 'stacking' maximises the log score of left-out rows, and 'elbo' "
+            "exp(ELBO) often leaves a single tree. 'auto': stacking with draws or "
+            "validation_fraction, else equal."
         ),
     ] = "auto"

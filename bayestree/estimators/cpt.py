@@ -80,16 +80,15 @@ class BasePolytopeTree(StagedTree):
     posterior_ : Posterior
         Named draws of the same mode, on the standardised features.
     modes_ : sequence of M estimators
-        The fitted trees of the mixture. Only the tree of the medoid is made sparse;
-        ``near_optimal_trees`` does this for all.
+        The fitted trees of the mixture; ``near_optimal_trees`` makes all of them sparse.
     mode_weights_ : array, shape (M,)
     """
 
     n_experts: Annotated[
         Count | None,
         Model(
-            "Maximum number of facets of a split; by default 4 with inference 'vi' or 'mcmc', "
-            "otherwise 20 for classes and 8 for numbers. 1 gives an oblique tree, CPT (K = 1)."
+            "Maximum number of facets of a split; by default 4 with 'vi' or 'mcmc', otherwise 20 "
+            "for classes and 8 for numbers. 1 gives an oblique tree, CPT (K = 1)."
         ),
     ] = None
     inference: Annotated[
@@ -98,29 +97,25 @@ class BasePolytopeTree(StagedTree):
         | tuple[InstanceOf[Stage], ...],
         Inference(
             "'auto' is 'vi' for up to 10,000 rows in memory and 100 features, unless another "
-            "parameter needs 'svi' (see ``plan``). 'grow' stops at the greedy tree; 'map' "
-            "refines all nodes jointly; 'vi' gives a variational posterior by natural "
-            "gradients, in seconds; 'svi' by Adam in minibatches, for any table; 'nuts' and "
-            "'mcmc' sample the exact posterior of a small tree, from the fit by SVI or VI; "
-            "'smc' also samples the topology, for max_depth up to 3 and 2,000 rows, and gives "
-            "the evidence. Or an object with settings, such as "
-            "bayestree.inference.Svi(epochs=20), or a list of stages whose last is the method: "
+            "parameter needs 'svi' (see ``plan``). 'grow' stops at the greedy tree; 'map' refines "
+            "all nodes; 'vi' gives a variational posterior, in seconds, and 'svi' for any table; "
+            "'nuts' and 'mcmc' sample the exact posterior of a small tree; 'smc' also samples the "
+            "topology, for max_depth up to 3 and 2,000 rows, and gives the evidence. Or an object, "
+            "such as bayestree.inference.Svi(epochs=20), or a list of stages, the method last: "
             "[Growth(learning_rate=0.05), Svi(epochs=20), Nuts(n_chains=2)]."
         ),
     ] = "auto"
     scaling: Annotated[
         Literal["standard", "common"],
         Model(
-            "Units of the features in the fit: the standard deviation of each, or one unit for "
-            "all, for features that share a unit, such as pixels, indicators or fingerprints."
+            "Units of the features: the standard deviation of each, or one for all, such as pixels."
         ),
     ] = "standard"
     n_jobs: Annotated[
         int | None,
         Inference(
-            "Processes for the trees of n_modes, except by 'vi', or for the chains of NUTS; "
-            "results do not depend on them. By default, long fits have as many as PyTorch's "
-            "threads keep busy."
+            "Processes for n_modes (not 'vi') or chains of NUTS; by default, as many as long fits "
+            "keep busy."
         ),
     ] = None
     validation_fraction: Annotated[
@@ -249,10 +244,9 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     leaf: Annotated[
         ClassName | Annotated[InstanceOf[Leaf], Own],
         Model(
-            "Class probabilities in a leaf: constant; multinomial logistic in all features, "
-            "with up to 150 coefficients; or constant with an order of the classes, that of a "
-            "pandas ordered categorical or of the sorted labels. Or a family of your own (see "
-            "docs/develop/development.md)."
+            "Class probabilities in a leaf: constant; multinomial logistic in all features, for up "
+            "to 150 coefficients; or constant, with an order of the classes (of a pandas ordered "
+            "categorical, or sorted). Or a family of your own (see docs/develop/development.md)."
         ),
     ] = "constant"
 

@@ -35,7 +35,7 @@ CPT = (
     "ConvexPolytopeTreeSurvival",
 )
 OBLIQUE = ("literature.oblique", "ObliqueTreeClassifier", "ObliqueTreeRegressor")
-TAO = ("literature.tao.estimators", "AlternatingTreeClassifier", "AlternatingTreeRegressor")
+TAO = ("literature.tao_estimators", "AlternatingTreeClassifier", "AlternatingTreeRegressor")
 
 #: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
 TREES: dict[str, Named] = {
@@ -54,17 +54,17 @@ TREES: dict[str, Named] = {
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("literature.bivariate", "BivariateTreeClassifier", "BivariateTreeRegressor"),
     "ndf": Named(
-        "literature.neural_forest",
+        "literature.forests",
         "NeuralDecisionForestClassifier",
         "NeuralDecisionForestRegressor",
     ),
-    "adf": Named("literature.alternating_forest", "AlternatingDecisionForestClassifier"),
+    "adf": Named("literature.forests", "AlternatingDecisionForestClassifier"),
     "hhcart": Named(*OBLIQUE, fixed={"splitter": "hhcart"}),
     "oc1": Named(*OBLIQUE, fixed={"splitter": "oc1"}),
     "cart-lc": Named(*OBLIQUE, fixed={"splitter": "cart-lc"}),
     "co2": Named(*OBLIQUE, fixed={"splitter": "co2"}),
     "non-greedy": Named(
-        "literature.non_greedy", "NonGreedyTreeClassifier", "NonGreedyTreeRegressor"
+        "literature.whole_trees", "NonGreedyTreeClassifier", "NonGreedyTreeRegressor"
     ),
     "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
 }

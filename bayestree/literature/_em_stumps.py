@@ -11,6 +11,7 @@ share the code. The whole tree is then trained by :class:`bayestree.inference.Em
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -254,56 +255,29 @@ def _first(sites: Sites, count: int) -> dict[str, Tensor]:
     return {name: value[:count] for name, value in sites.items()}
 
 
-@dataclass(frozen=True)
-class RandomFeatures:
-    """``count`` features (or all, if there are fewer), drawn uniformly without replacement."""
-
-    count: int
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be 1 or more, got {self.count}.")
-
-    def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
-        """Draw a mask of the features of each node, shape (n_nodes, n_features)."""
-        drawn = torch.rand(n_nodes, n_features, generator=generator, dtype=torch.float32)
-        mask = torch.zeros(n_nodes, n_features, dtype=torch.bool)
-        return mask.scatter_(1, drawn.argsort(1)[:, : self.count], value=True)
+def random_features(
+    n_nodes: int, n_features: int, generator: torch.Generator, *, count: int
+) -> Tensor:
+    """Draw ``count`` features of each node (or all, if there are fewer), uniformly."""
+    drawn = torch.rand(n_nodes, n_features, generator=generator, dtype=torch.float32)
+    mask = torch.zeros(n_nodes, n_features, dtype=torch.bool)
+    return mask.scatter_(1, drawn.argsort(1)[:, :count], value=True)
 
 
-@dataclass(frozen=True)
-class RandomPatch:
-    """The pixels of a rectangle at a uniformly random position in the image.
+def random_patch(
+    n_nodes: int, _: int, generator: torch.Generator, *, image: Sequence[int], patch: Sequence[int]
+) -> Tensor:
+    """Draw the pixels of a rectangle at a uniformly random position in the image of each node.
 
     Sizes are (height, width); the features are the pixels of the image, row by row.
     """
-
-    image_shape: tuple[int, int]
-    patch_size: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        fits = all(1 <= p <= i for p, i in zip(self.patch_size, self.image_shape, strict=True))
-        if not fits:
-            raise ValueError(
-                f"patch_size must lie between (1, 1) and image_shape {self.image_shape}, got "
-                f"{self.patch_size}."
-            )
-
-    def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
-        """Draw a mask of the features of each node, shape (n_nodes, n_features)."""
-        sides = []
-        for whole, part in zip(self.image_shape, self.patch_size, strict=True):
-            first = torch.randint(whole - part + 1, (n_nodes, 1), generator=generator)
-            place = torch.arange(whole)
-            sides.append((place >= first) & (place < first + part))
-        rows, columns = sides
-        mask = rows.unsqueeze(2) & columns.unsqueeze(1)
-        if mask[0].numel() != n_features:
-            raise ValueError(
-                f"image_shape {self.image_shape} has {mask[0].numel()} pixels, but there are "
-                f"{n_features} features."
-            )
-        return mask.flatten(1)
+    sides = []
+    for whole, part in zip(image, patch, strict=True):
+        first = torch.randint(whole - part + 1, (n_nodes, 1), generator=generator)
+        place = torch.arange(whole)
+        sides.append((place >= first) & (place < first + part))
+    rows, columns = sides
+    return (rows.unsqueeze(2) & columns.unsqueeze(1)).flatten(1)
 
 
 def subset_rule(
@@ -311,19 +285,24 @@ def subset_rule(
     max_features: MaxFeatures,
     image_shape: Sequence[int] | None,
     patch_size: Sequence[int] | None,
-) -> RandomFeatures | RandomPatch | None:
+) -> FeatureMask | None:
     """Return the rule for the features that a split may use; None for all of them."""
-    if patch_size is not None:
-        if max_features is not None:
-            raise ValueError(
-                f"patch_size={patch_size} and max_features={max_features!r} both select the "
-                "features that a split may use; give one of them."
-            )
-        image = check_image(image_shape, n_features, f"patch_size={patch_size}")
-        return RandomPatch(image, checked_pair("patch_size", patch_size))
-    if max_features is None:
-        return None
-    return RandomFeatures(feature_count(n_features, max_features))
+    if patch_size is None:
+        if max_features is None:
+            return None
+        return partial(random_features, count=feature_count(n_features, max_features))
+    if max_features is not None:
+        raise ValueError(
+            f"patch_size={patch_size} and max_features={max_features!r} both select the features "
+            "that a split may use; give one of them."
+        )
+    image = check_image(image_shape, n_features, f"patch_size={patch_size}")
+    patch = checked_pair("patch_size", patch_size)
+    if patch[0] > image[0] or patch[1] > image[1]:
+        raise ValueError(
+            f"patch_size must lie between (1, 1) and image_shape {image}, got {patch}."
+        )
+    return partial(random_patch, image=image, patch=patch)
 
 
 def feature_count(n_features: int, max_features: MaxFeatures) -> int:

@@ -42,7 +42,7 @@ from bayestree.inference.splitters.planes import (
     statistics_of,
 )
 from bayestree.inference.training import check_counts
-from bayestree.literature._impurity import ImpurityClassifier, ImpurityTree
+from bayestree.literature.oblique import ImpurityClassifier, ImpurityTree
 from bayestree.models import SoftTree, named
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf

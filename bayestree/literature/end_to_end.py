@@ -27,8 +27,6 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import fit_files, sample_check
 from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest
 from bayestree.estimators._parameters import (
-    CLASSES,
-    NUMERIC,
     Depth,
     Hardware,
     Limits,
@@ -61,12 +59,7 @@ from bayestree.fitting.settings import prior_settings
 from bayestree.fitting.stages import grown
 from bayestree.fitting.task import Task
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
-from bayestree.literature._em_stumps import (
-    EndToEndSplitter,
-    RandomFeatures,
-    RandomPatch,
-    subset_rule,
-)
+from bayestree.literature._em_stumps import EndToEndSplitter, FeatureMask, subset_rule
 from bayestree.models import Network, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
@@ -165,7 +158,7 @@ def _in_place(given: Any) -> bool:
     return whole or given.image_shape is not None
 
 
-def _subsets(given: Any, used: BoolArray) -> RandomFeatures | RandomPatch | None:
+def _subsets(given: Any, used: BoolArray) -> FeatureMask | None:
     """Return the rule for the features that each split may use; None for all of them."""
     n_features = len(used) if _in_place(given) else int(used.sum())
     return subset_rule(n_features, given.max_features, given.image_shape, given.patch_size)
@@ -479,9 +472,6 @@ class EndToEndForestClassifier(ForestClassifier, BaseEndToEndForest):
 
     _tree = EndToEndTreeClassifier
 
-    def _leaf_family(self, n_classes: int) -> Leaf:
-        return CLASSES[self.leaf](n_classes)
-
 
 @declare
 class EndToEndForestRegressor(ForestRegressor, BaseEndToEndForest):
@@ -510,6 +500,3 @@ class EndToEndForestRegressor(ForestRegressor, BaseEndToEndForest):
     leaf: MeanFamily = "constant"
 
     _tree = EndToEndTreeRegressor
-
-    def _leaf_family(self) -> Leaf:
-        return NUMERIC[self.leaf]()

@@ -254,25 +254,19 @@ SHARE = 0.1  # of its first value, by which the probability of a sideways move f
 
 
 @declare
-class OC1(PlaneSearch):
+class OC1(StartedSearch):
     """OC1 (Murthy, Kasif and Salzberg, "Induction of oblique decision trees", 1994).
 
     From each start, coefficients take in turn their best value given the others. A value as good
     as the present one is accepted with a probability that falls with every such move. If no
     coefficient improves the split, ``n_jumps`` random directions are tried with their best step
-    lengths; one that improves the split returns to the coefficients. The starts are searched
-    side by side. Nodes of few rows are split by one feature.
+    lengths; one that improves the split returns to the coefficients. All starts but the first are
+    along random directions; they are searched side by side. Nodes of few rows are split by one
+    feature.
 
     {parameters}
     """
 
-    start: Annotated[
-        Literal["axis", "random"],
-        Inference(
-            "The first start: the best split by one feature, if there is one, or along a random "
-            "direction, as all other starts are."
-        ),
-    ] = "axis"
     n_restarts: Annotated[Size, Inference("Number of additional starts.")] = 20
     n_jumps: Annotated[Size, Inference("Random directions that are tried at a local optimum.")] = 5
     sideways: Annotated[
@@ -438,8 +432,7 @@ class _StumpLeaves:
 
     def __init__(self, node: NodeRows, right: BoolArray) -> None:
         self.node = node
-        self.numeric = node.y.dtype.kind == "f"
-        groups = node.groups() if not self.numeric else None
+        groups = None if node.y.dtype.kind == "f" else node.groups()
         # one column for each class, or y and its variance
         self.groups = groups
         self.target = node.y[:, None] if groups is None else np.eye(int(groups.max()) + 1)[groups]

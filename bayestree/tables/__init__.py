@@ -20,7 +20,7 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
-from bayestree.tables.dataset import Dataset, Piece
+from bayestree.tables.dataset import Dataset, Piece, is_dataset
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
 from bayestree.tables.learning import (
@@ -30,7 +30,6 @@ from bayestree.tables.learning import (
     Observed,
     target_columns,
 )
-from bayestree.tables.parquet_files import is_dataset
 from bayestree.tables.profiling import DoubtfulColumnsWarning, TableProfile, UnusedColumnsWarning
 
 __all__ = [

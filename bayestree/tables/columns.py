@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import CellError, InputError, brief, nearest_match, refuse_cells
-from bayestree.tables.dates import FEW, MANY, DateTexts, TextCounts
+from bayestree.tables.dates import REMEDY, find_dates
 
 MAX_SIZE = 1e150  # squares of larger numbers overflow
 HUGE = 1e300  # larger integers and decimals, which may exceed any float, count as this
@@ -23,11 +23,8 @@ class InvalidValues:
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self.found: dict[str, dict[str, tuple[int, int]]] = {
-            "missing": {},
-            "infinite": {},
-            "too large": {},
-        }
+        kinds = "missing", "infinite", "too large"
+        self.found: dict[str, dict[str, tuple[int, int]]] = {kind: {} for kind in kinds}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Count the invalid values of a chunk, indexed by row number."""
@@ -185,51 +182,87 @@ def _codes(given: Any) -> Codes:
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
 MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
 CODE = re.compile(r"0\d+")  # such as a postal code
+FEW = 20  # this many different dates or numbers may still be categories
+MANY = 100  # this many different texts tell the kind of a column
 PLAIN = "write numbers with a decimal point and without other marks"
 
 
-class Texts(TextCounts):
-    """The distinct texts of a column, of which some may be numbers."""
+class Texts:
+    """The different texts of a column, some of which may be numbers or dates.
 
-    noun = "numbers"
+    Of either type, ``typed`` is the number of rows that hold it, and ``others`` are the first row
+    and text that do not.
+    """
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.are_codes = False
-        self.dates = DateTexts(name)
+        self.name, self.n_rows, self.are_codes = name, 0, False
         self.kinds: dict[str, str] = {}  # of the first different texts
+        self.days: dict[str, str] = {}  # different dates without their times, and a text of each
+        self.typed = {"numbers": 0, "dates": 0}
+        self.others: dict[str, tuple[int, str]] = {}
 
     def add(self, column: pd.Series) -> None:
         """Read a chunk, whose index holds row numbers."""
         labels = column.dropna().astype(str)
-        counts = labels.value_counts(sort=False)
+        counts = labels.value_counts(sort=False)  # in the order of the rows
         is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
-        self.count(labels, counts, is_number)
-        self.dates.add(labels, counts)
+        self.n_rows += len(labels)
+        for noun, found in (("numbers", is_number), ("dates", self._dates(counts.index))):
+            self.typed[noun] += int(counts.to_numpy()[found].sum())
+            if noun not in self.others and not found.all():
+                other = str(counts.index[~found][0])
+                self.others[noun] = int(labels.index[labels == other][0]), other
         self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
         for label, number in zip(counts.index, is_number, strict=True):
             if len(self.kinds) > MANY:
                 break
-            self.kinds[label] = "number" if number else _kind(label)
+            other = "marked" if MARKED.fullmatch(label) else "text"
+            self.kinds[label] = "number" if number else other
 
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        self.dates.merge(other.dates)
+    def _dates(self, labels: pd.Index) -> BoolArray:
+        """Return which texts are dates; if few of the first are, none of the others."""
+        texts = pd.Series(labels, dtype=object)
+        found = np.zeros(len(texts), dtype=bool)
+        for some in (slice(MANY), slice(MANY, None)):
+            if some.start is None or len(texts) > MANY <= 2 * found.sum():
+                found[some], days = find_dates(texts[some])
+                self.days |= days
+        return found
+
+    def merge(self, other: "Texts") -> None:
+        """Include the texts of the following rows."""
+        self.n_rows += other.n_rows
+        self.typed = {noun: n + other.typed[noun] for noun, n in self.typed.items()}
+        self.others = other.others | self.others
+        self.days |= other.days
         self.are_codes = self.are_codes or other.are_codes
         self.kinds = dict([*(self.kinds | other.kinds).items()][: MANY + 1])
+
+    def _found(self, noun: str) -> str:
+        return f"column {self.name!r} holds {noun} in {self.typed[noun]} of {self.n_rows} rows"
+
+    def _check_mistakes(self, noun: str, n_different: int, remedy: str) -> None:
+        """Refuse the first text of another type, if so many have the type that it is a mistake."""
+        share = 0.5 if n_different > MANY else 0.9
+        if noun not in self.others or self.typed[noun] < share * self.n_rows:
+            return
+        row, value = self.others[noun]
+        n_others = self.n_rows - self.typed[noun]
+        first = f", the first of {n_others}" if n_others > 1 else ""
+        holds = f" holds {brief(value)}{first}; {remedy}"
+        raise CellError(f"{self._found(noun)}, but", row, holds, column=self.name)
 
     def check(self) -> None:
         """Refuse malformed numbers, which would become very many categories."""
         kinds = list(self.kinds.values())
-        if self.first_other is None or len(kinds) <= FEW:
+        if "numbers" not in self.others or len(kinds) <= FEW:
             return
-        row, value = self.first_other
-        if kinds.count("number") > FEW and self.are_mistakes(len(kinds)):
-            remedy = "correct it, list it in missing_values"
-            raise self.refusal(
-                f"{PLAIN if MARKED.fullmatch(value) else remedy}, or drop the rows or the column. "
-                "If these are codes, prefix each with a letter to have them treated as categories."
-            )
+        row, value = self.others["numbers"]
+        if kinds.count("number") > FEW:
+            fix = PLAIN if MARKED.fullmatch(value) else "correct it, list it in missing_values"
+            codes = "prefix each with a letter to have them treated as categories"
+            remedy = f"{fix}, or drop the rows or the column. If these are codes, {codes}."
+            self._check_mistakes("numbers", len(kinds), remedy)
         if self._are_marked:
             raise CellError(
                 f"column {self.name!r} holds numbers that cannot be read:",
@@ -239,27 +272,49 @@ class Texts(TextCounts):
             )
 
     def are_dates(self, *, typed: bool) -> bool:
-        """Return whether these are dates, and too many for categories (:meth:`DateTexts.check`)."""
-        return len(self.kinds) > FEW and self.dates.check(typed=typed)
+        """Return whether all are dates, and too many for categories.
+
+        If nearly all are, the others are refused, unless the table is ``typed``: it was not read
+        from a file.
+        """
+        if len(self.kinds) <= FEW:
+            return False
+        if not typed:
+            remedy = "list it in missing_values if it stands for a missing date"
+            self._check_mistakes(
+                "dates", len(self.days), f"{remedy}, or {REMEDY}, or drop the column."
+            )
+        return self.typed["dates"] == self.n_rows > 0
 
     @property
     def are_numbers(self) -> bool:
         """Whether most rows state numbers, with or without marks."""
-        return 2 * self.n_typed > self.n_rows or self._are_marked
+        return 2 * self.typed["numbers"] > self.n_rows or self._are_marked
 
     @property
     def _are_marked(self) -> bool:
         return set(self.kinds.values()) == {"marked"}
+
+    def date_warnings(self) -> list[str]:
+        """Return a warning about dates that are treated as categories."""
+        few = len(self.days) <= FEW or 2 * self.typed["dates"] < self.n_rows
+        if few or "dates" not in self.others:
+            return []
+        row, value = self.others["dates"]
+        return [
+            f"{self._found('dates')}, and is treated as categorical because row {row + 1} holds "
+            f"{brief(value)}: if it stands for a missing date, list it in missing_values."
+        ]
 
     def warnings(self, *, typed: bool) -> list[str]:
         """Return warnings about numbers treated as categories, ``typed`` if X holds text."""
         if not self.are_numbers or self.are_codes:
             return []
         found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
-        if self.first_other is not None:
-            row, value = self.first_other
-            found = f"numbers in {self.n_typed} of {self.n_rows} rows, but {brief(value)} in row "
-            found += f"{row + 1}"
+        if "numbers" in self.others:
+            row, value = self.others["numbers"]
+            found = f"numbers in {self.typed['numbers']} of {self.n_rows} rows, but {brief(value)} "
+            found += f"in row {row + 1}"
             remedy = f"{remedy[:-1]}, errors='coerce')"
             if not typed:
                 remedy = "correct the others, or list them in missing_values"
@@ -269,10 +324,6 @@ class Texts(TextCounts):
             f"column {self.name!r} holds {found}; its values are categories. If it is a quantity, "
             f"{remedy}."
         ]
-
-
-def _kind(label: str) -> str:
-    return "marked" if MARKED.fullmatch(label) else "text"
 
 
 Task = Literal["classification", "regression", "survival"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import posixpath
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,20 +11,42 @@ from functools import cached_property, partial
 from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayestree._utils.wording import InputError
+from bayestree._utils.wording import InputError, counted
 from bayestree._utils.write import url_of
-from bayestree.tables import parquet_files
-from bayestree.tables.parquet_files import Value, from_arrow, naming, system
+from bayestree.tables.columns import quote_columns
 
 CELLS = 2**19  # values per chunk, about 50 MB as text
 BUFFER = 2**20  # bytes of a Parquet column that are read at a time
 READERS = 16  # footers that are read at the same time
+PARQUET = (".parquet", ".pq")
+FOOTER = 2**16  # bytes at the end of a file, which hold most footers
+WILDCARD = re.compile(r"[*?\[]")
+UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # as pandas stores it
+KEY = re.compile(r"([^/=]+)=([^/]*)/")  # a folder of a hive partition
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the value of rows without one
+
+Value = str | int | None
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Return whether a path is a folder, a URL or a pattern such as ``data/*.parquet``."""
+    if url_of(path):
+        return True
+    local = Path(path)
+    return local.is_dir() or bool(not local.exists() and WILDCARD.search(str(path)))
+
+
+def from_arrow(table: Any) -> pd.DataFrame:
+    """Convert a table or batch of Arrow; an index is a column if it has a name, else left out."""
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame.loc[:, [not UNNAMED_INDEX.fullmatch(str(name)) for name in frame]]
 
 
 def rows_per_chunk(names: Collection[Any]) -> int:
@@ -91,14 +114,14 @@ class Dataset:
             If there is no such file, a file is not Parquet, or the files have different columns.
         """
         found = url_of(path) or str(path)
-        filesystem, place = system(found)
-        with naming(found):
-            sizes = parquet_files.find(filesystem, place, found)
+        filesystem, place = _system(found)
+        with _naming(found):
+            sizes = _find(filesystem, place, found)
         with ThreadPoolExecutor(READERS) as pool:
-            read = partial(parquet_files.footer, filesystem)
+            read = partial(_footer, filesystem)
             footers = list(pool.map(read, sizes, sizes.values()))
-        partitions = parquet_files.partitions([*sizes], text)
-        stored = parquet_files.common_schema({one.file: one.schema for one in footers})
+        partitions = _partitions([*sizes], text)
+        stored = _common_schema({one.file: one.schema for one in footers})
         keys = [key for key in partitions[0] if key not in stored.names]
         types = {key: pa.array([one[key] for one in partitions]).type for key in keys}
         pieces: list[Piece] = []
@@ -159,7 +182,10 @@ class Dataset:
             If a file cannot be read.
         """
         size, orders = rows_per_chunk(columns or self.columns), dict[str, pd.Index]()
-        for run in _runs(pieces):
+        # Row groups that follow each other in a file are read by one reader.
+        numbered = groupby(enumerate(pieces), lambda one: (one[1].file, one[1].row_group - one[0]))
+        for _, found in numbered:
+            run = [piece for _, piece in found]
             start = run[0].start
             # Without a buffer, whole columns of a row group are read, which may hold all rows.
             with self._opened(run[0].file, buffer_size=BUFFER, pre_buffer=False) as file:
@@ -220,8 +246,8 @@ class Dataset:
     @contextmanager
     def _opened(self, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
         with (
-            naming(name),
-            pq.ParquetFile(name, filesystem=system(self.path)[0], **options) as file,
+            _naming(name),
+            pq.ParquetFile(name, filesystem=_system(self.path)[0], **options) as file,
         ):
             yield file
 
@@ -256,13 +282,142 @@ class Dataset:
         return frame
 
 
-def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Return row groups by the runs in which they follow each other in a file."""
-    runs: list[list[Piece]] = []
-    for piece in pieces:
-        last = runs[-1][-1] if runs else None
-        if last and (last.file, last.start + last.n_rows) == (piece.file, piece.start):
-            runs[-1].append(piece)
-        else:
-            runs.append([piece])
-    return runs
+class _Footer(NamedTuple):
+    """What the end of a file says about it."""
+
+    file: str
+    size: int
+    sha256: str
+    schema: pa.Schema
+    row_groups: list[tuple[int, int]]  # rows and bytes of each
+
+
+def _system(path: str) -> tuple[Any, str]:
+    """Return the file system of a path or URL, and the path in it."""
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - slow to import
+
+    try:
+        system, place = url_to_fs(path)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"{path!r} cannot be reached: {error}.") from error
+    return system, str(place)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the file in errors of the block."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{name!r} cannot be read as a Parquet file: {reason}") from error
+
+
+def _find(system: Any, place: str, path: str) -> dict[str, int]:
+    """Return the sizes of the Parquet files of a file, folder or pattern, in order; refuse none."""
+    matched = {place: None} if system.exists(place) else {}
+    if not matched and WILDCARD.search(place):
+        matched = system.glob(place, detail=True)
+    found: dict[str, int] = {}
+    for root in matched:
+        for name, info in system.find(root, detail=True).items():
+            inside = name[len(root) :].split("/")  # such as _temporary, and drafts
+            if name.lower().endswith(PARQUET) and not any(one[:1] in ("_", ".") for one in inside):
+                found[name] = info["size"]
+    if found:
+        return dict(sorted(found.items(), key=lambda item: (_natural(item[0]), item[0])))
+    fault = "does not exist; specify a CSV or Parquet file"
+    if matched:
+        is_folder = len(matched) == 1 and system.isdir(place)
+        fault = f"{'is a folder' if is_folder else 'leads to files, but'} without Parquet files"
+    elif WILDCARD.search(place):
+        fault = "matches no file; correct the pattern"
+    endings = " or ".join(PARQUET)
+    raise InputError(
+        f"{path!r} {fault}. A data set is a folder of files that end in {endings}, or a pattern "
+        "such as 'data/*.parquet'."
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key for sorting, by which numbers in names count as numbers."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part or 0), "") if place % 2 else (0, part) for place, part in enumerate(parts)]
+
+
+def _footer(system: Any, name: str, size: int) -> _Footer:
+    """Read the end of a file: the magic number after the length of the metadata before it."""
+    with _naming(name):
+        if size < 8:
+            raise pa.ArrowInvalid(f"it has {counted(size, 'byte')}, too few for a footer.")
+        end = system.cat_file(name, start=max(0, size - FOOTER))
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if len(end) < length <= size:
+            end = system.cat_file(name, start=size - length)
+        content = end[-length:]
+        metadata = pq.read_metadata(pa.BufferReader(content))
+        schema = metadata.schema.to_arrow_schema()
+    if repeated := {column for column in schema.names if schema.names.count(column) > 1}:
+        raise InputError(
+            f"{name!r} has more than one of {quote_columns(sorted(repeated))}; rename them."
+        )
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    return _Footer(
+        name,
+        size,
+        hashlib.sha256(content).hexdigest(),
+        pa.schema([field for field in schema if not UNNAMED_INDEX.fullmatch(field.name)]),
+        [(group.num_rows, group.total_byte_size) for group in groups],
+    )
+
+
+def _common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    """Return the schema that the schemas of all files can be converted to; else name the file."""
+    (first, common), *others = schemas.items()
+    for name, schema in others:
+        if schema.equals(common):
+            continue
+        for here, there in ((name, first), (first, name)):
+            known = {*schemas[here].names}
+            if missing := [one for one in schemas[there].names if one not in known]:
+                raise InputError(
+                    f"{here!r} lacks {quote_columns(missing)} of {there!r}; all files of a data "
+                    "set need the same columns."
+                )
+        for place, mine in enumerate(common):
+            field = schema.field(mine.name)
+            try:
+                parts = [pa.schema([one]) for one in (mine, field)]
+                both = pa.unify_schemas(parts, promote_options="permissive")
+                common = common.set(place, both.field(0))
+            except pa.ArrowException:
+                raise InputError(
+                    f"column {field.name!r} holds {field.type} in {name!r}, but {mine.type} in "
+                    f"{first!r}; write it with one type in all files."
+                ) from None
+    return common
+
+
+def _partitions(names: Sequence[str], text: Collection[str]) -> list[dict[str, Value]]:
+    """Return the keys and values of the hive partition of each file; whole numbers as such."""
+    found: list[dict[str, Value]] = [
+        {
+            unquote(key): None if value == NO_VALUE else unquote(value)
+            for key, value in KEY.findall(name)
+        }
+        for name in names
+    ]
+    for name, own in zip(names, found, strict=True):
+        if own.keys() != found[0].keys():
+            raise InputError(
+                f"{name!r} lies in other partitions (key=value) than {names[0]!r}: "
+                f"{[*own]} instead of {[*found[0]]}; all files need the same keys."
+            )
+    for key in found[0].keys() - set(text):
+        try:
+            numbers = pa.array([own[key] for own in found], pa.string()).cast(pa.int64())
+        except pa.ArrowInvalid:
+            continue
+        for own, number in zip(found, numbers.to_pylist(), strict=True):
+            own[key] = number
+    return found

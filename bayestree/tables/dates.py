@@ -1,21 +1,19 @@
 """Dates and times: text in many formats, and the clocks that show them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta, timezone
 from functools import cache
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 from zoneinfo import available_timezones
 
 import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.wording import CellError, InputError, brief, refuse_cells
+from bayestree._utils.wording import InputError, refuse_cells
 
 UNIT: Final = "datetime64[us]"  # for the years 1 to 9999, which nanoseconds cannot count
-FEW = 20  # this many different dates or numbers may still be categories
-MANY = 100  # this many different texts tell the kind of a column
 NOT_DATES = r"\d+|(?!\d\d\.\d\d\.)\d\d?\.\d\d?\.\d\d"  # 20240131 and 1.2.34, of codes and versions
 REMEDY = "write all dates like 2024-01-31"
 
@@ -130,33 +128,24 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, column: pd.Series) -> "Parts":
-        rows = [_split(str(text)) for text in column]
-        return cls(
-            pd.Series([row[0] for row in rows], column.index, dtype=object),
-            # pandas 2 would read the numbers as nanoseconds, whatever the dtype.
-            pd.Series(np.array([row[1] for row in rows], "timedelta64[us]"), column.index),
-            pd.Series([row[2] for row in rows], column.index, dtype=object),
+        texts = column.astype(object).map(str)
+        found = texts.str.extract(TIME).astype(object)
+        hour, minute, second = (
+            pd.to_numeric(found[one].str.replace(",", ".")).fillna(0.0)
+            for one in ("hour", "minute", "second")
         )
+        half = found["half"].notna()
+        exists = (hour < 24) & (minute < 60) & (second < 60) & (~half | hour.between(1, 12))
+        hour = hour.where(~half, hour % 12 + 12 * found["half"].isin(["P", "p"]))
+        time = pd.to_timedelta(((hour * 60 + minute) * 60 + second).mul(1e6).round(), unit="us")
+        day = texts.str.replace(TIME, "", n=1, regex=True).str.strip()
+        zone = found["zone"].where(found["zone"].notna(), None)
+        return cls(day, time.where(exists).astype("timedelta64[us]"), zone)
 
     def read(self, text_format: str | None) -> pd.Series:
         """Return the times; NaT if they are none."""
         days = read_days(self.day.unique(), [text_format])[text_format]
         return days.reindex(self.day).set_axis(self.day.index) + self.time
-
-
-def _split(text: str) -> tuple[str, int | None, str | None]:
-    """Return the date, the microseconds since midnight, and the zone."""
-    found = TIME.search(text)
-    if found is None:
-        return text.strip(), 0, None
-    hour, minute = int(found["hour"]), int(found["minute"])
-    second = float((found["second"] or "0").replace(",", "."))
-    exists = hour < 24 and minute < 60 and second < 60
-    if found["half"]:
-        exists = exists and 1 <= hour <= 12
-        hour = hour % 12 + 12 * (found["half"] in "Pp")
-    time = round(((hour * 60 + minute) * 60 + second) * 1e6) if exists else None
-    return (text[: found.start()] + text[found.end() :]).strip(), time, found["zone"]
 
 
 def read_days(days: Iterable[str], formats: Iterable[str | None]) -> dict[str | None, pd.Series]:
@@ -178,127 +167,40 @@ def _plain(day: str) -> str:
     return MONTH.sub(lambda name: name[1], EXCESS.sub("", " ".join(day.split())))
 
 
-class TextCounts:
-    """How many rows of a column of text hold values of a type, and the first that does not."""
-
-    noun: ClassVar[str]
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.n_rows = self.n_typed = 0
-        self.first_other: tuple[int, str] | None = None
-
-    def count(self, labels: pd.Series, counts: pd.Series, are_typed: BoolArray) -> None:
-        """Include texts, indexed by row.
-
-        ``counts`` says how often each different one occurs, and ``are_typed`` which have the type.
-        """
-        self.n_rows += len(labels)
-        self.n_typed += int(counts.to_numpy()[are_typed].sum())
-        if self.first_other is None and not are_typed.all():
-            other = str(counts.index[~are_typed][0])  # counts are in the order of the rows
-            self.first_other = int(labels.index[labels == other][0]), other
-
-    def merge(self, other: Self) -> None:
-        """Include the texts of the following rows."""
-        self.n_rows += other.n_rows
-        self.n_typed += other.n_typed
-        self.first_other = self.first_other or other.first_other
-
-    @property
-    def found(self) -> str:
-        return f"column {self.name!r} holds {self.noun} in {self.n_typed} of {self.n_rows} rows"
-
-    def are_mistakes(self, n_different: int) -> bool:
-        """Whether so many values have the type that the others are likely to be mistakes."""
-        share = 0.5 if n_different > MANY else 0.9
-        return self.first_other is not None and self.n_typed >= share * self.n_rows
-
-    def refusal(self, remedy: str) -> CellError:
-        """Return the error that names the first value of another type."""
-        assert self.first_other is not None
-        row, value = self.first_other
-        others = self.n_rows - self.n_typed
-        first = f", the first of {others}" if others > 1 else ""
-        holds = f" holds {brief(value)}{first}; {remedy}"
-        return CellError(f"{self.found}, but", row, holds, column=self.name)
+def find_dates(texts: pd.Series) -> tuple[BoolArray, dict[str, str]]:
+    """Return which texts are dates; also their days, without times, with a text of each."""
+    parts = Parts.of(texts)
+    days = parts.day.unique()
+    known = pd.DataFrame(read_days(days, FORMATS), index=days).notna().any(axis=1)
+    found = parts.day.map(known) & parts.time.notna() & ~texts.str.fullmatch(NOT_DATES)
+    return found.to_numpy(dtype=bool), dict(zip(parts.day[found], texts[found], strict=True))
 
 
-class DateTexts(TextCounts):
-    """The texts of a column that may be dates."""
+def common_format(name: str, texts: Mapping[str, str]) -> str | None:
+    """Return the only format that fits all days of a column; None is ISO 8601.
 
-    noun = "dates"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.days: dict[str, str] = {}  # different dates without their times, and a text of each
-
-    def add(self, labels: pd.Series, counts: pd.Series) -> None:
-        """Read texts, indexed by row; ``counts`` says how often each occurs."""
-        texts = pd.Series(counts.index, dtype=object)
-        are_dates = np.zeros(len(texts), dtype=bool)
-        are_dates[:MANY] = self._examine(texts[:MANY])
-        if len(texts) > MANY <= 2 * are_dates.sum():
-            are_dates[MANY:] = self._examine(texts[MANY:])
-        self.count(labels, counts, are_dates)
-
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        self.days |= other.days
-
-    def _examine(self, texts: pd.Series) -> BoolArray:
-        """Return which texts are dates; these are kept."""
-        parts = Parts.of(texts)
-        days = parts.day.unique()
-        known = pd.DataFrame(read_days(days, FORMATS), index=days).notna().any(axis=1)
-        is_date = parts.day.map(known) & parts.time.notna() & ~texts.str.fullmatch(NOT_DATES)
-        self.days |= dict(zip(parts.day[is_date], texts[is_date], strict=True))
-        return is_date.to_numpy(dtype=bool)
-
-    def check(self, *, typed: bool) -> bool:
-        """Return whether all texts are dates; if nearly all are, the others are refused in files.
-
-        ``typed`` tables were not read from a file.
-        """
-        if not typed and self.are_mistakes(len(self.days)):
-            raise self.refusal(
-                f"list it in missing_values if it stands for a missing date, or {REMEDY}, or drop "
-                "the column."
-            )
-        return self.n_typed == self.n_rows > 0
-
-    def warnings(self) -> list[str]:
-        """Return a warning about dates that are treated as categories."""
-        if self.first_other is None or len(self.days) <= FEW or 2 * self.n_typed < self.n_rows:
-            return []
-        row, value = self.first_other
-        return [
-            f"{self.found}, and is treated as categorical because row {row + 1} holds "
-            f"{brief(value)}: if it stands for a missing date, list it in missing_values."
-        ]
-
-    def text_format(self) -> str | None:
-        """Return the only format that fits all dates; None is ISO 8601."""
-        days = [*self.days]
-        readings = read_days(days, FORMATS)
-        fits = {one: when for one, when in readings.items() if when.notna().all()}
-        if not fits:
-            odd = max(readings.values(), key=lambda when: when.notna().sum()).isna()
-            texts = [self.days[days[int(place)]] for place in (odd.argmin(), odd.argmax())]
+    ``texts`` has a text for each day, for messages.
+    """
+    days = [*texts]
+    readings = read_days(days, FORMATS)
+    fits = {one: when for one, when in readings.items() if when.notna().all()}
+    if not fits:
+        odd = max(readings.values(), key=lambda when: when.notna().sum()).isna()
+        one, other = (texts[days[int(place)]] for place in (odd.argmin(), odd.argmax()))
+        raise InputError(
+            f"column {name!r} holds dates in several formats, such as {one!r} and {other!r}; "
+            f"{REMEDY}, or drop the column."
+        )
+    (chosen, when), *others = fits.items()
+    for _, also in others:
+        if (differs := (when != also).to_numpy()).any():
+            text = texts[days[int(differs.argmax())]]
+            read = " or ".join(f"{each[differs].iloc[0]:%Y-%m-%d}" for each in (when, also))
             raise InputError(
-                f"column {self.name!r} holds dates in several formats, such as {texts[0]!r} and "
-                f"{texts[1]!r}; {REMEDY}, or drop the column."
+                f"column {name!r} holds dates like {text!r}, which may be {read}; {REMEDY}, or "
+                "drop the column."
             )
-        (chosen, when), *others = fits.items()
-        for _, other in others:
-            if (differs := (when != other).to_numpy()).any():
-                text = self.days[days[int(differs.argmax())]]
-                read = " or ".join(f"{one[differs].iloc[0]:%Y-%m-%d}" for one in (when, other))
-                raise InputError(
-                    f"column {self.name!r} holds dates like {text!r}, which may be {read}; "
-                    f"{REMEDY}, or drop the column."
-                )
-        return chosen
+    return chosen
 
 
 def read_times(column: pd.Series, text_format: str | None) -> Clocks:

@@ -20,8 +20,7 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import CellError, InputError, brief, refuse_special
 from bayestree.tables.column_types import ordered
 from bayestree.tables.columns import MAX_TEXT, Codes, text_of
-from bayestree.tables.dataset import Dataset, rows_per_chunk
-from bayestree.tables.parquet_files import PARQUET, from_arrow, is_dataset
+from bayestree.tables.dataset import PARQUET, Dataset, from_arrow, is_dataset, rows_per_chunk
 
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
@@ -33,26 +32,8 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+")
 AMBIGUOUS_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,234 may be 1.234 or 1234
 
-Record = tuple[int, list[str]]
 
-
-class _Dialect(NamedTuple):
-    """Separator and decimal mark of a file."""
-
-    separator: str
-    decimal: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {
-            "sep": self.separator,
-            "decimal": self.decimal,
-            "index_col": False,
-            "encoding": ENCODING,
-        }
-
-
-def records(source: Path, separator: str) -> Iterator[Record]:
+def records(source: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the records of a file except blank lines: number of the first line, and fields.
 
     Raises csv.Error, UnicodeDecodeError or OSError if the file is not UTF-8 text, or a quote is
@@ -68,11 +49,11 @@ def records(source: Path, separator: str) -> Iterator[Record]:
             start = reader.line_num + 1
 
 
-def _sniff(source: Path) -> _Dialect:
-    """Infer the dialect: the separator that gives most records as many fields as the header.
+def _sniff(source: Path) -> dict[str, Any]:
+    """Infer how pandas reads a file.
 
-    The decimal mark is a comma if the separator is not, and there are numbers such as ``1,5`` but
-    none such as ``1.5``.
+    The separator is the one that gives most records as many fields as the header. The decimal mark
+    is a comma if the separator is not, and there are numbers such as ``1,5`` but none like ``1.5``.
     """
     samples = {mark: _sample(source, mark) for mark in SEPARATORS}
     separator = max(SEPARATORS, key=lambda mark: _regularity(samples[mark]))
@@ -83,7 +64,8 @@ def _sniff(source: Path) -> _Dialect:
         and not all(map(AMBIGUOUS_NUMBER.fullmatch, commas))
         and not any(map(DECIMAL_POINT.fullmatch, cells))
     )
-    return _Dialect(separator, "," if is_comma else ".")
+    decimal = "," if is_comma else "."
+    return {"sep": separator, "decimal": decimal, "index_col": False, "encoding": ENCODING}
 
 
 def _explain_failure(source: Path, error: str) -> str:
@@ -93,7 +75,7 @@ def _explain_failure(source: Path, error: str) -> str:
     """
     if (reason := _explain_encoding(source)) is not None:
         return reason
-    separator = _sniff(source).separator
+    separator = _sniff(source)["sep"]
     lines = records(source, separator)
     first, header = next(lines, (0, []))
     if not header:
@@ -223,10 +205,10 @@ def column_names(array: AnyArray) -> list[str]:
     return [f"x{number}" for number in range(array.shape[1])] if fields is None else list(fields)
 
 
-def read_header(source: Path) -> _Dialect:
-    """Return the dialect of a CSV file whose header has been checked."""
-    dialect = _sniff(source)
-    line, header = next(records(source, dialect.separator), (0, []))
+def read_header(source: Path) -> dict[str, Any]:
+    """Return how pandas reads a CSV file, whose header is checked."""
+    options = _sniff(source)
+    line, header = next(records(source, options["sep"]), (0, []))
     if header and re.fullmatch("sep=.?", header[0]):
         raise InputError(
             f"line {line} of {str(source)!r} is an instruction to Excel ({header[0]}); delete it."
@@ -238,7 +220,7 @@ def read_header(source: Path) -> _Dialect:
                 f"{str(source)!r} has more than one column named {brief(name)}: columns "
                 f"{first_places[name]} and {number}; rename one."
             )
-    return dialect
+    return options
 
 
 @contextmanager
@@ -259,7 +241,7 @@ def _message_with_line(source: Path, error: CellError) -> str:
         return error.located_at(f"row {row + 1} of {file!r}")
     if check_file(source) != CSV:
         return error.located_at(f"row {error.row + 1} of {source.name!r}")
-    lines = records(source, _sniff(source).separator)
+    lines = records(source, _sniff(source)["sep"])
     _, header = next(lines)
     line, fields = next(islice(lines, error.row, None))
     if error.missing and len(fields) < len(header):
@@ -405,8 +387,8 @@ def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool, mo
         with gzip.open(source) as content:
             parts = map(len, iter(partial(content.read, 2**20), b""))
             _check_size(source, parts, source.stat().st_size, most, "decompress it first")
-    dialect = read_header(source)
-    names = pd.read_csv(source, nrows=0, **dialect.options).columns
+    options = read_header(source)
+    names = pd.read_csv(source, nrows=0, **options).columns
     missing = codes([*names])
     mixed: list[str] = []  # columns that are text as a whole, although chunks may look like numbers
 
@@ -418,7 +400,7 @@ def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool, mo
             low_memory=False,
             iterator=True,
             chunksize=None if whole else rows_per_chunk(names),
-            **dialect.options,
+            **options,
         ) as reader:
             while True:
                 with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from pandas.util import hash_pandas_object
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.columns import (
     EXACT,
+    FEW,
     UNNAMED,
     Codes,
     InvalidValues,
@@ -22,8 +23,8 @@ from bayestree.tables.columns import (
     text_of,
     without_codes,
 )
+from bayestree.tables.dates import common_format
 
-FEW = 20  # this many different values may differ by chance
 FIRST = 100  # rows in which most columns repeat a value
 MAX_SPREAD = 2  # numbers of a part of the rows still lie this close, relative to their number
 MAX_HASHES = 1_000_000  # values of a column that are compared with each other
@@ -269,11 +270,11 @@ class TableProfile:
         for name, texts in self._texts.items():
             if texts.are_dates(typed=typed):
                 self.kinds[name] = "dates"
-                self.formats[name] = texts.dates.text_format()
+                self.formats[name] = common_format(name, texts.days)
             else:
                 if not typed:
                     texts.check()
-                self.doubts += texts.dates.warnings()
+                self.doubts += texts.date_warnings()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty

@@ -20,7 +20,7 @@ from bayestree.literature.weighted_oblique import WeightedSplitter
 from bayestree.models import Flat, Laplace, Oblique, Priors, named
 from bayestree.testing import check_every_stop, same_posterior
 from tests.inference.problems import quadrants, soft_tree
-from tests.literature.tao.cases import classes, model_of
+from tests.literature.tao_cases import classes, model_of
 
 # Whole fits of every estimator are interrupted in tests/estimators/test_interrupted.py.
 pytestmark = pytest.mark.statistical

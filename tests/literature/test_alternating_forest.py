@@ -9,7 +9,7 @@ import bayestree
 from bayestree import AlternatingDecisionForestClassifier
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.splitters.planes import PlaneSplitter
-from bayestree.literature.alternating_forest import AlternatingForest, RandomAxes, margin_weights
+from bayestree.literature.forests import AlternatingForest, RandomAxes, margin_weights
 from bayestree.models import Categorical, named
 
 LIMITS = GrowthLimits(max_depth=2, min_rows=2, min_leaf=1, min_gain=0)

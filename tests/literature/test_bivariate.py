@@ -15,9 +15,9 @@ from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.growth.grow import GrowingTree
 from bayestree.inference.splitters import planes
 from bayestree.literature import bivariate
-from bayestree.literature._impurity import cost_complexity
 from bayestree.literature.bivariate import BivariateSplitter, LineNode, LineSearch
-from bayestree.literature.tao.solvers import BivariateSolver, NodeSplit, reduced_loss
+from bayestree.literature.oblique import cost_complexity
+from bayestree.literature.tao_solvers import BivariateSolver, NodeSplit, reduced_loss
 from bayestree.models import Categorical, Gaussian, named
 from bayestree.models.criteria import Entropy, Gini
 from tests.sampling import at_least, z_score
@@ -351,7 +351,7 @@ def least(X, right, weight, groups, directions):
 
 
 def nothing(d=3):
-    return NodeSplit.linear(np.ones(d), 1e6)  # three features: never what the solver returns
+    return NodeSplit(np.ones(d), 1e6)  # three features: never what the solver returns
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -399,17 +399,17 @@ def test_of_equal_objectives_the_fewer_features():
 def test_either_side_may_be_the_right_one():
     X = np.arange(6.0)[:, None]
     for right in (X[:, 0] > 2, X[:, 0] < 3):
-        split = BivariateSolver()(X, right, np.ones(6), NodeSplit.linear(np.zeros(1), 1.0))
+        split = BivariateSolver()(X, right, np.ones(6), NodeSplit(np.zeros(1), 1.0))
         assert (split.goes_right(X) == right).all()
 
 
 def test_the_present_split_stays_where_nothing_is_better():
     X, _, weight = care_set(n=200)
     right = X[:, 0] > 0.01
-    now = NodeSplit.linear(np.array([1.0, 0.0, 0.0]), -0.01)
+    now = NodeSplit(np.array([1.0, 0.0, 0.0]), -0.01)
     assert BivariateSolver(0.1)(X, right, weight, now) is now
     # off the grid of orientations, and better than all that are on it
-    fine = NodeSplit.linear(np.array([1.0, 0.5, 0.0]), 0.0)
+    fine = NodeSplit(np.array([1.0, 0.5, 0.0]), 0.0)
     right = fine.goes_right(X)
     assert BivariateSolver(search=LineSearch(n_orientations=2))(X, right, weight, fine) is fine
 

@@ -8,7 +8,7 @@ from sklearn.datasets import load_diabetes, load_iris
 import bayestree
 from bayestree import NeuralDecisionForestClassifier, NeuralDecisionForestRegressor
 from bayestree.inference import Data, Posterior
-from bayestree.literature.neural_forest import NeuralTree, _LeafwiseClimb
+from bayestree.literature.forests import NeuralTree, _LeafwiseClimb
 from bayestree.models import Categorical, named
 from bayestree.topology import Topology
 

@@ -15,7 +15,7 @@ from bayestree import (
     baselines,
 )
 from bayestree.inference import Data
-from bayestree.literature.non_greedy import NonGreedy, augmented
+from bayestree.literature.whole_trees import NonGreedy, augmented
 from bayestree.models import Categorical, named
 from bayestree.topology import Topology
 

@@ -8,9 +8,9 @@ import torch
 
 from bayestree.baselines import random_oblique
 from bayestree.inference import Em, Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
-from bayestree.literature.neural_forest import NeuralTree
-from bayestree.literature.non_greedy import NonGreedy
-from bayestree.literature.tao.alternating import Tao
+from bayestree.literature.forests import NeuralTree
+from bayestree.literature.tao import Tao
+from bayestree.literature.whole_trees import NonGreedy
 from bayestree.models import Oblique, named
 from bayestree.runs.checkpoints import to_bytes
 from bayestree.testing import StageContract

@@ -17,7 +17,7 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree.inference import Data, Posterior
 from bayestree.inference.stage import Stage, as_function
-from bayestree.literature.tao.solvers import (
+from bayestree.literature.tao_solvers import (
     NodeSplit,
     ReducedSolver,
     reduced_loss,
@@ -142,7 +142,7 @@ class Tao(Sweeps, Stage):
         settings = vars(self) | {"solver": type(solver).__name__}
         return Posterior.from_point(
             model.with_(topology=topology),
-            sites_of(splits, model, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
+            sites_of(splits, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
             "tao",
             stats={"loss": loss, "objective": objective, "source": nodes},
             settings={name: value for name, value in settings.items() if name != "n_jobs"},
@@ -187,36 +187,29 @@ class Alternation:
 
     def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
         """Return the mask of the rows that a split sends right."""
-        used = np.flatnonzero(split.hyperplane.any(axis=0))
+        used = np.flatnonzero(split.hyperplane)
         if len(used) == 0:
-            return np.broadcast_to(split.goes_right(self.X[:1, :]), rows.shape)
-        if len(used) * SPARSE < split.n_features:
-            part = split._replace(hyperplane=split.hyperplane[:, used])
+            return np.full(rows.shape, split.intercept > 0)
+        if len(used) * SPARSE < len(split.hyperplane):
+            part = split._replace(hyperplane=split.hyperplane[used])
             return part.goes_right(self.X[rows[:, None], used])
         return split.goes_right(self.X if len(rows) == len(self.X) else self.X[rows])
 
     def reach(self) -> RowRouting:
         """Route all rows through the tree."""
-        n_nodes = self.topology.n_nodes
-        none = np.empty(0, dtype=np.int64)
-        rows = [none] * n_nodes
-        right = [none.astype(bool)] * n_nodes
-        leaf = np.zeros(len(self.X), dtype=np.int64)
-        if n_nodes:
-            rows[0] = np.arange(len(self.X))
-        for node in range(n_nodes):
-            right[node] = self.sides(self.splits[node], rows[node])
-            for child, taken in zip(
-                self.topology.children[node], (~right[node], right[node]), strict=True
-            ):
-                if child >= 0:
-                    rows[child] = rows[node][taken]
-                else:
-                    leaf[rows[node][taken]] = ~child
-        return RowRouting(rows, right, leaf)
+        n_nodes, every = self.topology.n_nodes, np.arange(len(self.X))
+        none = every[:0]
+        found = RowRouting([none] * n_nodes, [none.astype(bool)] * n_nodes, np.empty_like(every))
+        found.leaf[:] = self.leaves_below(0 if n_nodes else ~0, every, found)
+        return found
 
-    def leaves_below(self, child: int, rows: IntArray) -> IntArray:
-        """Return the leaf that each of ``rows`` reaches from a child, a node or ``~leaf``."""
+    def leaves_below(
+        self, child: int, rows: IntArray, routing: RowRouting | None = None
+    ) -> IntArray:
+        """Return the leaf that each of ``rows`` reaches from a child, a node or ``~leaf``.
+
+        The rows and sides of each node below it are entered in ``routing``.
+        """
         leaf = np.empty(len(rows), dtype=np.int64)
         waiting = [(child, np.arange(len(rows)))]
         while waiting:
@@ -225,6 +218,8 @@ class Alternation:
                 leaf[places] = ~node
             elif len(places):
                 right = self.sides(self.splits[node], rows[places])
+                if routing is not None:
+                    routing.rows[node], routing.right[node] = rows[places], right
                 left, other = self.topology.children[node].tolist()
                 waiting += [(left, places[~right]), (other, places[right])]
         return leaf
@@ -444,9 +439,10 @@ def _start(
 ) -> Alternation:
     topology, splits = splits_of(init, model)
     X = data.X.numpy(force=True)
-    if splits and splits[0].n_features != X.shape[1]:
+    if splits and len(splits[0].hyperplane) != X.shape[1]:
         raise ValueError(
-            f"init has splits on {splits[0].n_features} features, but the rows have {X.shape[1]}."
+            f"init has splits on {len(splits[0].hyperplane)} features, but the rows have "
+            f"{X.shape[1]}."
         )
     weights = data.weights.double().numpy(force=True)
     y = data.y.numpy(force=True)

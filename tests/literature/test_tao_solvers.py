@@ -1,16 +1,14 @@
-"""Axis-aligned and polytope solvers, splits, leaves and pruning."""
+"""Axis-aligned solvers, splits, leaves and pruning."""
 
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from bayestree.literature.tao.alternating import RowRouting, redundant_nodes
-from bayestree.literature.tao.solvers import (
+from bayestree.literature.tao import RowRouting, redundant_nodes
+from bayestree.literature.tao_solvers import (
     AxisSolver,
     NodeSplit,
-    PolytopeSolver,
     best_cut,
-    log_loss,
     reduced_loss,
 )
 from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule, ridge_fit
@@ -39,7 +37,7 @@ def exhaustive(X, right, weight):
 def test_the_axis_search_is_exact_for_both_sides(seed, ties, dtype):
     X, right, weight = problem(seed=seed, ties=ties)
     X = X.astype(dtype)
-    start = NodeSplit.linear(np.ones(3, dtype), 0.0)
+    start = NodeSplit(np.ones(3, dtype), 0.0)
     split = AxisSolver()(X, right, weight, start)
     assert reduced_loss(split, X, right, weight) == pytest.approx(exhaustive(X, right, weight))
     assert np.count_nonzero(split.hyperplane) <= 1
@@ -60,14 +58,14 @@ def test_a_cut_between_neighbouring_numbers_still_separates_them(low, lower_goes
     low = dtype(low)
     X = np.array([[low], [low], [np.nextafter(low, dtype(9))]])
     right = np.array([True, True, False]) == lower_goes_right
-    start = NodeSplit.linear(np.zeros(1, dtype), -1.0)
+    start = NodeSplit(np.zeros(1, dtype), -1.0)
     split = AxisSolver()(X, right, np.ones(3), start).cast(dtype)
     np.testing.assert_array_equal(split.goes_right(X), right)
 
 
 def test_a_feature_must_be_worth_its_price():
     X, right, weight = problem()
-    start = NodeSplit.linear(np.ones(3), 0.0)
+    start = NodeSplit(np.ones(3), 0.0)
     gain = min(weight[right].sum(), weight[~right].sum()) - exhaustive(X, right, weight)
     assert AxisSolver(0.99 * gain)(X, right, weight, start).hyperplane.any()
     assert not AxisSolver(1.01 * gain)(X, right, weight, start).hyperplane.any()
@@ -76,75 +74,20 @@ def test_a_feature_must_be_worth_its_price():
 def test_the_present_cut_stays_where_none_is_better():
     X = np.array([[0.0], [1.0], [2.0], [3.0]])
     right = np.array([False, False, True, True])
-    start = NodeSplit.linear(np.array([3.0]), -3.3)
+    start = NodeSplit(np.array([3.0]), -3.3)
     assert AxisSolver()(X, right, np.ones(4), start) is start
 
 
 def test_features_that_do_not_vary_leave_the_heavier_side():
     right = np.array([False, True, True])
-    split = AxisSolver()(np.ones((3, 2)), right, np.ones(3), NodeSplit.linear(np.ones(2), -9.0))
+    split = AxisSolver()(np.ones((3, 2)), right, np.ones(3), NodeSplit(np.ones(2), -9.0))
     assert split.goes_right(np.ones((3, 2))).all()
 
 
-@pytest.mark.parametrize("n_experts", [1, 3, 40])
 @pytest.mark.parametrize("right", [False, True])
-def test_constant_splits_send_all_rows_one_way(n_experts, right):
-    like = NodeSplit(np.ones((n_experts, 2)), np.ones(n_experts), np.full(n_experts, 3.0))
-    split = NodeSplit.constant(like, right=right)
+def test_constant_splits_send_all_rows_one_way(right):
+    split = NodeSplit.constant(NodeSplit(np.ones(2), 3.0), right=right)
     assert (split.goes_right(np.random.default_rng(0).normal(size=(20, 2))) == right).all()
-
-
-def committee(k=3, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(k, d)), rng.normal(size=k) - 1, rng.normal(size=k) - 1
-
-
-def test_the_gradient_of_the_committee_is_that_of_finite_differences():
-    X, right, weight = problem(d=4, ties=False)
-    plane, offset, log_weight = committee()
-    _, slope = log_loss(X, right, weight, plane, offset, log_weight)
-    point = np.concatenate([plane.ravel(), offset, log_weight])
-
-    def at(shifted):
-        return log_loss(X, right, weight, shifted[:12].reshape(3, 4), *shifted[12:].reshape(2, 3))
-
-    for i, step in enumerate(1e-6 * np.eye(18)):
-        difference = (at(point + step)[0] - at(point - step)[0]) / 2e-6
-        assert slope[i] == pytest.approx(difference, rel=1e-4, abs=1e-5)
-
-
-def test_the_loss_of_the_committee_is_that_of_its_votes():
-    X, right, weight = problem(d=4, ties=False)
-    plane, offset, log_weight = committee()
-    score = np.logaddexp(0, X @ plane.T + offset) @ np.exp(log_weight)
-    probability = 1 - np.exp(-score)
-    each = -np.log(np.where(right, probability, 1 - probability))
-    value, _ = log_loss(X, right, weight, plane, offset, log_weight)
-    assert value == pytest.approx(weight @ each)
-
-
-@pytest.mark.portable
-def test_a_committee_learns_a_disc():
-    X = np.random.default_rng(0).normal(size=(400, 2))
-    right = np.hypot(*X.T) > 1.2
-    angle = np.arange(5) * 2 * np.pi / 5
-    plane = 2 * np.column_stack([np.cos(angle), np.sin(angle)])
-    start = NodeSplit(plane, np.full(5, -6.0), np.ones(5))
-    split = PolytopeSolver()(X, right, np.ones(400), start)
-    assert reduced_loss(start, X, right, np.ones(400)) > 100
-    assert reduced_loss(split, X, right, np.ones(400)) < 20
-
-
-@pytest.mark.portable
-@pytest.mark.parametrize("goes_right", [False, True])
-def test_a_committee_that_became_constant_finds_its_facets_again(goes_right):
-    X = np.random.default_rng(0).uniform(-2, 2, (400, 2))
-    right = np.abs(X).max(axis=1) > 1
-    like = NodeSplit(np.ones((4, 2)), np.zeros(4), np.ones(4))
-    split = NodeSplit.constant(like, right=goes_right)
-    for _ in range(4):
-        split = PolytopeSolver()(X, right, np.ones(400), split)
-    assert reduced_loss(split, X, right, np.ones(400)) < 20  # a single facet errs on some 100
 
 
 def test_majorities_by_weight_and_ties_stay():

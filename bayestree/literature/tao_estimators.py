@@ -27,9 +27,8 @@ from bayestree.fitting.hard import HardForm
 from bayestree.fitting.task import Task
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
-from bayestree.literature._initial import InitialTree
-from bayestree.literature._method import method_of
-from bayestree.literature.tao.alternating import Sweeps, Tao
+from bayestree.literature.tao import Sweeps, Tao
+from bayestree.literature.whole_trees import InitialTree, method_of
 from bayestree.models import FeatureCount, Flat, Gaussian, Laplace, Oblique, SoftTree, named
 from bayestree.models.likelihoods import LinearRule
 from bayestree.models.priors import HyperplanePrior

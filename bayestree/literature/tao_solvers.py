@@ -4,64 +4,43 @@ With all other nodes fixed, a node can only send a row left or right. The loss o
 function of one split is therefore, up to a constant, the weighted 0/1 loss of a binary
 classifier: each row is labelled with the child of smaller loss and weighted by the difference of
 the losses (Carreira-Perpinan and Tavallali, reduced problem theorem). Splits by one or two
-features are found by exact search, oblique splits by logistic regression, and convex polytopes by
-L-BFGS on a surrogate of the loss.
+features are found by exact search, and oblique splits by logistic regression.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference import Posterior
 from bayestree.literature.bivariate import Line, LineNode, LineSearch
-from bayestree.literature.tao.logistic import fit_logistic
-from bayestree.models import FeatureCount, Flat, FlatWeights, Laplace, Oblique, Polytope, SoftTree
+from bayestree.literature.tao_logistic import fit_logistic
+from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree
 from bayestree.topology import Topology
-from bayestree.tree import LOG2, Tree, facet_threshold
+from bayestree.tree import Tree, facet_threshold
 
 
 class NodeSplit(NamedTuple):
-    """The split of one node: right iff sum_k weight_k softplus(hyperplane_k . x + b_k) > log 2."""
+    """The split of one node: right iff hyperplane . x + intercept > 0."""
 
-    hyperplane: AnyArray  # (K, d), on the features passed to the solver
-    intercept: AnyArray  # (K,)
-    weight: FloatArray  # (K,)
-
-    @classmethod
-    def linear(cls, coefficients: FloatArray, intercept: float) -> "NodeSplit":
-        """Make a split: right iff coefficients . x + intercept > 0, for coefficients (d,)."""
-        return cls(coefficients[None], np.array([intercept], coefficients.dtype), np.ones(1))
+    hyperplane: AnyArray  # (d,), on the features passed to the solver
+    intercept: float
 
     @classmethod
     def constant(cls, like: "NodeSplit", *, right: bool) -> "NodeSplit":
         """Return a split that sends every row to one side, with all coefficients 0."""
-        n_experts = len(like.weight)
-        # softplus(1) > log 2; softplus(-log 2K - 1) < 1 / (2 e K), so K experts sum to less
-        intercept = np.full(n_experts, 1.0 if right else -np.log(2.0 * n_experts) - 1.0)
-        return cls(np.zeros_like(like.hyperplane), intercept, np.ones(n_experts))
+        return cls(np.zeros_like(like.hyperplane), 1.0 if right else -1.0)
 
-    def cast(self, dtype: np.dtype) -> "NodeSplit":
+    def cast(self, dtype: Any) -> "NodeSplit":
         """Convert the split to the precision of the rows."""
-        plane, offset = self.hyperplane.astype(dtype), self.intercept.astype(dtype)
-        return self._replace(hyperplane=plane, intercept=offset)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, d."""
-        return self.hyperplane.shape[1]
+        return NodeSplit(self.hyperplane.astype(dtype), float(np.asarray(self.intercept, dtype)))
 
     def goes_right(self, X: AnyArray) -> BoolArray:
         """Return the side of each row, shape (n,)."""
-        activation = X @ self.hyperplane.T + self.intercept
-        if len(self.weight) == 1 and self.weight[0] == 1.0:
-            return activation[:, 0] > 0
-        return np.logaddexp(0.0, activation) @ self.weight > LOG2
+        return X @ self.hyperplane + self.intercept > 0
 
 
 class ReducedSolver(Protocol):
@@ -86,64 +65,45 @@ def reduced_loss(split: NodeSplit, X: AnyArray, right: BoolArray, weight: FloatA
     return float(weight[split.goes_right(X) != right].sum())
 
 
-SILENT = -40.0  # log-weight of experts that only pad the arrays
-
-
 def splits_of(init: Tree | Posterior, model: SoftTree) -> tuple[Topology, list[NodeSplit]]:
-    """Return the topology and splits of an initial tree, with the model's number of experts."""
+    """Return the topology and splits of an initial tree, which has a hyperplane in each node."""
+    parts: Iterable[tuple[AnyArray, AnyArray, AnyArray]]
     if isinstance(init, Posterior):
-        sites = init.point["hyperplane"], init.point["intercept"], init.weight()
-        splits = [
-            NodeSplit(*(np.asarray(part, dtype=np.float64) for part in parts))
-            for parts in zip(*sites, strict=True)
-        ]
+        parts = zip(init.point["hyperplane"], init.point["intercept"], init.weight(), strict=True)
         topology = init.model.topology
     elif isinstance(init, Tree):
-        experts = [init.experts(node) for node in range(init.n_nodes)]
-        splits = [NodeSplit(init.hyperplane[s], init.intercept[s], init.weight[s]) for s in experts]
+        experts = map(init.experts, range(init.n_nodes))
+        parts = ((init.hyperplane[s], init.intercept[s], init.weight[s]) for s in experts)
         topology = init.topology
     else:
         raise TypeError(f"init must be a Tree or a Posterior, got {type(init).__name__}.")
-    return topology, [_adapt(split, model) for split in splits]
-
-
-def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[str, torch.Tensor]:
-    """Return the values of the model's sites for these splits."""
-    n_experts = model.split.n_experts
-    plane = np.zeros((len(splits), n_experts, n_features))
-    intercept, weight = np.zeros(plane.shape[:2]), np.ones(plane.shape[:2])
-    for node, split in enumerate(splits):
-        plane[node], intercept[node], weight[node] = split
-    found: dict[str, FloatArray] = {"hyperplane": plane, "intercept": intercept}
-    if model.split.weighted:
-        found["log_weight"] = np.log(weight)
-    return {name: torch.as_tensor(value) for name, value in found.items()}
-
-
-def _adapt(split: NodeSplit, model: SoftTree) -> NodeSplit:
-    """Bring a split into the shape of the model's splits."""
     limit = getattr(model.split, "max_features", None)
-    used = int(np.count_nonzero(split.hyperplane, axis=1).max(initial=0))
+    return topology, [_linear(*part, limit) for part in parts]
+
+
+def _linear(planes: AnyArray, offsets: AnyArray, weights: AnyArray, limit: int | None) -> NodeSplit:
+    """Return the split of one expert, which uses at most ``limit`` features."""
+    if len(weights) > 1:
+        raise ValueError(
+            f"init has a split with {len(weights)} experts, but the model allows at most 1; start "
+            "from a tree of such splits."
+        )
+    plane, used = np.asarray(planes[0], dtype=np.float64), int(np.count_nonzero(planes))
     if limit is not None and used > limit:
         raise ValueError(
             f"init has a split with {used} features, but the model allows at most {limit}; start "
             "from a tree of such splits."
         )
-    n_experts, missing = model.split.n_experts, model.split.n_experts - len(split.weight)
-    if missing < 0:
-        raise ValueError(
-            f"init has a split with {len(split.weight)} experts, but the model allows at most "
-            f"{n_experts}; start from a tree of such splits, or increase n_experts of the model."
-        )
-    if not model.split.weighted:
-        return split._replace(
-            intercept=split.intercept - facet_threshold(split.weight), weight=np.ones(1)
-        )
-    return NodeSplit(
-        np.concatenate([split.hyperplane, np.zeros((missing, split.n_features))]),
-        np.concatenate([split.intercept, np.zeros(missing)]),
-        np.concatenate([split.weight, np.full(missing, np.exp(SILENT))]),
-    )
+    threshold = facet_threshold(np.asarray(weights[0], dtype=np.float64))
+    return NodeSplit(plane, float(offsets[0] - threshold))
+
+
+def sites_of(splits: list[NodeSplit], n_features: int) -> dict[str, torch.Tensor]:
+    """Return the values of a model's sites for these splits."""
+    plane, intercept = np.zeros((len(splits), 1, n_features)), np.zeros((len(splits), 1))
+    for node, split in enumerate(splits):
+        plane[node, 0], intercept[node, 0] = split
+    return {"hyperplane": torch.as_tensor(plane), "intercept": torch.as_tensor(intercept)}
 
 
 @dataclass(frozen=True)
@@ -169,10 +129,10 @@ class LogisticSolver:
             weight,
             l1=self.l1,
             l2=0.0 if self.l1 else self.ridge,
-            start=(current.hyperplane[0], float(current.intercept[0])),
+            start=(current.hyperplane, float(current.intercept)),
             tolerance=self.tolerance,
         )
-        return NodeSplit.linear(fit.coefficients, fit.intercept)
+        return NodeSplit(fit.coefficients, fit.intercept)
 
 
 MAX_ELEMENTS = 4_000_000  # maximum size of the arrays sorted at a time
@@ -206,7 +166,7 @@ class AxisSolver:
             return NodeSplit.constant(current, right=bool(signed.sum() > 0))
         coefficients = np.zeros(X.shape[1], X.dtype)
         coefficients[feature] = direction
-        return NodeSplit.linear(coefficients, -direction * cut)
+        return NodeSplit(coefficients, -direction * cut)
 
 
 def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, int, float, float]:
@@ -317,119 +277,32 @@ def _directed(
     """Return a line in the direction with the smaller loss, and this loss."""
     coefficients = np.zeros(X.shape[1])
     coefficients[line.features] = line.coefficient
-    split = NodeSplit.linear(coefficients, line.intercept).cast(X.dtype)
+    split = NodeSplit(coefficients, line.intercept).cast(X.dtype)
     loss, whole = reduced_loss(split, X, right, weight), float(weight.sum())
     if 2 * loss <= whole:
         return split, loss
-    other = split._replace(hyperplane=-split.hyperplane, intercept=-split.intercept)
-    return other, whole - loss
+    return NodeSplit(-split.hyperplane, -split.intercept), whole - loss
 
 
-OUTER = 0.1  # share of the rows outside each facet of a random start
-MIN_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
-
-
-@dataclass(frozen=True)
-class PolytopeSolver:
-    """L-BFGS on the weighted log-loss of P(right) = 1 - exp(-s), from the current experts."""
-
-    #: Penalty on half the squared change of all parameters, which keeps the experts close to the
-    #: current ones where the rows are uninformative.
-    ridge: float = 0.1
-    iterations: int = 50  # maximum number of L-BFGS iterations
-
-    def penalty(self, split: NodeSplit) -> float:
-        return 0.0
-
-    def __call__(
-        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
-    ) -> NodeSplit:
-        if not current.hyperplane.any():
-            current = _random_experts(current, X)
-        n_experts, n_features = current.hyperplane.shape
-        start = np.concatenate(
-            [current.hyperplane.ravel(), current.intercept, np.log(current.weight)]
-        ).astype(np.float64)
-        split_at = (n_experts * n_features, n_experts * (n_features + 1))
-
-        def unpack(point: FloatArray) -> list[FloatArray]:
-            plane, *others = np.split(point, split_at)
-            return [plane.reshape(n_experts, n_features), *others]
-
-        def objective(point: FloatArray) -> tuple[float, FloatArray]:
-            value, slopes = log_loss(X, right, weight, *unpack(point))
-            change = point - start
-            return value + self.ridge / 2 * float(change @ change), slopes + self.ridge * change
-
-        found = minimize(
-            objective, start, jac=True, method="L-BFGS-B", options={"maxiter": self.iterations}
-        )
-        plane, offset, log_weight = unpack(found.x)
-        return NodeSplit(plane, offset, np.exp(log_weight))
-
-
-def _random_experts(constant: NodeSplit, X: AnyArray) -> NodeSplit:
-    """Draw experts in random directions, each with ``OUTER`` of the rows on its right.
-
-    The experts of a constant split are equal and would stay equal under gradient steps.
-    """
-    # A fixed seed: equal rows get equal splits, anywhere in a tree.
-    plane = np.random.default_rng(0).standard_normal(constant.hyperplane.shape)
-    plane /= np.linalg.norm(plane, axis=1, keepdims=True)
-    offset = -np.quantile(X @ plane.T, 1 - OUTER, axis=0)
-    return NodeSplit(plane, offset, np.ones(len(plane)))
-
-
-def log_loss(
-    X: AnyArray,
-    right: BoolArray,
-    weight: FloatArray,
-    plane: FloatArray,
-    offset: FloatArray,
-    log_weight: FloatArray,
-) -> tuple[float, FloatArray]:
-    """Compute -sum_n w_n log P(side_n), and its gradient in plane (K, d), offset, log-weight.
-
-    With s = sum_k r_k softplus(a_k), the loss is s on the left and -log(1 - exp(-s)) on the right;
-    ds/da_k = r_k sigmoid(a_k) and ds/d(log r_k) = r_k softplus(a_k).
-    """
-    activation = (X @ plane.T.astype(X.dtype)).astype(np.float64) + offset
-    rate = np.exp(log_weight)
-    votes = np.logaddexp(0.0, activation) * rate
-    score = votes.sum(axis=1) + MIN_RATE
-    each = np.where(right, -np.log(-np.expm1(-score)), score)
-    slope = weight * np.where(right, -np.exp(-score) / -np.expm1(-score), 1.0)
-    inner = slope[:, None] * expit(activation) * rate
-    gradient = (inner.T.astype(X.dtype) @ X).astype(np.float64)
-    flat = np.concatenate([gradient.ravel(), inner.sum(axis=0), slope @ votes])
-    return float(weight @ each), flat
-
-
-#: (class of split, its max_features, class of prior) -> ``(prior, ridge) -> solver``.
-SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolver]] = {
-    (Oblique, None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
-    (Oblique, None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
-    (Oblique, 1, Flat): lambda *_: AxisSolver(),
-    (Oblique, 1, FeatureCount): lambda prior, _: AxisSolver(rate=prior.rate),
-    (Oblique, 2, Flat): lambda *_: BivariateSolver(),
-    (Oblique, 2, FeatureCount): lambda prior, _: BivariateSolver(prior.rate, prior.pair),
-    (Polytope, None, Flat): lambda _, ridge: PolytopeSolver(ridge=ridge),
+#: (max_features of an oblique split, class of prior) -> ``(prior, ridge) -> solver``.
+SOLVERS: dict[tuple[int | None, type], Callable[[Any, float], ReducedSolver]] = {
+    (None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
+    (None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
+    (1, Flat): lambda *_: AxisSolver(),
+    (1, FeatureCount): lambda prior, _: AxisSolver(rate=prior.rate),
+    (2, Flat): lambda *_: BivariateSolver(),
+    (2, FeatureCount): lambda prior, _: BivariateSolver(prior.rate, prior.pair),
 }
 
 
 def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
     """Find the solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite."""
     split, prior = model.split, model.priors.hyperplane
-    key = (type(split), getattr(split, "max_features", None), type(prior))
-    if split.weighted and model.priors.weight != FlatWeights():
-        raise ValueError(
-            f"tao supports no penalty on the weights of experts; use FlatWeights() instead of "
-            f"{model.priors.weight!r}."
-        )
+    key = (split.max_features, type(prior)) if isinstance(split, Oblique) else None
     if key not in SOLVERS:
         known = ", ".join(
-            f"{kind.__name__}" + (f"(max_features={k})" if k else "") + f" x {law.__name__}"
-            for kind, k, law in SOLVERS
+            "Oblique" + (f"(max_features={k})" if k else "") + f" x {law.__name__}"
+            for k, law in SOLVERS
         )
         raise ValueError(
             f"no solver for split {split!r} with prior {prior!r}; supported are {known}. Choose "

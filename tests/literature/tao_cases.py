@@ -4,8 +4,8 @@ import numpy as np
 
 from bayestree.baselines import random_oblique
 from bayestree.inference.data import Data
-from bayestree.literature.tao.alternating import Alternation
-from bayestree.literature.tao.solvers import NodeSplit, splits_of
+from bayestree.literature.tao import Alternation
+from bayestree.literature.tao_solvers import NodeSplit, splits_of
 from bayestree.models import Categorical, Gaussian, Oblique, named
 from bayestree.models.likelihoods import MajorityRule, MeanRule
 from bayestree.topology import Topology
@@ -39,7 +39,7 @@ def total_loss(tree):
 
 def random_split(d, seed):
     rng = np.random.default_rng(seed)
-    return NodeSplit.linear(rng.normal(size=d), rng.normal() / 2)
+    return NodeSplit(rng.normal(size=d), rng.normal() / 2)
 
 
 def model_of(y, **parts):
@@ -53,5 +53,5 @@ def data_of(X, y, weights=None):
 
 def axis_tree(cuts, children):
     """Splits x_0 > cut on rows of one feature."""
-    splits = [NodeSplit.linear(np.ones(1), -cut) for cut in cuts]
+    splits = [NodeSplit(np.ones(1), -cut) for cut in cuts]
     return Topology(np.array(children)), splits

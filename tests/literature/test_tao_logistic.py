@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from bayestree.literature.tao.logistic import _newton_step, fit_logistic
+from bayestree.literature.tao_logistic import _newton_step, fit_logistic
 
 
 def rows(m=80, d=6, seed=0):

@@ -1,5 +1,0 @@
-"""Tree alternating optimisation (TAO) of deterministic trees."""
-
-from bayestree.literature.tao.alternating import Tao, tao
-
-__all__ = ["Tao", "tao"]
