@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @contextmanager
 def usual_state() -> Iterator[None]:
-    """Compute as in a new process; only this thread is affected, and only within the block.
+    """Compute as in a new process, in a block or a function; only this thread is affected.
 
     Fits need gradients, tensors that are kept must not belong to the inference mode of the caller,
     and tensors are on the CPU unless they are given a device. A probability that underflows is 0,
@@ -26,20 +26,9 @@ def usual_state() -> Iterator[None]:
         yield
 
 
-def in_usual_state(function: Function) -> Function:
-    """Let a function compute in the usual state."""
-
-    @wraps(function)
-    def inside(*args: Any, **given: Any) -> Any:
-        with usual_state():
-            return function(*args, **given)
-
-    return cast(Function, inside)
-
-
 def cached(function: Function) -> Function:
     """Keep the results of a function, such as tensors, for calls in any state."""
-    return cast(Function, lru_cache(maxsize=32)(in_usual_state(function)))
+    return cast(Function, lru_cache(maxsize=32)(usual_state()(function)))
 
 
 class InUsualState:
@@ -49,4 +38,4 @@ class InUsualState:
         super().__init_subclass__(**given)
         for name, method in [*vars(cls).items()]:
             if isfunction(method) and not name.startswith("_"):
-                setattr(cls, name, in_usual_state(method))
+                setattr(cls, name, usual_state()(method))
