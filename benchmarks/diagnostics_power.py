@@ -21,7 +21,7 @@ from data import load_all, rings
 from sklearn import datasets
 from sklearn.preprocessing import scale
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
 from bayestree.inference import map as fit_map

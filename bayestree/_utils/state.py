@@ -1,15 +1,20 @@
-"""The state of torch and NumPy in which the package computes, whatever the caller has chosen."""
+"""The state of torch and NumPy: what the package computes in, and seeds that leave it unchanged."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache, wraps
+from functools import lru_cache
 from inspect import isfunction
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+TURN = threading.RLock()  # torch's generator is shared by all threads
+
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 @contextmanager
@@ -39,3 +44,27 @@ class InUsualState:
         for name, method in [*vars(cls).items()]:
             if isfunction(method) and not name.startswith("_"):
                 setattr(cls, name, usual_state()(method))
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """Return a seed drawn from a ``random_state`` as in scikit-learn, or a NumPy Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def generator_state(device: torch.device) -> torch.Tensor:
+    """Return the state of torch's default generator of a device."""
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run the block with seeded torch and Pyro generators; one thread at a time."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with TURN, torch.random.fork_rng(devices=devices):
+        if torch.cuda.is_available():
+            torch.manual_seed(seed)
+        else:  # torch.manual_seed formats the stack for each kind of accelerator that may come
+            torch.default_generator.manual_seed(seed)
+        yield

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
-from bayestree._utils.seed import RandomState
+from bayestree._utils.state import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics import size, uncertainty
 from bayestree.diagnostics.draws import SHARE, spread, tails

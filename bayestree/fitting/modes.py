@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parallel import one_thread, processes_for, threads_for
 from bayestree._utils.progress import Verbose, fitting, watched
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.fitted.assessment import UnconvergedWarning
 from bayestree.fitted.training_rows import TrainingRows

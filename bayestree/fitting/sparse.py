@@ -12,8 +12,13 @@ from bayestree._utils.arrays import IntArray
 from bayestree._utils.parallel import one_thread
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.wording import warn
-from bayestree.diagnostics.near_optimal import SAME, NearOptimalTrees, same_leaves, same_splits
-from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.diagnostics.sparsity import (
+    SAME,
+    NearOptimalTrees,
+    SparsityPath,
+    same_leaves,
+    same_splits,
+)
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import Mixture, one_output

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from bayestree import inference
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.fitted.training_rows import Scaling
 from bayestree.fitting.hard import with_ordered_draws
 from bayestree.fitting.plan import FitPlan

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays

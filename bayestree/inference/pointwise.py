@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.data import PART, Data, part_size
 from bayestree.inference.sparse_routing import (
     DensityTable,

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import BoolArray, FloatArray
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units, part_size
 from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.pointwise import ROWS, draws_at_once, leaf_probs, wide_leaf_log_probs

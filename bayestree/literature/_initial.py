@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from bayestree import baselines
 from bayestree._utils.parameters import Count, Inference, Model, declare, takes
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling, UnitRule

@@ -3,7 +3,7 @@
 from typing import Any, Generic, TypeVar
 
 from bayestree._utils.parameters import parameters_of
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference import Data, Posterior
 from bayestree.inference.stage import Settings
 from bayestree.models import SoftTree

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from bayestree import routing
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.priors import Prior, Priors

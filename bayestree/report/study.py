@@ -40,7 +40,7 @@ from bayestree.diagnostics import (
 )
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.fitted_rows import check_fitted_rows
-from bayestree.diagnostics.near_optimal import NearOptimalTrees
+from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.report.effects import Effect, measured_effects
 from bayestree.report.rows import (
     LabelledRows,

@@ -22,8 +22,7 @@ from bayestree import (
     plots,
 )
 from bayestree.description import TreeDescription
-from bayestree.diagnostics.near_optimal import same_splits
-from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.diagnostics.sparsity import SparsityPath, same_splits
 from bayestree.fitted.training_rows import TrainingRows
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.projection.facets import Conjunction

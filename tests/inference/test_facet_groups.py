@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bayestree import inference
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, mcmc, nuts
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.mcmc.experts import NodeExperts, Tally, mirror

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growth.single_leaf import warn_single_leaf, why_not_grown

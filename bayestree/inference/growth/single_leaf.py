@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior

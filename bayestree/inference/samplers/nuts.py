@@ -19,7 +19,7 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.convergence import (
     coefficient_balance,
     warn_of_undetermined,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree._utils.wording import counted
 from bayestree.inference.convergence import (
     evaluate_elbo,

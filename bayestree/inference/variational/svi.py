@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import (
     FURTHER_RATE,
     coefficient_balance,

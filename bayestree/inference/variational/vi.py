@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, Probability, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import averaged, mean_gain
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays

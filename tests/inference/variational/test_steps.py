@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.distributions import LogGamma
 from bayestree.inference.variational import factors as rows_module
 from bayestree.inference.variational import steps

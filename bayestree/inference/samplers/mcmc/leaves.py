@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from bayestree._utils.arrays import BoolArray, FloatArray
-from bayestree._utils.seed import draw_seed, seeded
+from bayestree._utils.state import draw_seed, seeded
 from bayestree.inference.samplers.density import unconstrained
 from bayestree.inference.samplers.mcmc.experts import Tally
 from bayestree.inference.samplers.mcmc.trees import TINY, ChainTrees

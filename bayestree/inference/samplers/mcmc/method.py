@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Count, Inference, Size, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.growth.harden import without_idle

@@ -14,7 +14,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.posterior import Posterior, at_medoid

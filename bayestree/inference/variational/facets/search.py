@@ -15,8 +15,7 @@ from torch import Generator, Tensor
 from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
-from bayestree._utils.state import cached
+from bayestree._utils.state import RandomState, cached, draw_seed
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growth.harden import collapsed
