@@ -1,9 +1,8 @@
-"""How few columns a facet needs: the path of sparse trees, the chosen one, and near-optimal ones."""
+"""How few columns a facet needs: the path of sparse trees, and near-optimal ones to choose from."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from bayestree.tree import Tree
 
 WIDTH = 100  # characters of a line
 SAME = 0.99  # share of the rows in corresponding leaves, from which two trees count as one
-WIDTH = 99  # of a printed line
+TABLE_WIDTH = 99  # characters of a line of several trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,11 +207,11 @@ class NearOptimalTrees:
         table = self.to_frame()
         columns = ["columns", *table.pop("columns")]
         lines = table.to_string(index=False, float_format="{:.3f}".format).split("\n")
-        room = WIDTH - len(lines[0]) - 2
+        room = TABLE_WIDTH - len(lines[0]) - 2
         return "\n".join(
-            f"{line}  {part}" if place == 0 else " " * (WIDTH - room) + part
+            f"{line}  {part}" if place == 0 else " " * (TABLE_WIDTH - room) + part
             for line, own in zip(lines, columns, strict=True)
-            for place, part in enumerate(wrap(own, room, break_on_hyphens=False))
+            for place, part in enumerate(textwrap.wrap(own, room, break_on_hyphens=False))
         )
 
 

@@ -20,7 +20,7 @@ from bayestree.fitting.modes import scores_unseen_rows
 from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.sparse import asks_for_sparsity
 from bayestree.inference import Map, Posterior, Svi, Vi
-from bayestree.models.contracts.quick import broken_contract
+from bayestree.models.contracts import broken_contract
 from bayestree.models.priors import InverseGammaScale
 
 

@@ -21,8 +21,7 @@ from torch import Tensor
 from bayestree._utils.state import seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.posterior import Posterior
+from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.training import Ascent
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models.soft_tree import SoftTree

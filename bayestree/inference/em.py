@@ -16,11 +16,11 @@ from torch import Tensor
 from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
-from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
+    Adam,
     at_prior_mean,
     check_differentiable,
     check_topology,

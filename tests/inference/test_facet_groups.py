@@ -11,7 +11,7 @@ from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows, StepRule
 from bayestree.inference.variational.guides import PolytopeGuide
-from bayestree.inference.variational.steps import step
+from bayestree.inference.variational.vi import step
 from bayestree.models import Categorical, Laplace, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology

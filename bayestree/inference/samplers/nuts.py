@@ -25,9 +25,8 @@ from bayestree.inference.convergence import (
     warn_of_undetermined,
 )
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
 from bayestree.inference.growth.harden import without_idle
-from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.posterior import Arrays, Posterior, at_medoid
 from bayestree.inference.samplers.density import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
 from bayestree.inference.samplers.hamiltonian import (

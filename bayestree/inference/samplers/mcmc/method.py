@@ -12,13 +12,11 @@ from bayestree._utils.parameters import Count, Inference, Size, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
 from bayestree.inference.growth.harden import without_idle
-from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.posterior import Arrays, Posterior, at_medoid
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
-from bayestree.inference.samplers.mcmc.experts import MOVES, NodeExperts, Tally, mirror
-from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.moves import MOVES, LeafMoves, NodeExperts, Tally, mirror
 from bayestree.inference.samplers.mcmc.trees import ChainTrees
 from bayestree.inference.samplers.nuts import segments
 from bayestree.inference.stage import GrowthLimits, Stage, as_function

@@ -16,8 +16,7 @@ from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Po
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.posterior import Arrays, Posterior, at_medoid
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.expert_moves import ExpertMoves
 from bayestree.inference.samplers.nuts import Runs
