@@ -4,6 +4,7 @@ The functions that take an estimator are its methods.
 """
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -455,7 +456,7 @@ def measure_nodes(
     reach = node_reach(
         posterior.draws,
         standardised,
-        (rows for _, rows, _ in tree.walk(X)),
+        map(itemgetter(1), tree.walk(X)),
         nodes,
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,

@@ -125,10 +125,11 @@ def _weigh(
     each = scored._replace(weights=torch.ones_like(scored.weights)) if held_out else scored
     columns = []
     for posterior in (one.posterior for one in trees):
+        draws = [*posterior.each()]
         if held_out:
-            columns.append(pointwise.log_density(posterior.model, posterior.each(), each))
+            columns.append(pointwise.log_density(posterior.model, draws, each))
         else:  # all copies of a row are left out together: the score of each of them
-            terms = pointwise.log_likelihood(posterior.model, posterior.each(), each)
+            terms = pointwise.log_likelihood(posterior.model, draws, each)
             columns.append(loo(terms[None]).elpd_row / rows)
     scores = np.stack(columns, axis=1)
     return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)

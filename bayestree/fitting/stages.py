@@ -17,7 +17,8 @@ from bayestree.fitting.hard import with_ordered_draws
 from bayestree.fitting.plan import FitPlan
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
-from bayestree.inference.training import HARD, fits_worse_than_tree, leaf_sums
+from bayestree.inference.pointwise import leaf_sums
+from bayestree.inference.training import HARD, fits_worse_than_tree
 from bayestree.models import SoftTree
 
 KEPT_LEAF = (

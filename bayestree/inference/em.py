@@ -17,6 +17,7 @@ from bayestree._utils.parameters import Count, Inference, NonNegative, Positive,
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
+from bayestree.inference.pointwise import summed
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
@@ -24,7 +25,6 @@ from bayestree.inference.training import (
     at_prior_mean,
     check_differentiable,
     check_topology,
-    summed,
 )
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree

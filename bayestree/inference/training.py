@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam as fused_adam
 
-from bayestree.inference import memory_mapped
 from bayestree.inference.data import Data
-from bayestree.inference.pointwise import ROWS, leaf_probs, log_likelihood_rows, pays
+from bayestree.inference.pointwise import leaf_probs, leaf_sums, log_likelihood_rows, pays
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import (
     DensityTable,
@@ -338,27 +337,6 @@ class Ascent:
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
     """Return prior means of the additional sites of the prior on hyperplanes, if it has any."""
     return prior.prior_means(sites["intercept"]) if "intercept" in sites else {}
-
-
-@torch.no_grad()
-def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
-    """Sum the leaves' statistics (L, c), weighted by soft memberships, in parts of the rows."""
-    parts = (part.for_leaf(model.leaf) for part in data.parts(ROWS))
-    probs = leaf_probs(model, sites, (part.X for part in data.parts(ROWS)))
-    return summed(
-        member.T @ model.leaf.statistics(part.y, part.weights)
-        for member, part in zip(probs, parts, strict=True)
-    )
-
-
-def summed(terms: Iterable[Tensor]) -> Tensor:
-    """Sum one or more tensors of one shape; only a few large ones are held at a time."""
-    waiting: list[Tensor] = []
-    for term in terms:
-        waiting.append(term)
-        if len(waiting) * term.numel() >= memory_mapped.HELD:
-            waiting = [torch.stack(waiting).sum(0)]
-    return torch.stack(waiting).sum(0)
 
 
 def _hard_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:

@@ -25,7 +25,8 @@ from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.growth.single_leaf import ONE_WAY, why_not_parted
-from bayestree.inference.training import leaf_sums, recalibrated, summed
+from bayestree.inference.pointwise import leaf_sums, summed
+from bayestree.inference.training import recalibrated
 from bayestree.literature._method import WholeFit, fitted_by
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf

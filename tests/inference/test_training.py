@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.map import Point
-from bayestree.inference.training import Adam, Ascent, leaf_sums
+from bayestree.inference.pointwise import leaf_sums
+from bayestree.inference.training import Adam, Ascent
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes

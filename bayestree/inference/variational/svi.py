@@ -31,7 +31,7 @@ from bayestree.inference.convergence import (
     warn_of_undetermined,
 )
 from bayestree.inference.data import Data
-from bayestree.inference.pointwise import log_joint
+from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
@@ -41,7 +41,6 @@ from bayestree.inference.training import (
     check_soft,
     check_topology,
     default_epochs,
-    leaf_sums,
 )
 from bayestree.inference.variational.facets.search import (
     improve_facets,

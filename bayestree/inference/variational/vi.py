@@ -43,7 +43,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import averaged, mean_gain
 from bayestree.inference.data import Data
-from bayestree.inference.pointwise import log_joint
+from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
@@ -52,7 +52,6 @@ from bayestree.inference.training import (
     check_soft,
     check_split,
     check_topology,
-    leaf_sums,
 )
 from bayestree.inference.variational.factors import (
     DiagonalFactors,
@@ -416,7 +415,8 @@ class Vi(Stage):
         moved, n_steps = copy.deepcopy(factors).train(), self._n_further
         rule = StepRule(FURTHER_RATE, 1.0, moved.model.steepness, exact=True)
         moving = [moved.mean, moved.precision, moved.shape, moved.rate, moved.sums]
-        averaged(moving, (self._step(moved, rows, rule) for _ in range(n_steps)), n_steps)
+        for _ in averaged(moving, n_steps):
+            self._step(moved, rows, rule)
         return moved
 
     def _posterior(

@@ -19,8 +19,8 @@ from bayestree._utils.state import RandomState, cached, draw_seed
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growth.harden import collapsed
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import leaf_sums
 from bayestree.inference.variational.facets.bound import (
     SIDE_STEPS,
     BaseDraws,
