@@ -50,9 +50,9 @@ from bayestree.fitted.tree import Mixture
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
+from bayestree.fitting.projection import Projection, near_optimal_trees
 from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
-from bayestree.fitting.sparse import Projection, near_optimal_trees
 from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
 

@@ -20,11 +20,16 @@ from bayestree.diagnostics import size, uncertainty
 from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
-from bayestree.diagnostics.regions import RuleProbability, region_shares
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, mixed_uncertainty
+from bayestree.diagnostics.uncertainty import (
+    RuleProbability,
+    Splits,
+    SplitUncertainty,
+    mixed_uncertainty,
+    region_shares,
+)
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior

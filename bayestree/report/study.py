@@ -39,7 +39,7 @@ from bayestree.diagnostics import (
     calibration,
 )
 from bayestree.diagnostics.draws import spread
-from bayestree.diagnostics.fitted_rows import check_fitted_rows
+from bayestree.diagnostics.sample import check_fitted_rows
 from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.report.effects import Effect, measured_effects
 from bayestree.report.rows import (
