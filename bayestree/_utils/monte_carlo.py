@@ -166,9 +166,9 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, FloatArr
     return log_weights.reshape(ratios.shape), k.reshape(ratios.shape[:-1])
 
 
-def pareto_k(log_ratios: ArrayLike, reff: float = 1.0) -> float:
+def pareto_k(log_ratios: ArrayLike) -> float:
     """Return the shape of the tail of all importance ratios (see :func:`psis`)."""
-    return float(psis(np.ravel(log_ratios), reff)[1])
+    return float(psis(np.ravel(log_ratios))[1])
 
 
 def good_k(n_draws: int) -> float:
