@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import (
     MissingMark,
     counted,
@@ -171,19 +171,6 @@ class TreeDescription:
         """How several facets decide at a node."""
         return POLYTOPE_RULE if self.adds_votes else CONJUNCTION_RULE
 
-    @cached_property
-    def _is_border(self) -> BoolArray:
-        """Whether each facet belongs to a conjunction, shape (E,)."""
-        assert self.linear is not None
-        return np.repeat(self.linear.is_conjunction, self.linear.n_facets)
-
-    @cached_property
-    def _lowered(self) -> FloatArray:
-        """What is subtracted from the activation of each facet of a conjunction, shape (E,)."""
-        assert self.linear is not None
-        n_facets = self.linear.n_facets
-        return np.repeat(np.where(n_facets > 1, INSIDE, 0.0), n_facets)
-
     def path(self, child: int) -> str:
         """Return the path from the root: "root", "L", "LR", ..."""
         topology = self.tree.topology
@@ -226,10 +213,11 @@ class TreeDescription:
         strength, threshold = self._strength[expert], float(self._facet_limit[expert])
         if not strength.any():
             return HalfSpace(expert, "", "", threshold, 0)
-        plane, border = self.linear.hyperplane[expert], self._is_border[expert]
+        node = int(np.searchsorted(self.linear.expert_start, expert, side="right")) - 1
+        plane, border = self.linear.hyperplane[expert], bool(self.linear.is_conjunction[node])
         n_terms, most = np.count_nonzero(plane), max_terms or self.max_terms
         if border:
-            threshold -= self._lowered[expert]
+            threshold -= INSIDE if self.n_facets(node) > 1 else 0.0
             most = most if most is None else max(most, self.sparse_terms)
         if self.linear.unit is not None and n_terms > 1:
             points, weight = self.linear.points(expert)

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 
-LEFT, RIGHT = 0, 1
 SIDES = "LR"
 
 

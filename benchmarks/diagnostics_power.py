@@ -21,18 +21,18 @@ from data import load_all, rings
 from sklearn import datasets
 from sklearn.preprocessing import scale
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
 from bayestree.inference import map as fit_map
 from bayestree.inference.convergence import evaluate_elbo
-from bayestree.inference.variational import polytope_fit
+from bayestree.inference.variational import svi as fits
 from bayestree.models import Categorical, Gaussian, named
 
 FEW = 5.0
 N_DRAWS = 256
 SEED = 100  # of the first start
-CLIMB, GAIN, STEP = polytope_fit._climb, polytope_fit.polytope_gain, training.Adam.step
+CLIMB, GAIN, STEP = fits._climb, fits.polytope_gain, training.Adam.step
 
 #: Ways to spoil a fit: by settings (epochs as a share of the default), ...
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -118,7 +118,7 @@ def spoiled(way: str) -> Iterator[None]:
         with patch.object(training.Adam, "step", step):
             return CLIMB(guide, *args, **others)
 
-    with patch.object(polytope_fit, "_climb", climb):
+    with patch.object(fits, "_climb", climb):
         yield
 
 
@@ -135,7 +135,7 @@ def fit(
     batch = settings.get("batch_size", 500)
     epochs = training.default_epochs(len(data.X), 500) * settings.get("epochs", 1.0)
     chosen = {**settings, "epochs": max(2, round(epochs)), "batch_size": batch}
-    with spoiled(way), patch.object(polytope_fit, "polytope_gain", keep):
+    with spoiled(way), patch.object(fits, "polytope_gain", keep):
         found = svi(init.model, data, init=init, n_draws=2, random_state=seed, **chosen)
     with seeded(0):
         bound = float(evaluate_elbo(guides[0], data, N_DRAWS))

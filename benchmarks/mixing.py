@@ -23,7 +23,7 @@ from data import REGRESSION, load_all, made
 from sklearn.datasets import load_breast_cancer
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree._utils.chains import ess, r_hat
+from bayestree._utils.monte_carlo import ess, r_hat
 from bayestree.inference import Mcmc, Nuts
 
 SETS = ("iris", "breast3", "breast30", "pima", "heart", "glass", "airfoil")

@@ -14,7 +14,7 @@ from pyro.infer import MCMC, NUTS
 from sbc import PLACES
 
 from bayestree import inference
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.samplers.density import NumpyDensity, TorchDensity
 from bayestree.models import Categorical, Polytope, SoftTree

@@ -10,7 +10,7 @@ import numpy as np
 from data import load
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, inference
-from bayestree._utils.chains import ess, r_hat
+from bayestree._utils.monte_carlo import ess, r_hat
 from bayestree.inference import Posterior, Svi
 
 SETS = ("breast683", "pima", "heart", "glass", "airfoil")

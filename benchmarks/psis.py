@@ -16,7 +16,7 @@ import torch
 from sklearn import datasets
 from sklearn.preprocessing import scale
 
-from bayestree._utils.psis import pareto_k, psis
+from bayestree._utils.monte_carlo import pareto_k, psis
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, nuts, svi
 from bayestree.inference import map as fit_map
 from bayestree.models import Categorical, named

@@ -12,10 +12,10 @@ import torch
 from torch.nn.functional import softplus
 
 from bayestree import routing
-from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import Adam
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology

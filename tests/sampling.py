@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 
 
 def at_least(share: float, n: int) -> float:

@@ -1,20 +1,25 @@
-"""The state of torch and NumPy in which the package computes, whatever the caller has chosen."""
+"""The state of torch and NumPy: what the package computes in, and seeds that leave it unchanged."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache, wraps
+from functools import lru_cache
 from inspect import isfunction
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+TURN = threading.RLock()  # torch's generator is shared by all threads
+
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 @contextmanager
 def usual_state() -> Iterator[None]:
-    """Compute as in a new process; only this thread is affected, and only within the block.
+    """Compute as in a new process, in a block or a function; only this thread is affected.
 
     Fits need gradients, tensors that are kept must not belong to the inference mode of the caller,
     and tensors are on the CPU unless they are given a device. A probability that underflows is 0,
@@ -26,20 +31,9 @@ def usual_state() -> Iterator[None]:
         yield
 
 
-def in_usual_state(function: Function) -> Function:
-    """Let a function compute in the usual state."""
-
-    @wraps(function)
-    def inside(*args: Any, **given: Any) -> Any:
-        with usual_state():
-            return function(*args, **given)
-
-    return cast(Function, inside)
-
-
 def cached(function: Function) -> Function:
     """Keep the results of a function, such as tensors, for calls in any state."""
-    return cast(Function, lru_cache(maxsize=32)(in_usual_state(function)))
+    return cast(Function, lru_cache(maxsize=32)(usual_state()(function)))
 
 
 class InUsualState:
@@ -49,4 +43,28 @@ class InUsualState:
         super().__init_subclass__(**given)
         for name, method in [*vars(cls).items()]:
             if isfunction(method) and not name.startswith("_"):
-                setattr(cls, name, in_usual_state(method))
+                setattr(cls, name, usual_state()(method))
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """Return a seed drawn from a ``random_state`` as in scikit-learn, or a NumPy Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def generator_state(device: torch.device) -> torch.Tensor:
+    """Return the state of torch's default generator of a device."""
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run the block with seeded torch and Pyro generators; one thread at a time."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with TURN, torch.random.fork_rng(devices=devices):
+        if torch.cuda.is_available():
+            torch.manual_seed(seed)
+        else:  # torch.manual_seed formats the stack for each kind of accelerator that may come
+            torch.default_generator.manual_seed(seed)
+        yield

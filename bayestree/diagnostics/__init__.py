@@ -14,7 +14,6 @@ from bayestree.diagnostics.loo import (
     mixed_loo,
     stacking_weights,
 )
-from bayestree.diagnostics.regions import RuleProbability
 from bayestree.diagnostics.scores import (
     Calibration,
     Score,
@@ -27,7 +26,7 @@ from bayestree.diagnostics.scores import (
 )
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, polytope_size
-from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
+from bayestree.diagnostics.uncertainty import RuleProbability, SplitUncertainty, split_uncertainty
 from bayestree.diagnostics.verdict import (
     Check,
     Convergence,

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.chains import bfmi, ess, r_hat
-from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
-from bayestree._utils.psis import good_k, pareto_k
+from bayestree._utils.monte_carlo import MIN_DRAWS as MIN_RATIOS
+from bayestree._utils.monte_carlo import bfmi, ess, good_k, pareto_k, r_hat
 from bayestree._utils.wording import counted
 from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.label_free import label_free_of, recorded

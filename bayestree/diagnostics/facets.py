@@ -380,7 +380,8 @@ def match(draws: Sequence[FloatArray]) -> list[IntArray]:
     """
     if not draws:
         return []
-    found = _assigned(draws, draws[_most_typical(draws)])
+    cost = [sum(_difference(one, other) for other in draws) for one in draws]
+    found = _assigned(draws, draws[int(np.argmin(cost))])  # the medoid
     for _ in range(MAX_PASSES):
         centers = _means(draws, found)
         again = _assigned(draws, centers)
@@ -439,12 +440,6 @@ def _means(draws: Sequence[FloatArray], found: Sequence[IntArray]) -> FloatArray
         else:
             kept.append(int(k))
     return sums[kept] / counts[kept, None]
-
-
-def _most_typical(draws: Sequence[FloatArray]) -> int:
-    """Find the medoid: the draw with the smallest total difference from all draws."""
-    cost = [sum(_difference(one, other) for other in draws) for one in draws]
-    return int(np.argmin(cost))
 
 
 def _difference(one: FloatArray, other: FloatArray) -> float:

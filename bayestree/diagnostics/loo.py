@@ -13,8 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.chains import ess
-from bayestree._utils.psis import good_k, psis
+from bayestree._utils.monte_carlo import ess, good_k, psis
 
 WIDTH = 88  # line width of printed text
 MAX_BAD_SHARE = 0.1  # share of rows of too large a k, above which a sum of all is not trusted

@@ -1,15 +1,23 @@
-"""How few columns a facet needs: the path of sparse trees, and the one that was chosen."""
+"""How few columns a facet needs: the path of sparse trees, and near-optimal ones to choose from."""
 
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.optimize import linear_sum_assignment
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.wording import counted
+from bayestree.routed_tree import RoutedTree
+from bayestree.tables.encoding import column_numbers
+from bayestree.tree import Tree
 
 WIDTH = 100  # characters of a line
+SAME = 0.99  # share of the rows in corresponding leaves, from which two trees count as one
+TABLE_WIDTH = 99  # characters of a line of several trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,3 +105,139 @@ class SparsityPath:
         lines += ["columns  coefficients    loss      se"]
         lines += [f"{k:7d}  {n:12d}  {loss:6.3f}  {se:6.3f}" for k, loss, se, n in each]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class NearOptimalTrees:
+    """Sparse trees of the modes and topologies of a posterior, the best first.
+
+    These are those that the fit found. There may be others with as good a score: unlike the
+    Rashomon set of an enumeration, the list is not complete. A tree also stands for those that
+    score worse, use all of its columns, and predict the same or have 99 % of the training rows in
+    corresponding leaves; the tree of the estimator, also for those that score better.
+
+    Attributes
+    ----------
+    trees : tuple of M Tree
+        For ``export_text``, ``plots.tree`` and the other exports.
+    mode : array of int, shape (M,)
+        Numbers of the modes.
+    weight : array, shape (M,)
+        Posterior weights: of the modes in the mixture, times the shares of their draws that have
+        the topology, if it was sampled. The sum over the trees that each stands for.
+    score : array, shape (M,)
+        Mean log density of y, in nats a row, in trees that were projected without the row.
+    loss, se : arrays, shape (M,)
+        What the score of a tree loses to that of the best one, and its standard error.
+    columns : tuple of M tuples of str
+        Columns that each tree uses.
+    names : tuple of str
+        All columns of the fit.
+    excluded : tuple of str
+        Columns that no tree may use: those of both kinds of ``without``.
+    """
+
+    trees: tuple[Tree, ...]
+    mode: IntArray
+    weight: FloatArray
+    score: FloatArray
+    loss: FloatArray
+    se: FloatArray
+    columns: tuple[tuple[str, ...], ...]
+    names: tuple[str, ...]
+    excluded: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.trees)
+
+    def __getitem__(self, number: int) -> Tree:
+        return self.trees[number]
+
+    def __iter__(self) -> Iterator[Tree]:
+        return iter(self.trees)
+
+    def without(self, *columns: str | int | Iterable[str | int]) -> "NearOptimalTrees":
+        """Return those trees that use none of some columns; there may be none.
+
+        Parameters
+        ----------
+        *columns : str, int, or sequences of them
+            Names or numbers of columns.
+
+        Raises
+        ------
+        ValueError
+            For columns that the fit did not have.
+        """
+        unwanted = {self.names[number] for number in column_numbers(columns, self.names)}
+        kept = np.array([not unwanted & set(own) for own in self.columns], dtype=bool)
+        numbers = np.flatnonzero(kept)
+        return replace(
+            self,
+            trees=tuple(self.trees[i] for i in numbers),
+            columns=tuple(self.columns[i] for i in numbers),
+            excluded=tuple(name for name in self.names if name in unwanted.union(self.excluded)),
+            **{
+                name: getattr(self, name)[kept]
+                for name in ("mode", "weight", "score", "loss", "se")
+            },
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with a row for each tree."""
+        each = {
+            "mode": self.mode,
+            "weight": self.weight,
+            "score": self.score,
+            "loss": self.loss,
+            "se": self.se,
+            "leaves": [tree.n_leaves for tree in self.trees],
+            "coefficients": [int(np.count_nonzero(tree.hyperplane)) for tree in self.trees],
+            "columns": [", ".join(own) for own in self.columns],
+        }
+        return pd.DataFrame(each)
+
+    def __str__(self) -> str:
+        if not len(self):
+            names = " and ".join(self.excluded)
+            return (
+                f"No tree of the list does without {names}; "
+                f"near_optimal_trees(X, y, without={list(self.excluded)}) looks for one."
+            )
+        table = self.to_frame()
+        columns = ["columns", *table.pop("columns")]
+        lines = table.to_string(index=False, float_format="{:.3f}".format).split("\n")
+        room = TABLE_WIDTH - len(lines[0]) - 2
+        return "\n".join(
+            f"{line}  {part}" if place == 0 else " " * (TABLE_WIDTH - room) + part
+            for line, own in zip(lines, columns, strict=True)
+            for place, part in enumerate(textwrap.wrap(own, room, break_on_hyphens=False))
+        )
+
+
+def same_splits(one: RoutedTree, other: RoutedTree) -> bool:
+    """Whether two trees of facets have the same nodes, whatever their leaves predict."""
+    return (
+        isinstance(one, Tree)
+        and isinstance(other, Tree)
+        and np.array_equal(one.topology.children, other.topology.children)
+        and np.array_equal(one.n_facets, other.n_facets)
+        and np.array_equal(one.hyperplane, other.hyperplane)
+        and np.array_equal(one.facet_limit, other.facet_limit)
+    )
+
+
+def same_leaves(one: IntArray, other: IntArray, weights: FloatArray) -> float:
+    """Return the share of the rows in corresponding leaves of two trees.
+
+    Leaves correspond in pairs, so that as many rows as possible are in both of a pair.
+
+    Parameters
+    ----------
+    one, other : arrays of int, shape (n,)
+        Leaves of the rows.
+    weights : array, shape (n,)
+    """
+    table = np.zeros((one.max() + 1, other.max() + 1))
+    np.add.at(table, (one, other), weights)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / weights.sum())

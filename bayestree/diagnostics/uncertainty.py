@@ -1,4 +1,4 @@
-"""Posterior uncertainty about rows: their sides at the splits, leaves and predictions."""
+"""Posterior uncertainty about rows: sides at splits, leaves, predictions, and regions of a tree."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +26,9 @@ from bayestree.tree import LOG2
 
 ELEMENTS = 2**22  # size of the largest array per chunk of rows
 UNSURE = 0.1  # rows with a larger disagreement count as uncertain
-PARTS = (
-    "total_entropy",
-    "expected_entropy",
-    "mutual_information",
-    "total_variance",
-    "expected_variance",
-    "explained",
-)
+OF_CLASSES = ("total_entropy", "expected_entropy", "mutual_information")
+OF_NUMBERS = ("total_variance", "expected_variance", "explained")
+PARTS = (*OF_CLASSES, *OF_NUMBERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +162,6 @@ class Splits(NamedTuple):
     topology: Topology
     nodes: IntArray
 
-    @classmethod
-    def all_of(cls, topology: Topology) -> "Splits":
-        return cls(topology, np.arange(topology.n_nodes))
-
 
 def split_uncertainty(
     draws: Draws,
@@ -219,7 +210,7 @@ def split_uncertainty(
     ValueError
         If ``level`` is not between 0 and 1, or ``X`` or ``right`` has another shape.
     """
-    splits = Splits.all_of(topology) if splits is None else splits
+    splits = splits or Splits(topology, np.arange(topology.n_nodes))
     n_nodes, n_features = splits.topology.n_nodes, draws["hyperplane"].shape[-1]
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}) like the draws, got {X.shape}.")
@@ -234,7 +225,7 @@ def split_uncertainty(
         name: None if first is None else np.concatenate([part[name] for part in parts])
         for name, first in parts[0].items()
     }
-    for name in ("total_variance", "expected_variance", "explained"):
+    for name in OF_NUMBERS:
         whole[name] = None if whole[name] is None else whole[name] * y_scale**2
     if whole["explained"] is not None:
         whole["expected_y"] = whole["expected_y"] * y_scale + y_center
@@ -272,14 +263,11 @@ def mixed_uncertainty(
     if own.total_entropy is not None:
         total, within = entr(expected).sum(axis=1), values["expected_entropy"]
         between = np.maximum(total - within, 0.0)  # rounding may go below 0
-        values |= dict(zip(PARTS[:3], (total, within, between), strict=True))
+        values |= dict(zip(OF_CLASSES, (total, within, between), strict=True))
     else:
         apart = [(one.expected_y - expected) ** 2 for one in each]
-        explained = values["explained"] + np.tensordot(weights, apart, axes=1)
-        values |= {
-            "explained": explained,
-            "total_variance": values["expected_variance"] + explained,
-        }
+        values["explained"] = values["explained"] + np.tensordot(weights, apart, axes=1)
+        values["total_variance"] = values["expected_variance"] + values["explained"]
     return replace(own, **values)
 
 
@@ -315,11 +303,10 @@ def _of_rows(
         leaf_probability += np.exp(leaf_log_probs(left, right, splits.topology))
         soft = leaf_log_probs(*branch_log_probs(score, steepness), topology)
         predicted.add(place, one, np.exp(soft), X)
-    low_high = np.quantile(p_right, bounds, axis=0)
     return {
         "mean": p_right.mean(axis=0),
         "sd": p_right.std(axis=0),
-        "interval": np.moveaxis(low_high, 0, -1),
+        "interval": np.moveaxis(np.quantile(p_right, bounds, axis=0), 0, -1),
         "outside": outside / len(every),
         "leaf_probability": leaf_probability / len(every),
         **predicted.parts(),
@@ -364,3 +351,147 @@ class _Predictions:
             expected, explained = self.means.mean(axis=0), self.means.var(axis=0)
             variance = (within + explained, within, explained)
         return dict(zip((*PARTS, "expected_y"), (*entropy, *variance, expected), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class RuleProbability:
+    """How many draws agree with the deterministic tree about each of n rows; can be printed.
+
+    A draw sends a row to the more probable side of each split. What refers to the V nodes and L
+    leaves compares the draws of the mode of the deterministic tree, which share its nodes.
+
+    Attributes
+    ----------
+    node : array, shape (n, V)
+        Share of the draws that send the row to the same side, whether or not it reaches the node.
+    region : array, shape (n, V + L)
+        Share of the draws that send the row to each node and leaf.
+    reached : array of bool, shape (n, V + L)
+        Whether the deterministic tree sends the row there.
+    prediction : array, shape (n,), or None
+        Share of the draws of all modes, by their weights, whose class of largest P(y | x) is the
+        class that the deterministic tree predicts. None for numbers.
+    rows : array, shape (n, d)
+        Features of the rows, named by ``feature_names``.
+    labels : tuple of str, length V + L
+        Paths of the nodes, then of the leaves, from the root.
+    level : float
+        A row is in the inner region of a node or leaf if at least (1 + level) / 2 of the draws send
+        it there, and in the outer one if at least (1 - level) / 2 do.
+    """
+
+    node: FloatArray
+    region: FloatArray
+    reached: BoolArray
+    prediction: FloatArray | None
+    rows: FloatArray
+    feature_names: tuple[str, ...]
+    labels: tuple[str, ...]
+    level: float
+
+    @property
+    def path(self) -> FloatArray:
+        """Share of the draws that send each row to its leaf of the deterministic tree, (n,)."""
+        n_nodes = self.node.shape[1]
+        found: FloatArray = (self.region * self.reached)[:, n_nodes:].sum(axis=1)
+        return found
+
+    @property
+    def inner(self) -> BoolArray:
+        """Rows in the inner region of each node and leaf, (n, V + L)."""
+        return self.region >= tails(self.level)[1]
+
+    @property
+    def outer(self) -> BoolArray:
+        """Rows in the outer region of each node and leaf, (n, V + L)."""
+        return self.region >= tails(self.level)[0]
+
+    def to_frame(self, by: Literal["region", "column", "row"] = "region") -> pd.DataFrame:
+        """Tabulate the nodes and leaves, the extent of their regions, or the rows.
+
+        Parameters
+        ----------
+        by : {"region", "column", "row"}
+            For each node and leaf: the share of the rows in its inner region, that the
+            deterministic tree sends there, and in its outer region; of the latter the mean share of
+            the draws that agree about the side, which leaves have no (``agreement``). For each of
+            them and each feature: the least and the largest value in its inner region, in the
+            region of the deterministic tree, and in the outer region. For each row: its leaf, and
+            the share of the draws that agree about this path and about the prediction.
+
+        Raises
+        ------
+        ValueError
+            For any other value of ``by``.
+        """
+        regions = {"inner": self.inner, "tree": self.reached, "outer": self.outer}
+        if by == "region":
+            shares: dict[str, Any] = {name: one.mean(axis=0) for name, one in regions.items()}
+            shares["agreement"] = np.full(len(self.labels), np.nan)
+            reached = self.reached[:, : self.node.shape[1]]
+            count = np.where(reached.any(axis=0), reached.sum(axis=0), np.nan)
+            shares["agreement"][: self.node.shape[1]] = (self.node * reached).sum(axis=0) / count
+            return pd.DataFrame(shares, index=node_index(self.labels))
+        if by == "column":
+            columns = pd.MultiIndex.from_product([regions, ("low", "high")])
+            index = pd.MultiIndex.from_product(
+                [self.labels, self.feature_names], names=["node", "feature"]
+            )
+            values = np.full((len(self.labels), self.rows.shape[1], 3, 2), np.nan)
+            for k, inside in enumerate(regions.values()):
+                for v in np.flatnonzero(inside.any(axis=0)):
+                    some = self.rows[inside[:, v]]
+                    values[v, :, k] = np.stack([some.min(axis=0), some.max(axis=0)], axis=1)
+            return pd.DataFrame(values.reshape(len(index), 6), index, columns)
+        if by != "row":
+            raise ValueError(f"by must be 'region', 'column' or 'row', got {by!r}.")
+        n_nodes = self.node.shape[1]
+        leaf = self.reached[:, n_nodes:].argmax(axis=1)
+        found: dict[str, Any] = {"leaf": [self.labels[n_nodes + one] for one in leaf]}
+        found["path"] = self.path
+        if self.prediction is not None:
+            found["prediction"] = self.prediction
+        return pd.DataFrame(found, index=pd.RangeIndex(len(leaf), name="row"))
+
+    def __str__(self) -> str:
+        text = f"Of the draws, {100 * self.path.mean():.1f} % send a row to its leaf"
+        if len(self.labels) == 1:
+            text += ", which has no other"
+        if self.prediction is not None:
+            text += f", and {100 * self.prediction.mean():.1f} % predict its class"
+        low, high = tails(self.level)
+        return (
+            f"{text} (mean over {len(self.rows)} rows).\nShares of the rows that at least "
+            f"{100 * high:.3g} % (inner) and {100 * low:.3g} % (outer) of the draws send to a node "
+            f"or leaf:\n{self.to_frame().to_string(float_format='{:.3f}'.format, na_rep='')}"
+        )
+
+    __repr__ = __str__
+
+
+def region_shares(
+    draws: Draws, X: FloatArray, right: BoolArray, splits: Splits
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Compute ``node``, ``region`` and ``reached`` of :class:`RuleProbability` for rows (n, d).
+
+    ``right`` (n, V) are the sides in the deterministic tree; for the others see
+    ``split_uncertainty``.
+    """
+    agreed = np.zeros(right.shape)
+    leaves = np.zeros((len(X), splits.topology.n_leaves))
+    every = [*np.ndindex(*draws["intercept"].shape[:2])]
+    for one in every:
+        side = scores(draws, one, X)[:, splits.nodes] > LOG2
+        agreed += side == right
+        leaves += _leaf_of(side, splits.topology)
+    own = _leaf_of(right, splits.topology)
+    below = np.hstack([splits.topology.turns.any(axis=0).T, np.eye(own.shape[1], dtype=bool)])
+    return agreed / len(every), leaves @ below / len(every), own @ below
+
+
+def _leaf_of(right: BoolArray, topology: Topology) -> BoolArray:
+    """Mark the leaf of rows with these sides (n, V), (n, L): all turns on its path are taken."""
+    to_left, to_right = topology.turns.astype(np.int64)
+    taken = ~right @ to_left + right @ to_right
+    found: BoolArray = taken == (to_left + to_right).sum(axis=0)
+    return found

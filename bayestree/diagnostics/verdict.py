@@ -266,14 +266,9 @@ class Convergence:
         ]
         details = [str(check) for check in self.checks]
         details += [_wrapped(f"[not assessed] {sentence}") for sentence in self.not_judged]
-        lines = [_wrapped(line) for text in head for line in _sentences(text)]
+        lines = map(_wrapped, "\n".join(head).replace(". ", f".\n{INDENT}").split("\n"))
         sizes = [] if self.evidence is None else ["", str(self.evidence)]
         return "\n".join([*lines, *([""] if details else []), *details, *sizes])
-
-
-def _sentences(text: str) -> list[str]:
-    """Split a text into sentences, all but the first indented."""
-    return text.replace(". ", f".\n{INDENT}").split("\n")
 
 
 def _wrapped(text: str) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import ParameterError
-from bayestree._utils.seed import draw_seed, seeded
+from bayestree._utils.state import draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
 from bayestree.distributed.passes import DistributedRows, Sample, on_workers

@@ -13,7 +13,7 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parallel import one_thread, threads_for
 from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of, takes
 from bayestree._utils.progress import fitting
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.estimators._classifier import Classifier
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._parameters import RandomRun

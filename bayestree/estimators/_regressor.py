@@ -13,7 +13,7 @@ from sklearn.utils import Tags
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
-from bayestree._utils.seed import RandomState
+from bayestree._utils.state import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics.scores import count_scores, squared_scores
 from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once

@@ -20,7 +20,7 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.estimators._estimator import Fit, at_once
 from bayestree.estimators._soft_tree import StagedTree
 from bayestree.fitted.diagnostics import measure_nodes

@@ -1,9 +1,10 @@
 """Convex polytope trees as scikit-learn estimators."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
+from numpy.typing import ArrayLike
 from pydantic import InstanceOf
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
@@ -21,6 +22,7 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
+from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import fit_files, sample_check
 from bayestree.estimators._parameters import (
@@ -45,16 +47,18 @@ from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._soft_tree import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.fitted import assessment, diagnostics
-from bayestree.fitted.tree import Mixture
+from bayestree.fitted.tree import Mixture, one_output
+from bayestree.fitted.validation import counted_rows
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
+from bayestree.fitting.projection import Projection, near_optimal
 from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
-from bayestree.fitting.sparse import Projection, near_optimal_trees
 from bayestree.fitting.task import Task
 from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
+from bayestree.tables.encoding import column_numbers
 
 
 @declare
@@ -150,7 +154,45 @@ class BasePolytopeTree(StagedTree):
 
     co_membership = diagnostics.co_membership
     sparsity_path = diagnostics.sparsity_path
-    near_optimal_trees = near_optimal_trees
+
+    def near_optimal_trees(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        without: str | int | Iterable[str | int] = (),
+    ) -> NearOptimalTrees:
+        """Project the posterior onto a sparse tree from each mode, for a choice between them.
+
+        If the topology was sampled (``inference="smc"``), each topology with at least 1 % of the
+        draws gives a tree. Trees that are nearly the same are merged.
+
+        Parameters
+        ----------
+        X, y, sample_weight : arrays
+            The rows of the fit in their order, which the estimator does not keep.
+        without : str, int, or sequence of them
+            Columns that no tree may use, by name or number. The predictions that are projected are
+            still those of the posterior, which may use them.
+
+        Returns
+        -------
+        NearOptimalTrees
+            The best tree first. Can be printed; see ``to_frame`` and ``without``.
+
+        Raises
+        ------
+        ValueError
+            For rows that ``fit`` would refuse, unknown columns, if no column is left, or if no mode
+            has a tree with a split.
+        """
+        one_output(self, "near_optimal_trees")
+        remedy = "To score a tree on new rows, use the log_score of a fit."
+        rows, _ = counted_rows(self, X, y, sample_weight, remedy)
+        names = self.encoding_.names
+        excluded = column_numbers(without, names)
+        return near_optimal(self._projection(self._again()), self.fitted_, rows, names, excluded)
 
     def _fit(self, task: Task) -> Mixture:
         if task.plan.n_trees == 1:

@@ -29,7 +29,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.progress import fitting, steps_of
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.predictions import mode_counts, spread_draws
 from bayestree.fitted.tree import Mixture, MixtureEstimator

@@ -4,6 +4,7 @@ The functions that take an estimator are its methods.
 """
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
-from bayestree._utils.seed import RandomState
+from bayestree._utils.state import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics import size, uncertainty
 from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
-from bayestree.diagnostics.regions import RuleProbability, region_shares
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, mixed_uncertainty
+from bayestree.diagnostics.uncertainty import (
+    RuleProbability,
+    Splits,
+    SplitUncertainty,
+    mixed_uncertainty,
+    region_shares,
+)
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior
@@ -455,7 +461,7 @@ def measure_nodes(
     reach = node_reach(
         posterior.draws,
         standardised,
-        (rows for _, rows, _ in tree.walk(X)),
+        map(itemgetter(1), tree.walk(X)),
         nodes,
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.diagnostics.draws import spread, tails
 from bayestree.diagnostics.inclusion import (
     ColumnInclusion,

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.diagnostics.draws import tails
 from bayestree.fitted.training_rows import FileRows
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator

@@ -13,7 +13,7 @@ import torch
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, weighted_quantiles
 from bayestree._utils.wording import warn
 from bayestree.inference import Posterior, Units, memory_mapped
-from bayestree.inference.draws import Arrays
+from bayestree.inference.posterior import Arrays
 from bayestree.models.soft_tree import declared_sites
 from bayestree.routed_tree import RowSource, chunks
 from bayestree.tables import UnusedColumnsWarning

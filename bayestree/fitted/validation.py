@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
-from bayestree.diagnostics.fitted_rows import check_fitted_rows
+from bayestree.diagnostics.sample import check_fitted_rows
 from bayestree.fitted.response import check_generated
 from bayestree.fitted.training_rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator

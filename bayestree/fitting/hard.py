@@ -17,7 +17,7 @@ from bayestree.fitted.training_rows import Scaling, TrainingRows, with_unused_co
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.growth.single_leaf import ONE_WAY, SingleLeafWarning, warn_single_leaf
-from bayestree.inference.training import leaf_sums
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.models import Network
 from bayestree.models.soft_tree import isotonic, larger_side, leaf_order
 from bayestree.routed_tree import Frame, RoutedTree

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parallel import one_thread, processes_for, threads_for
 from bayestree._utils.progress import Verbose, fitting, watched
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.fitted.assessment import UnconvergedWarning
 from bayestree.fitted.training_rows import TrainingRows
@@ -125,10 +125,11 @@ def _weigh(
     each = scored._replace(weights=torch.ones_like(scored.weights)) if held_out else scored
     columns = []
     for posterior in (one.posterior for one in trees):
+        draws = [*posterior.each()]
         if held_out:
-            columns.append(pointwise.log_density(posterior.model, posterior.each(), each))
+            columns.append(pointwise.log_density(posterior.model, draws, each))
         else:  # all copies of a row are left out together: the score of each of them
-            terms = pointwise.log_likelihood(posterior.model, posterior.each(), each)
+            terms = pointwise.log_likelihood(posterior.model, draws, each)
             columns.append(loo(terms[None]).elpd_row / rows)
     scores = np.stack(columns, axis=1)
     return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)

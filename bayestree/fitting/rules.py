@@ -18,9 +18,9 @@ from bayestree._utils.parameters import ParameterError
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.modes import scores_unseen_rows
 from bayestree.fitting.plan import FitPlan
-from bayestree.fitting.sparse import asks_for_sparsity
+from bayestree.fitting.projection import asks_for_sparsity
 from bayestree.inference import Map, Posterior, Svi, Vi
-from bayestree.models.contracts.quick import broken_contract
+from bayestree.models.contracts import broken_contract
 from bayestree.models.priors import InverseGammaScale
 
 

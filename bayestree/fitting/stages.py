@@ -11,13 +11,14 @@ from sklearn.utils import check_random_state
 
 from bayestree import inference
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.fitted.training_rows import Scaling
 from bayestree.fitting.hard import with_ordered_draws
 from bayestree.fitting.plan import FitPlan
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
-from bayestree.inference.training import HARD, fits_worse_than_tree, leaf_sums
+from bayestree.inference.pointwise import leaf_sums
+from bayestree.inference.training import HARD, fits_worse_than_tree
 from bayestree.models import SoftTree
 
 KEPT_LEAF = (

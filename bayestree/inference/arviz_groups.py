@@ -19,7 +19,7 @@ from bayestree._utils.progress import steps_of
 from bayestree._version import __version__
 from bayestree.inference import pointwise
 from bayestree.inference.data import UNUSED, Data, Units
-from bayestree.inference.draws import Arrays, Draws
+from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.models.soft_tree import SoftTree, improper_priors, sample_prior, site_names
 from bayestree.topology import Topology
 
@@ -57,7 +57,7 @@ class Labels:
     @classmethod
     def of(
         cls,
-        posterior: Draws,
+        posterior: Posterior,
         feature_names: Sequence[str] = (),
         class_names: Sequence[str] = (),
         rows: NDArray[np.int64] | None = None,
@@ -106,7 +106,7 @@ def _check_length(name: str, names: Sequence[str], length: int) -> None:
         )
 
 
-def attributes_of(posterior: Draws) -> dict[str, Any]:
+def attributes_of(posterior: Posterior) -> dict[str, Any]:
     """Describe where the draws come from, in strings and numbers that netCDF can store."""
     model = posterior.model
     versions = {"python": platform.python_version(), "bayestree": __version__}
@@ -157,7 +157,7 @@ def _plain(value: Any) -> Any:
 class Conversion:
     """A posterior with the arguments of ``Posterior.to_arviz``, which documents them."""
 
-    posterior: Draws
+    posterior: Posterior
     labels: Labels
     data: Data | None = None
     units: Units | None = None
@@ -354,7 +354,7 @@ NEED_LIKELIHOOD = {"log_likelihood", "posterior_predictive", "prior_predictive"}
 NEED_ROWS = NEED_LIKELIHOOD | {"observed_data"}
 
 
-def available(posterior: Draws, data: Data | None) -> list[str]:
+def available(posterior: Posterior, data: Data | None) -> list[str]:
     """Name the groups that can be created, with the rows of ``data`` if given."""
     conversion = Conversion(posterior, Labels.of(posterior), data)
     return [name for name in GROUPS if _obstacle(conversion, name) is None]

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.posterior import Posterior
+from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.training import Ascent
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models.soft_tree import SoftTree
@@ -133,17 +132,20 @@ def elbo_gain(
             return torch.stack(list(estimates()))
 
     before = bounds()
-    averaged(parameters, steps, n_steps)
+    for _ in averaged(parameters, n_steps):
+        next(steps)
     return mean_gain(before, bounds())
 
 
-def averaged(parameters: Iterable[Tensor], steps: Iterator[Any], n_steps: int) -> None:
-    """Take ``n_steps`` steps that change the parameters, and average their later half."""
+def averaged(parameters: Iterable[Tensor], n_steps: int) -> Iterator[int]:
+    """Yield the numbers of steps that change the parameters; then average their later half."""
     parameters = list(parameters)
     means = [value.detach().clone() for value in parameters]
-    for number, _ in enumerate(steps, 1 - n_steps // 2):
-        if number > 0:
-            torch._foreach_lerp_(means, [value.detach() for value in parameters], 1 / number)
+    for number in range(n_steps):
+        yield number
+        later = number + 1 - n_steps // 2
+        if later > 0:
+            torch._foreach_lerp_(means, [value.detach() for value in parameters], 1 / later)
     with torch.no_grad():
         for value, mean in zip(parameters, means, strict=True):
             value.copy_(mean)

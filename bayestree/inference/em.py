@@ -15,16 +15,16 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.inference.adam import Adam
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
+from bayestree.inference.pointwise import summed
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
+    Adam,
     at_prior_mean,
     check_differentiable,
     check_topology,
-    summed,
 )
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from bayestree import routing
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
@@ -31,7 +32,6 @@ from bayestree.inference.training import (
     check_topology,
     default_epochs,
     expert_size,
-    leaf_sums,
     log_likelihood_of_tree,
 )
 from bayestree.models import splits

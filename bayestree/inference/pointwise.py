@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
+from bayestree.inference import memory_mapped
 from bayestree.inference.data import PART, Data, part_size
 from bayestree.inference.sparse_routing import (
     DensityTable,
@@ -49,6 +50,27 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
             every = X.new_zeros(len(X), model.topology.n_leaves)
             every[paths.leaf_row, paths.leaf - model.topology.n_nodes] = member.leaves
             yield every
+
+
+@torch.no_grad()
+def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
+    """Sum the leaves' statistics (L, c), weighted by soft memberships, in parts of the rows."""
+    parts = (part.for_leaf(model.leaf) for part in data.parts(ROWS))
+    probs = leaf_probs(model, sites, (part.X for part in data.parts(ROWS)))
+    return summed(
+        member.T @ model.leaf.statistics(part.y, part.weights)
+        for member, part in zip(probs, parts, strict=True)
+    )
+
+
+def summed(terms: Iterable[Tensor]) -> Tensor:
+    """Sum one or more tensors of one shape; only a few large ones are held at a time."""
+    waiting: list[Tensor] = []
+    for term in terms:
+        waiting.append(term)
+        if len(waiting) * term.numel() >= memory_mapped.HELD:
+            waiting = [torch.stack(waiting).sum(0)]
+    return torch.stack(waiting).sum(0)
 
 
 def draws_at_once(model: SoftTree, n_rows: int, n_features: int) -> int:

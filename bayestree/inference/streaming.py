@@ -16,8 +16,7 @@ from torch import Tensor
 
 from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
-from bayestree.inference.pointwise import leaf_probs
-from bayestree.inference.training import leaf_sums
+from bayestree.inference.pointwise import leaf_probs, leaf_sums
 from bayestree.models.priors.base import Moments, Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined

@@ -1,18 +1,17 @@
-"""Shared parts of the minibatch fits: schedules, relative steps and running leaves."""
+"""Shared parts of the minibatch fits: Adam, schedules, relative steps and running leaves."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam as fused_adam
 
-from bayestree.inference import memory_mapped
-from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
-from bayestree.inference.pointwise import ROWS, leaf_probs, log_likelihood_rows, pays
+from bayestree.inference.pointwise import leaf_probs, leaf_sums, log_likelihood_rows, pays
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import (
     DensityTable,
@@ -32,6 +31,74 @@ JUDGED = 4_000  # rows on which predictions are compared
 CHOICE_STEPS = 50  # minimum number of steps between choices of the routing, which cost a step
 START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
 WARM_UP = 0.3  # share of the steps in which the weight of the prior rises to 1
+
+
+class Adam:
+    """Minimise a function of tensors by their gradients ``grad``; set ``rate`` before any step.
+
+    A short memory of squared gradients, ``betas[1]``, suits objectives that change during a fit.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        rate: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.99),
+    ) -> None:
+        self.parameters = list(parameters)
+        self.rate, self.betas = rate, betas
+        # of the memory layout of the parameters, as the fused kernel requires
+        self.means = [torch.zeros_like(value) for value in self.parameters]
+        self.squares = [torch.zeros_like(value) for value in self.parameters]
+        self.counts = [
+            torch.zeros((), dtype=torch.float32, device=value.device) for value in self.parameters
+        ]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for value in self.parameters:
+            value.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters that have a gradient."""
+        found = [
+            (value, value.grad, *state)
+            for value, *state in zip(
+                self.parameters, self.means, self.squares, self.counts, strict=True
+            )
+            if value.grad is not None
+        ]
+        if not found:
+            return
+        values, slopes, means, squares, counts = (
+            list(column) for column in zip(*found, strict=True)
+        )
+        fused_adam(
+            values,
+            slopes,
+            means,
+            squares,
+            [],
+            counts,
+            fused=True,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=self.rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"means": self.means, "squares": self.squares, "counts": self.counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore in place, which preserves the memory layouts."""
+        for name, values in state.items():
+            for own, value in zip(getattr(self, name), values, strict=True):
+                own.copy_(value)
 
 
 def default_epochs(n_rows: int, batch_size: int) -> int:
@@ -270,27 +337,6 @@ class Ascent:
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
     """Return prior means of the additional sites of the prior on hyperplanes, if it has any."""
     return prior.prior_means(sites["intercept"]) if "intercept" in sites else {}
-
-
-@torch.no_grad()
-def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
-    """Sum the leaves' statistics (L, c), weighted by soft memberships, in parts of the rows."""
-    parts = (part.for_leaf(model.leaf) for part in data.parts(ROWS))
-    probs = leaf_probs(model, sites, (part.X for part in data.parts(ROWS)))
-    return summed(
-        member.T @ model.leaf.statistics(part.y, part.weights)
-        for member, part in zip(probs, parts, strict=True)
-    )
-
-
-def summed(terms: Iterable[Tensor]) -> Tensor:
-    """Sum one or more tensors of one shape; only a few large ones are held at a time."""
-    waiting: list[Tensor] = []
-    for term in terms:
-        waiting.append(term)
-        if len(waiting) * term.numel() >= memory_mapped.HELD:
-            waiting = [torch.stack(waiting).sum(0)]
-    return torch.stack(waiting).sum(0)
 
 
 def _hard_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:

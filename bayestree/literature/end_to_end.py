@@ -61,7 +61,6 @@ from bayestree.fitting.task import Task
 from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import EndToEndSplitter, FeatureMask, subset_rule
 from bayestree.models import Network, Oblique, SoftTree, named
-from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
 

@@ -46,8 +46,9 @@ from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.growth.grow import GrowingTree, fitted_splits
 from bayestree.inference.growth.single_leaf import ONE_WAY, why_not_parted
+from bayestree.inference.pointwise import leaf_sums, summed
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch, PlaneSplitter
-from bayestree.inference.training import leaf_sums, recalibrated, summed
+from bayestree.inference.training import recalibrated
 from bayestree.literature._em_stumps import feature_count
 from bayestree.literature.whole_trees import WholeFit, fitted_by
 from bayestree.models import SoftTree, named

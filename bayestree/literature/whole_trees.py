@@ -41,7 +41,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import Depth, MeanFamily, Precision, RandomRun, ShareFamily
 from bayestree.estimators._regressor import TreeRegressor

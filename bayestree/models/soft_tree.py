@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from bayestree import routing
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.priors import Prior, Priors
@@ -239,12 +239,10 @@ def sample_prior(
     n_draws: int,
     *,
     random_state: RandomState = None,
-    dtype: torch.dtype = torch.float64,
 ) -> dict[str, Tensor]:
     """Draw every site but ``weight`` independently from the prior, (n_draws, ...).
 
-    Float32 underflows where the shapes of the priors are small. If experts are constrained to
-    groups of features, each is as probable.
+    If experts are constrained to groups of features, each is as probable.
     """
     if n_draws < 1:
         raise ValueError(f"n_draws must be 1 or more, got {n_draws}.")
@@ -256,7 +254,7 @@ def sample_prior(
             "intercept_scale."
         )
     with seeded(draw_seed(random_state)), torch.no_grad():
-        found = _drawn_sites(model, n_features, n_draws, dtype)
+        found = _drawn_sites(model, n_features, n_draws)
         if model.groups:
             plane = found["hyperplane"]
             group = torch.randint(len(model.groups), plane.shape[:-1])
@@ -292,19 +290,17 @@ def improper_priors(model: SoftTree) -> list[str]:
 def site_names(model: SoftTree, n_features: int) -> set[str]:
     """Return the names of the sites that the log-density of the parameters reads."""
     with seeded(0):
-        return set(_drawn_sites(model, n_features, 1, torch.float64))
+        return set(_drawn_sites(model, n_features, 1))
 
 
-def _drawn_sites(
-    model: SoftTree, n_features: int, n_draws: int, dtype: torch.dtype
-) -> dict[str, Tensor]:
+def _drawn_sites(model: SoftTree, n_features: int, n_draws: int) -> dict[str, Tensor]:
     """Draw all sites, with a plate of draws to the left of the model's plates."""
     # Pyro has no plates of size 0: the sites of a tree without a split are cut from a stump's.
     drawn = model if model.topology.n_nodes else model.with_(topology=Topology.stump())
 
     def draw() -> None:
         with pyro.plate("draw", n_draws, dim=-3):
-            drawn.state_parameters(n_features, torch.empty(0, n_features, dtype=dtype))
+            drawn.state_parameters(n_features, torch.empty(0, n_features, dtype=torch.float64))
 
     nodes: dict[str, Any] = poutine.trace(draw).get_trace().nodes
     lengths = {"node": model.topology.n_nodes, "leaf": model.topology.n_leaves}

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
-from bayestree._utils.state import in_usual_state
+from bayestree._utils.state import usual_state
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import FittedModel
 from bayestree.report import sections as of_one
@@ -48,7 +48,7 @@ JUDGED = {
 SHARES = ("bad_k", "weight", "probability")
 
 
-@in_usual_state
+@usual_state()
 def html_comparison(
     estimators: Mapping[str, FittedModel],
     *,

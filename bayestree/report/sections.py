@@ -16,7 +16,7 @@ from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
-from bayestree.diagnostics.near_optimal import same_splits
+from bayestree.diagnostics.sparsity import same_splits
 from bayestree.export.notes import filled_values
 from bayestree.export.text import export_text
 from bayestree.report import figures

@@ -39,8 +39,8 @@ from bayestree.diagnostics import (
     calibration,
 )
 from bayestree.diagnostics.draws import spread
-from bayestree.diagnostics.fitted_rows import check_fitted_rows
-from bayestree.diagnostics.near_optimal import NearOptimalTrees
+from bayestree.diagnostics.sample import check_fitted_rows
+from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.report.effects import Effect, measured_effects
 from bayestree.report.rows import (
     LabelledRows,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayestree._utils import arviz_compat
-from bayestree._utils.chains import bfmi, ess, r_hat
+from bayestree._utils.monte_carlo import bfmi, ess, r_hat
 
 
 def by_arviz(name, values, **settings):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayestree._utils import arviz_compat
-from bayestree._utils.psis import good_k, pareto_k, psis
+from bayestree._utils.monte_carlo import good_k, pareto_k, psis
 
 
 @pytest.mark.skipif(arviz_compat.major_version() > 0, reason="of ArviZ 0.x")
@@ -28,7 +28,7 @@ def test_equals_arviz(n_draws, reff):
 def test_rows_do_not_matter_to_each_other(monkeypatch):
     ratios = np.random.default_rng(0).normal(size=(5, 100)) * np.arange(5)[:, None]
     log_weights, k = psis(ratios)
-    monkeypatch.setattr("bayestree._utils.psis.BLOCK", 1)
+    monkeypatch.setattr("bayestree._utils.monte_carlo.BLOCK", 1)
     for one, weights, shape in zip(ratios, log_weights, k, strict=True):
         again, k_again = psis(one)
         np.testing.assert_allclose(again, weights, atol=1e-12)

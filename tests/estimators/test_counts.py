@@ -19,7 +19,7 @@ from bayestree import (
     export_text,
     load,
 )
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.inference import Map, Nuts, Svi
 from bayestree.report.rows import rows_of
 

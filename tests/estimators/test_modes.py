@@ -11,7 +11,7 @@ from sklearn.base import clone
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.progress import Bars, watching
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.fitting import modes

@@ -22,13 +22,12 @@ from bayestree import (
     plots,
 )
 from bayestree.description import TreeDescription
-from bayestree.diagnostics.near_optimal import same_splits
-from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.diagnostics.sparsity import SparsityPath, same_splits
 from bayestree.fitted.training_rows import TrainingRows
+from bayestree.fitting.projection import _alike, _Candidate, _merged
 from bayestree.fitting.projection.facets import Conjunction
 from bayestree.fitting.projection.nodes import Columns
 from bayestree.fitting.projection.path import Sparsity, project
-from bayestree.fitting.sparse import _alike, _Candidate, _merged
 from bayestree.inference import Data, Map, Svi
 from bayestree.topology import Topology
 from bayestree.tree import Tree

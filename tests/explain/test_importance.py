@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from torch import nn
 
 import bayestree
-from bayestree._utils.seed import draw_seed
+from bayestree._utils.state import draw_seed
 from bayestree.baselines import from_sklearn
 from bayestree.explain.importance import split_importance
 from bayestree.models import Network

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.diagnostics.regions import region_shares
-from bayestree.diagnostics.uncertainty import Splits
+from bayestree.diagnostics.uncertainty import Splits, region_shares
 from bayestree.inference import Svi
 from bayestree.plots import boundary
 from bayestree.topology import Topology
@@ -44,7 +43,7 @@ def stump(*intercepts):
 def test_shares_of_a_stump():
     X, right = np.array([[-2.0], [0.0], [3.0]]), np.array([[False], [True], [True]])
     draws = stump(-1, 0.5, 1, 2.5)
-    node, region, reached = region_shares(draws, X, right, Splits.all_of(Topology.stump()))
+    node, region, reached = region_shares(draws, X, right, Splits(Topology.stump(), np.arange(1)))
     np.testing.assert_allclose(node[:, 0], [0.75, 0.75, 1])
     np.testing.assert_allclose(region, [[1, 0.75, 0.25], [1, 0.25, 0.75], [1, 0, 1]])
     assert reached.tolist() == [[True, True, False], [True, False, True], [True, False, True]]
@@ -56,7 +55,10 @@ def test_a_path_is_taken_as_a_whole():
     b = np.array([[[-1.0, 1.0, 0.5], [1.0, 1.0, -1.0]]])[..., None]
     draws = {"hyperplane": np.zeros((*b.shape, 1)), "intercept": b}
     node, region, reached = region_shares(
-        draws, np.zeros((1, 1)), np.array([[False, False, False]]), Splits.all_of(topology)
+        draws,
+        np.zeros((1, 1)),
+        np.array([[False, False, False]]),
+        Splits(topology, np.arange(topology.n_nodes)),
     )
     np.testing.assert_allclose(node, [[0.5, 0, 0.5]])
     labels = [*topology.node_labels, *topology.leaf_labels]

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from bayestree import inference
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows, StepRule
 from bayestree.inference.variational.guides import PolytopeGuide
-from bayestree.inference.variational.steps import step
+from bayestree.inference.variational.vi import step
 from bayestree.models import Categorical, Laplace, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology

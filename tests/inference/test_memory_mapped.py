@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayestree.inference import Data, GrowthLimits, grow, harden, memory_mapped
 from bayestree.inference.memory_mapped import mapped_tensor, scratch_in
-from bayestree.inference.training import summed
+from bayestree.inference.pointwise import summed
 from bayestree.models import Categorical, Gaussian, named
 from bayestree.models.leaves import Leaf
 

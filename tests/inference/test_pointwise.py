@@ -12,7 +12,7 @@ from pyro import poutine
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.inference import convergence, pointwise
 from bayestree.inference.convergence import evaluate_elbo
-from bayestree.inference.training import leaf_sums
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import (
     Categorical,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bayestree.inference import Data, pointwise, sparse_routing, svi, training
 from bayestree.inference import map as fit_map
 from bayestree.inference.map import Point
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import (
     DensityTable,
@@ -23,7 +24,6 @@ from bayestree.inference.sparse_routing import (
     path_log_likelihood,
     route,
 )
-from bayestree.inference.training import leaf_sums
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, Polytope, SoftTree
 from bayestree.topology import Topology

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.adam import Adam
 from bayestree.inference.map import Point
-from bayestree.inference.training import Ascent, leaf_sums
+from bayestree.inference.pointwise import leaf_sums
+from bayestree.inference.training import Adam, Ascent
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.runs.checkpoints import capture, from_bytes, restore, to_bytes
@@ -66,7 +66,7 @@ def test_a_restored_optimiser_goes_on_with_the_same_numbers():
 
 def test_it_does_not_import_the_compiler():
     code = (
-        "import sys, torch; from bayestree.inference.adam import Adam\n"
+        "import sys, torch; from bayestree.inference.training import Adam\n"
         "value = torch.ones(2, requires_grad=True); one = Adam([value])\n"
         "one.zero_grad(); value.sum().backward(); one.step()\n"
         "sys.exit('torch._dynamo' in sys.modules)"

@@ -12,7 +12,7 @@ import pytest
 from markupsafe import Markup
 
 import bayestree as bt
-from bayestree.diagnostics.near_optimal import NearOptimalTrees
+from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.inference import Map, Smc, Svi
 from bayestree.models import Network
 from bayestree.report import figures

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 from bayestree._utils.progress import Track, watching
-from bayestree.inference.adam import Adam
+from bayestree.inference.training import Adam
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import (
     Checkpoints,

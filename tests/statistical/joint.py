@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy import special, stats
 
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, Posterior
 from bayestree.inference.samplers.density import NumpyDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves

@@ -12,12 +12,11 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, mcmc, nuts
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.experts import NodeExperts, Tally, mirror
-from bayestree.inference.samplers.mcmc.leaves import LeafMoves
 from bayestree.inference.samplers.mcmc.method import Mcmc, Run
+from bayestree.inference.samplers.mcmc.moves import LeafMoves, NodeExperts, Tally, mirror
 from bayestree.inference.samplers.mcmc.trees import ChainTrees
 from bayestree.models import (
     Categorical,

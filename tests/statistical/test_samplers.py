@@ -9,7 +9,7 @@ import torch
 from pyro.infer import MCMC, NUTS
 from scipy import stats
 
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, nuts
 from bayestree.models import Gaussian
 from bayestree.models.soft_tree import sample_prior

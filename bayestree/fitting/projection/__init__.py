@@ -1,4 +1,4 @@
-"""Sparse trees: the projection of a posterior onto deterministic splits of few columns.
+"""Sparse trees: the projection of a fit onto facets of few columns, and a choice of such trees.
 
 The posterior shrinks coefficients, but none of its draws makes one zero. What is selected is
 therefore a decision: the tree that is shown has as few columns in each facet as predict nearly as
@@ -6,3 +6,256 @@ well as all of them (Hahn and Carvalho, "Decoupling shrinkage and selection in B
 models", JASA 110, 2015; Piironen, Paasiniemi and Vehtari, "Projective inference in high-dimensional
 problems", Electronic Journal of Statistics 14, 2020).
 """
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bayestree._utils.arrays import IntArray
+from bayestree._utils.parallel import one_thread
+from bayestree._utils.parameters import ParameterError
+from bayestree._utils.wording import warn
+from bayestree.diagnostics.sparsity import (
+    SAME,
+    NearOptimalTrees,
+    SparsityPath,
+    same_leaves,
+    same_splits,
+)
+from bayestree.fitted.diagnostics import measure_nodes
+from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
+from bayestree.fitted.tree import Mixture
+from bayestree.fitting.engine import as_data
+from bayestree.fitting.hard import HardForm
+from bayestree.fitting.plan import MOST_SPARSE_LEAVES
+from bayestree.fitting.projection.nodes import Columns
+from bayestree.fitting.projection.path import Projected, Sparsity, project
+from bayestree.inference import Data, Units
+from bayestree.inference.growth.single_leaf import SingleLeafWarning
+from bayestree.inference.samplers.smc.method import by_topology
+from bayestree.routed_tree import RoutedTree
+from bayestree.tree import Tree
+
+NO_SPARSE_TREE = (
+    "no sparse split has min_leaf rows on either side, so that the tree keeps its full facets; set "
+    "a smaller sparsity, or a larger max_columns."
+)
+
+
+def asks_for_sparsity(given: Mapping[str, Any]) -> str:
+    """Return the parameters that ask for sparse facets; empty if none does."""
+    asked = ((name, given[name]) for name in ("sparsity", "max_columns", "points"))
+    return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
+
+
+class SparseTree(NamedTuple):
+    """A sparse tree in the units of the fit, and the nodes of the full one that it has kept."""
+
+    tree: Tree
+    nodes: IntArray
+    projected: Projected
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """How the deterministic tree becomes one of sparse facets.
+
+    Attributes
+    ----------
+    form : HardForm
+    given : mapping
+        The parameters ``sparsity``, ``max_columns`` and ``points``.
+    places : sequence of arrays
+        The features of each column.
+    device : str
+        Where the fit ran.
+    by_default : bool
+        Whether small trees become sparse without being asked.
+    """
+
+    form: HardForm
+    given: Mapping[str, Any]
+    places: Sequence[IntArray]
+    device: str = "cpu"
+    by_default: bool = False
+
+    def shown(self, found: Mixture, rows: TrainingRows) -> Mixture:
+        """Project the mixture onto a sparse tree in the place of the tree that is shown."""
+        shown, asked = found.shown, asks_for_sparsity(self.given)
+        tree = shown.tree
+        if isinstance(rows.X, FileRows) and rows.X.mapped:
+            if asked:
+                raise ParameterError(
+                    f"{asked} cannot be used, because sparse facets need the rows in memory, but "
+                    "these stay in a file: leave it at its default."
+                )
+            return found
+        if not isinstance(tree, Tree) or tree.n_nodes == 0:
+            return found
+        small = shown.n_draws > 1 and tree.n_leaves <= MOST_SPARSE_LEAVES
+        if not (asked or (self.by_default and small)):
+            return found
+        with one_thread():  # for at most 2,000 rows
+            new = self.of(found, tree, rows, self.data(rows, found))
+        if new.tree.n_nodes == 0:
+            if asked:
+                warn(NO_SPARSE_TREE, SingleLeafWarning)
+            return found
+        posterior, scaling, nodes = shown.posterior, shown.scaling, shown.polytopes.nodes[new.nodes]
+        standardised = scaling.standardise(rows.X)
+        measured = measure_nodes(posterior, new.tree, rows.X, standardised, nodes)
+        of_y, path = scaling.units, zip(*new.projected.path, strict=True)
+        sparse = replace(
+            shown,
+            tree=new.tree.rescaled(of_y.y_scale, of_y.y_center),
+            reach=measured,
+            sparsity=replace(SparsityPath(*map(np.array, path)), rounding=new.projected.rounding),
+        )
+        return replace(found, trees=[sparse if one is shown else one for one in found.trees])
+
+    def data(self, rows: TrainingRows, mixture: Mixture) -> Data:
+        """Return rows of positive weight in the units of the fit."""
+        shown = mixture.shown
+        precision = shown.posterior.point["intercept"].dtype.name
+        return as_data(rows, shown.scaling, dtype=precision, device=self.device)
+
+    def of(
+        self,
+        mixture: Mixture,
+        tree: Tree,
+        rows: TrainingRows,
+        data: Data,
+        *,
+        excluded: Collection[int] = (),
+    ) -> SparseTree:
+        """Project the mixture onto sparse facets of a tree, without some columns."""
+        shown, scaling = mixture.shown, mixture.scaling
+        places = (own for number, own in enumerate(self.places) if number not in excluded)
+        groups = [own for own in (one[scaling.used[one]] for one in places) if len(own)]
+        if not groups:
+            raise ValueError("without must leave at least one column that varies.")
+        model, loss = shown.posterior.model, self.given["sparsity"]
+        together = [[np.isin(own, group).all() for own in groups] for group in model.groups]
+        projected = project(
+            tree,
+            rows.X,
+            data,
+            steepness=model.steepness,
+            reference=[(one.posterior, weight) for one, weight in mixture],
+            columns=Columns(
+                groups,
+                np.array(model.monotone or [0] * tree.n_features, dtype=float),
+                np.array(together) if together else None,
+            ),
+            sparsity=Sparsity(
+                None if loss in ("auto", None) else float(loss),
+                self.given["max_columns"],
+                self.given["points"],
+            ),
+        )
+        kept, nodes = projected.tree.pruned(rows.X, self.form.limits.min_leaf)
+        if kept.n_nodes:
+            kept = self.form.filled(kept, shown.posterior, rows, data, scaling)
+            last = projected.path[-1]._replace(coefficients=int(np.count_nonzero(kept.hyperplane)))
+            projected = projected._replace(path=(*projected.path[:-1], last))
+        return SparseTree(kept, nodes, projected)
+
+
+LEAST_SHARE = 0.01  # of the draws, that a sampled topology must have
+ROUNDING = 1e-9  # of predictions, in the units of the fit
+
+
+def near_optimal(
+    projection: Projection,
+    mixture: Mixture,
+    rows: TrainingRows,
+    names: Sequence[str],
+    excluded: Collection[int],
+) -> NearOptimalTrees:
+    """Project the mixture onto a sparse tree from each topology, without some of the columns.
+
+    ``rows`` are those of the fit, and ``names`` those of the columns.
+    """
+    if mixture.response.classifies or not mixture.shown.posterior.model.leaf.regresses:
+        # as in the fit
+        rows = rows._replace(X=drawn_in(rows.X, rows.weights))
+    data = projection.data(rows, mixture)
+    found: list[_Candidate] = []
+    for number, (mode, weight) in enumerate(mixture):
+        for one, share in by_topology(mode.posterior, data, LEAST_SHARE):
+            tree, _ = projection.form.of(one, rows, data, mixture.scaling)
+            if tree.n_nodes:
+                new = projection.of(mixture, tree, rows, data, excluded=excluded)
+                used = [bool(new.tree.hyperplane[:, own].any()) for own in projection.places]
+                if new.tree.n_nodes:
+                    found.append(_Candidate(new.tree, used, number, weight * share, new.projected))
+    if not found:
+        raise ValueError("no mode has a tree with a split, so that there is nothing to compare.")
+    merged = _merged(found, rows, mixture.shown.tree)
+    return _compared(merged, names, mixture.scaling.units, excluded)
+
+
+class _Candidate(NamedTuple):
+    """A sparse tree in the units of the fit, the columns it uses, its mode and its weight."""
+
+    tree: Tree
+    used: list[bool]
+    mode: int
+    weight: float
+    projected: Projected
+
+    @property
+    def score(self) -> float:
+        return float(self.projected.share @ self.projected.log_density)
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The key by which trees are sorted, the best and shortest first."""
+        return -self.score, int(np.count_nonzero(self.tree.hyperplane))
+
+
+def _merged(found: Sequence[_Candidate], rows: TrainingRows, shown: RoutedTree) -> list[_Candidate]:
+    """Add the weights of trees to that of the best one that is nearly the same, or of the shown.
+
+    One that does without a column of the other is kept beside it, for the choice.
+    """
+    kept: list[_Candidate] = []
+    for one in sorted(found, key=lambda one: (not same_splits(one.tree, shown), one.rank)):
+        alike = (place for place, other in enumerate(kept) if _alike(one, other, rows))
+        place = next(alike, None)
+        if place is None:
+            kept.append(one)
+        else:
+            kept[place] = kept[place]._replace(weight=kept[place].weight + one.weight)
+    return sorted(kept, key=lambda one: one.rank)
+
+
+def _alike(one: _Candidate, better: _Candidate, rows: TrainingRows) -> bool:
+    X: Any = rows.X
+    if any(needs and not uses for needs, uses in zip(better.used, one.used, strict=True)):
+        return False
+    predicted = one.tree.predict(X), better.tree.predict(X)
+    if np.allclose(predicted[0], predicted[1], rtol=ROUNDING, atol=ROUNDING):
+        return True
+    return same_leaves(one.tree.apply(X), better.tree.apply(X), rows.weights) >= SAME
+
+
+def _compared(
+    found: Sequence[_Candidate], names: Sequence[str], of_y: Units, excluded: Collection[int]
+) -> NearOptimalTrees:
+    share = found[0].projected.share
+    lost = np.stack([found[0].projected.log_density - one.projected.log_density for one in found])
+    return NearOptimalTrees(
+        trees=tuple(one.tree.rescaled(of_y.y_scale, of_y.y_center) for one in found),
+        mode=np.array([one.mode for one in found]),
+        weight=np.array([one.weight for one in found]),
+        score=np.array([one.score for one in found]) - np.log(float(of_y.y_scale)),
+        loss=lost @ share,
+        se=np.sqrt((lost - (lost @ share)[:, None]) ** 2 @ share**2),
+        columns=tuple(tuple(compress(names, one.used)) for one in found),
+        names=tuple(names),
+        excluded=tuple(name for number, name in enumerate(names) if number in excluded),
+    )

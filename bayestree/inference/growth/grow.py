@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growth.single_leaf import warn_single_leaf, why_not_grown
@@ -154,13 +154,8 @@ class GrowingTree:
             order += [child for child in self.nodes[i].children if child in kept]
         return order
 
-    def assemble(
-        self, kept: set[int], inference: str, by_row: Mapping[str, Tensor] | None = None
-    ) -> Posterior:
-        """Create a posterior of one draw from the kept splits and the rows of each leaf.
-
-        ``by_row`` are sites (n, ...) of the leaf of each row, instead of the estimates from y.
-        """
+    def assemble(self, kept: set[int], inference: str) -> Posterior:
+        """Create a posterior of one draw from the kept splits and the rows of each leaf."""
         order = self.breadth_first(kept)
         number = {i: v for v, i in enumerate(order)}
         leaves = [] if kept else [self.root]
@@ -188,10 +183,8 @@ class GrowingTree:
         for start in range(0, len(leaf), SUMMED):  # for bounded memory
             part = slice(start, start + SUMMED)
             sums.index_add_(0, leaf[part], self.statistics(part))
-        found_leaves = self.model.leaf.estimate(sums)
-        for name, values in (by_row or {}).items():
-            found_leaves[name] = torch.zeros_like(found_leaves[name]).index_put((leaf,), values)
-        sites |= {name: value.to(self.data.X) for name, value in found_leaves.items()}
+        estimates = self.model.leaf.estimate(sums)
+        sites |= {name: value.to(self.data.X) for name, value in estimates.items()}
         return Posterior.from_point(grown, sites, inference)
 
 

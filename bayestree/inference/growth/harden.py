@@ -13,10 +13,9 @@ from torch import Tensor
 from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.inference.data import Data, part_size
-from bayestree.inference.draws import Arrays
 from bayestree.inference.growth.grow import SUMMED, GrowingTree
 from bayestree.inference.growth.single_leaf import ONE_WAY, too_small, warn_single_leaf
-from bayestree.inference.posterior import Posterior
+from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.splitters import FittedSplit
 from bayestree.inference.stage import GrowthLimits
 from bayestree.inference.training import check_linear

@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.inference.data import Data
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import GrowthLimits
-from bayestree.inference.training import check_counts, leaf_sums
+from bayestree.inference.training import check_counts
 from bayestree.models.leaves import Leaf
 
 ONE_WAY = (

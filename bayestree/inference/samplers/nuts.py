@@ -19,15 +19,14 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.convergence import (
     coefficient_balance,
     warn_of_undetermined,
 )
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.growth.harden import without_idle
-from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.posterior import Arrays, Posterior, at_medoid
+from bayestree.inference.samplers import ChainSampler, Runs, segments
 from bayestree.inference.samplers.density import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
 from bayestree.inference.samplers.hamiltonian import (
@@ -41,8 +40,7 @@ from bayestree.inference.samplers.hamiltonian import (
     gradient_of_data,
     transition,
 )
-from bayestree.inference.stage import GrowthLimits, Stage, as_function
-from bayestree.inference.training import check_soft, check_split, check_topology
+from bayestree.inference.stage import as_function
 from bayestree.models.soft_tree import SoftTree
 
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
@@ -104,20 +102,6 @@ class Chain:
         self.moves = [Move(*values) for values in zip(*columns, strict=True)]
 
 
-@dataclass
-class Runs:
-    """Independent runs of a sampler, which other processes move on, as a part of a loop."""
-
-    each: list[Any]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"runs": [run.state_dict() for run in self.each]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for run, one in zip(self.each, state["runs"], strict=True):
-            run.load_state_dict(one)
-
-
 def starts(
     density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
 ) -> list[Chain]:
@@ -171,7 +155,7 @@ class Chains:
 
 
 @declare
-class Nuts(Chains, Stage):
+class Nuts(Chains, ChainSampler):
     """Settings of the No-U-Turn sampler.
 
     {parameters}
@@ -225,20 +209,6 @@ class Nuts(Chains, Stage):
     ] = False
 
     in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
-    needs_double = True
-    calibrates = False
-
-    def default_depth(self, n_classes: int) -> int:
-        return GrowthLimits.max_depth  # chains of larger trees take hours
-
-    @property
-    def draws(self) -> tuple[int, int]:
-        return self.n_chains, self.n_draws
-
-    @property
-    def total(self) -> int:
-        """Number of transitions of a chain."""
-        return self.n_warmup + self.n_draws * self.thinning
 
     @property
     def windows(self) -> list[int]:
@@ -315,20 +285,17 @@ class Nuts(Chains, Stage):
         ``intercept_scale``. Where the rows are informative enough about a split, the mode near the
         start is separated from infinity by many nats, and chains stay in it.
         """
-        check_topology(model, init)
-        check_split(model)
-        self.check(model)
-        check_soft(model)
-        if self.drop_idle:
-            init = without_idle(replace(init, model=model), data)
-            model = init.model
+        init = self.checked(model, init, data)
+        model = init.model
         density = density_of(model, data)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
         runs = Runs(starts(density, init, self.n_chains, rng))
         most = self.n_chains * self.total * 2**self.max_tree_depth * density.seconds
         with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
-            track = Track(segments(self.total), "nuts", show=progress, parts={"chains": runs})
+            track = Track(
+                segments(self.total, SEGMENTS), "nuts", show=progress, parts={"chains": runs}
+            )
             for length in track:
                 runs.each = pool(
                     delayed(_advance)(model, plain, chain, self, length) for chain in runs.each
@@ -362,12 +329,6 @@ class Nuts(Chains, Stage):
 
 
 nuts = as_function(Nuts, "nuts")
-
-
-def segments(total: int, most: int = SEGMENTS) -> list[int]:
-    """Divide a run in at most so many parts; return their lengths."""
-    ends = np.unique(np.linspace(0, total, min(most, total) + 1).round().astype(int))
-    return np.diff(ends).tolist()
 
 
 def _advance(model: SoftTree, data: Data, chain: Chain, settings: Nuts, length: int) -> Chain:
@@ -422,9 +383,7 @@ def _transition(
         for _ in range(settings.n_slides):
             vector, value = moves.slide(vector, value, chain.rng)
     chain.position = vector
-    kept = (
-        settings.keep_warmup if warm else (chain.done - settings.n_warmup) % settings.thinning == 0
-    )
+    kept = settings.keeps(chain.done)
     if kept:
         chain.vectors.append(vector)
         chain.values.append(value)
@@ -453,23 +412,7 @@ def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: 
     vectors = np.array([chain.vectors for chain in chains])
     stats = _stats(density, data, chains, vectors)
     draws = density.layout.sites(vectors)
-    warm = len(chains[0].vectors) - settings.n_draws
-    after, before = slice(warm, None), slice(0, warm)
-
-    def selected(arrays: Arrays, part: slice) -> Arrays:
-        return {name: value[:, part] for name, value in arrays.items()}
-
-    names = set(settings.chosen()) - {"n_draws", "n_jobs", "keep_warmup", "time_limit"}
-    found = Posterior(
-        model=density.model,
-        draws=selected(draws, after),
-        point={},
-        inference="nuts",
-        stats=selected(stats, after),
-        settings=settings.chosen(*sorted(names)),
-        warmup_draws=selected(draws, before) if warm else {},
-        warmup_stats=selected(stats, before) if warm else {},
-    )
+    found = settings.recorded(density.model, draws, stats, "nuts")
     balance = coefficient_balance(found, data)
     return at_medoid(replace(found, stats={**found.stats, **balance}), data)
 

@@ -378,9 +378,12 @@ class PlaneSplitter(NodeByNode):
     def split(self, data: Data) -> FittedSplit | None:
         statistics = statistics_of(self.leaf, data)
         X, y = data.X.double().numpy(force=True), self.leaf.target(data.y).numpy(force=True)
-        fitted = self._fitted_y(X, statistics) if self.leaf.regresses else None
-        if fitted is not None and not self.leaf.n_classes:
-            y, fitted = y - fitted, None
+        fitted: FloatArray | None = None
+        if self.leaf.regresses:  # means (m,) or class probabilities (m, C) by a regression here
+            whole = self.leaf.estimate(statistics.sum(0, keepdim=True).cpu())
+            fitted = self.leaf.expected_y(whole, X)[:, 0]
+            if not self.leaf.n_classes:
+                y, fitted = y - fitted, None
         node = NodeRows(
             X,
             y,
@@ -392,11 +395,6 @@ class PlaneSplitter(NodeByNode):
         )
         plane = self.search.find(node, np.random.default_rng(int(torch.randint(2**62, ()))))
         return None if plane is None else self._fitted(data, statistics, plane)
-
-    def _fitted_y(self, X: FloatArray, statistics: Tensor) -> FloatArray:
-        """Predict means (m,) or class probabilities (m, C) by a regression on the node."""
-        whole = self.leaf.estimate(statistics.sum(0, keepdim=True).cpu())
-        return self.leaf.expected_y(whole, X)[:, 0]
 
     def _fitted(self, data: Data, statistics: Tensor, plane: FloatArray) -> FittedSplit | None:
         """Return a hyperplane of unit normal as sites, with its gain in nats."""

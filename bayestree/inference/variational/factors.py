@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from bayestree import routing
 from bayestree.distributions import LogGamma
 from bayestree.inference.data import Data
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import expert_size, leaf_sums
+from bayestree.inference.training import expert_size
 from bayestree.inference.variational.guides import scale_factors
 from bayestree.models.leaves import Leaf, LeafDistribution
 from bayestree.models.priors import Moments

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from bayestree import routing
-from bayestree._utils.seed import generator_state
+from bayestree._utils.state import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import EXACT, ROWS

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayestree.description import TreeDescription
-from bayestree.fitting.projection.facets import Conjunction
-from bayestree.fitting.projection.scoring import in_points, multiples, round_units
+from bayestree.fitting.projection.facets import Conjunction, in_points, multiples, round_units
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from bayestree._utils.arrays import softplus
-from bayestree.fitting.projection.soft import RIDGE, SoftSplit, log_odds
+from bayestree.fitting.projection.nodes import RIDGE, SoftSplit, log_odds
 
 N, D = 200, 5
 

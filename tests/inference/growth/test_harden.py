@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, GrowthLimits, Nuts, Posterior, Svi
 from bayestree.inference.growth.harden import MIN_EXPERTS, harden, without_idle
 from bayestree.models import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayestree._utils.chains import ess
+from bayestree._utils.monte_carlo import ess
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.hamiltonian import (
     EvaluatedPoint,

@@ -11,9 +11,10 @@ from joblib import Parallel
 from scipy import stats
 
 from bayestree.inference import Data, Posterior, nuts
+from bayestree.inference.samplers import segments
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.expert_moves import ExpertMoves
-from bayestree.inference.samplers.nuts import Nuts, segments
+from bayestree.inference.samplers.nuts import Nuts
 from bayestree.models import (
     Categorical,
     FeatureCount,

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch.distributions import Gamma, MultivariateNormal, Normal, kl_divergence
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.distributions import LogGamma, inverse_gamma_scale
 from bayestree.inference.variational.factors import SHAPE, SPREAD, DiagonalFactors, Factors
 from bayestree.models import Gaussian, Oblique

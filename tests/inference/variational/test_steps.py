@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.distributions import LogGamma
 from bayestree.inference.variational import factors as rows_module
-from bayestree.inference.variational import steps
+from bayestree.inference.variational import vi as steps
 from bayestree.inference.variational.factors import (
     DiagonalFactors,
     Rows,
@@ -18,7 +18,7 @@ from bayestree.inference.variational.factors import (
     StepSchedule,
     solved,
 )
-from bayestree.inference.variational.steps import bounds, step
+from bayestree.inference.variational.vi import bounds, step
 from bayestree.models import Categorical, Gaussian, Oblique
 from tests.inference.problems import normal
 from tests.inference.variational.cases import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bayestree import inference
-from bayestree._utils.seed import seeded
+from bayestree._utils.state import seeded
 from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Svi, Vi, convergence, pointwise, vi
 from bayestree.inference.variational import vi as method

@@ -1,7 +1,7 @@
 """Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit, in one batch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,19 +10,15 @@ from threadpoolctl import threadpool_limits
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Count, Inference, Size, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.growth.harden import without_idle
 from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.samplers import ChainSampler, segments
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
-from bayestree.inference.samplers.mcmc.experts import MOVES, NodeExperts, Tally, mirror
-from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.moves import MOVES, LeafMoves, NodeExperts, Tally, mirror
 from bayestree.inference.samplers.mcmc.trees import ChainTrees
-from bayestree.inference.samplers.nuts import segments
-from bayestree.inference.stage import GrowthLimits, Stage, as_function
-from bayestree.inference.training import check_soft, check_split, check_topology
+from bayestree.inference.stage import as_function
 from bayestree.models.soft_tree import SoftTree
 
 NEAR = 0.1  # standard deviation of the starts about a point estimate
@@ -85,7 +81,7 @@ def starts(layout: Layout, init: Posterior, n_chains: int, rng: np.random.Genera
 
 
 @declare
-class Mcmc(Stage):
+class Mcmc(ChainSampler):
     """Settings of Metropolis-within-Gibbs sampling.
 
     {parameters}
@@ -122,20 +118,6 @@ class Mcmc(Stage):
     ] = False
 
     in_estimators = {"n_draws": 250, "thinning": 6, "drop_idle": True}
-    needs_double = True
-    calibrates = False
-
-    def default_depth(self, n_classes: int) -> int:
-        return GrowthLimits.max_depth
-
-    @property
-    def draws(self) -> tuple[int, int]:
-        return self.n_chains, self.n_draws
-
-    @property
-    def total(self) -> int:
-        """Number of sweeps."""
-        return self.n_warmup + self.n_draws * self.thinning
 
     def check(self, model: SoftTree) -> None:
         super().check(model)
@@ -199,14 +181,8 @@ class Mcmc(Stage):
             For invalid settings, a start of another topology or with other sites, a tree without
             a split, plug-in leaves, or other priors.
         """
-        check_topology(model, init)
-        check_split(model)
-        self.check(model)
-        check_soft(model)
-        if self.drop_idle:
-            init = without_idle(replace(init, model=model), data)
-            model = init.model
-        model = model.collapsed()
+        init = self.checked(model, init, data)
+        model = init.model.collapsed()
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
         layout = Layout(model, data.X.shape[1])
@@ -233,10 +209,9 @@ class Mcmc(Stage):
                 expert = int(run.rng.integers(trees.model.split.n_experts))
                 mirror(trees, node, expert, run.rng, run.tally)
         run.done += 1
-        warm = run.done <= self.n_warmup
-        if self.keep_warmup if warm else (run.done - self.n_warmup) % self.thinning == 0:
+        if self.keeps(run.done):
             run.record()
-        elif warm:
+        elif run.done <= self.n_warmup:
             run.tally = Tally(trees.n_chains)
 
     def _posterior(self, model: SoftTree, data: Data, run: Run) -> Posterior:
@@ -245,24 +220,7 @@ class Mcmc(Stage):
         stats = {"lp": log_joint(model, data, vectors)}
         stats |= {f"accepted_{move}": share for move, share in zip(MOVES, shares, strict=True)}
         draws = Layout(model, data.X.shape[1]).sites(vectors)
-        warm = vectors.shape[1] - self.n_draws
-        after, before = slice(warm, None), slice(0, warm)
-
-        def selected(arrays: Arrays, part: slice) -> Arrays:
-            return {name: value[:, part] for name, value in arrays.items()}
-
-        names = set(self.chosen()) - {"n_draws", "keep_warmup"}
-        found = Posterior(
-            model=model,
-            draws=selected(draws, after),
-            point={},
-            inference="mcmc",
-            stats=selected(stats, after),
-            settings=self.chosen(*sorted(names)),
-            warmup_draws=selected(draws, before) if warm else {},
-            warmup_stats=selected(stats, before) if warm else {},
-        )
-        return at_medoid(found, data)
+        return at_medoid(self.recorded(model, draws, stats, "mcmc"), data)
 
 
 mcmc = as_function(Mcmc, "mcmc")

@@ -82,8 +82,6 @@ class ChainTrees:
         n rows.
     vectors : array, shape (C, D)
         Parameters in the order of a ``Layout``; moves change them in place.
-    power : array, shape (C,)
-        Power to which the likelihood of each chain is raised.
 
     Attributes
     ----------
@@ -96,16 +94,14 @@ class ChainTrees:
         p(y | a row is at a node, or leaf), relative to its best leaf.
     """
 
-    def __init__(
-        self, model: SoftTree, data: Data, vectors: FloatArray, power: FloatArray | float = 1.0
-    ) -> None:
+    def __init__(self, model: SoftTree, data: Data, vectors: FloatArray) -> None:
         self.model, self.vectors = model, vectors
         self.layout = Layout(model, data.X.shape[1])
         self.free = self.layout.free(vectors)
         own = data.to(torch.empty(0, dtype=torch.float64)).for_leaf(model.leaf)
         self.y, self.columns = own.y, np.ascontiguousarray(own.X.numpy().T)  # (d, n)
         self.rows = np.concatenate((own.X.numpy(), np.ones((len(own.X), 1))), axis=1)
-        self.weights = np.atleast_2d(own.weights.numpy() * np.reshape(power, (-1, 1)))
+        self.weights = own.weights.numpy()[None]  # of all chains
         self.steepness = model.steepness
         children = model.topology.children
         self.n_nodes, self.n_leaves = model.topology.n_nodes, model.topology.n_leaves
@@ -230,5 +226,5 @@ class ChainTrees:
         return total
 
     def log_likelihood(self) -> FloatArray:
-        """Return the log-likelihood of each chain, shape (C,), to its power."""
+        """Return the log-likelihood of each chain, shape (C,)."""
         return self.total(np.maximum(self.below[0], TINY))

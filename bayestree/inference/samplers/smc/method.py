@@ -14,13 +14,12 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.draws import Arrays
-from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.posterior import Arrays, Posterior, at_medoid
+from bayestree.inference.samplers import Runs
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.expert_moves import ExpertMoves
-from bayestree.inference.samplers.nuts import Runs
 from bayestree.inference.samplers.smc.moves import MOVES
 from bayestree.inference.samplers.smc.particles import ParticleLikelihood, ParticlePrior, TreePrior
 from bayestree.inference.samplers.smc.sampler import SmcRun, advance
@@ -213,7 +212,8 @@ class Smc(Stage):
         rows = ParticleLikelihood(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
         runs = Runs([SmcRun.of(prior, rows, count, rng) for rng in seeds])
-        track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
+        ends: list[float] = (np.linspace(0, 1, SEGMENTS + 1)[1:] ** 3).tolist()  # temperatures
+        track = Track(ends, "smc", show=progress, parts={"runs": runs})
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
                 if all(run.temperature >= end for run in runs.each):
@@ -264,12 +264,6 @@ class Smc(Stage):
 
 
 smc = as_function(Smc, "smc")
-
-
-def _segments() -> list[float]:
-    """Return temperatures between which progress is shown and kept."""
-    ends: list[float] = (np.linspace(0, 1, SEGMENTS + 1)[1:] ** 3).tolist()
-    return ends
 
 
 def _advance(model: SoftTree, data: Data, run: SmcRun, settings: Smc, end: float) -> SmcRun:

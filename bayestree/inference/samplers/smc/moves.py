@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree._utils.seed import draw_seed, seeded
+from bayestree._utils.state import draw_seed, seeded
 from bayestree.inference.samplers.density import Sites
 from bayestree.inference.samplers.expert_moves import SHORTEST, BorderMoves
 from bayestree.inference.samplers.smc.particles import ParticleLikelihood, ParticlePrior, Particles

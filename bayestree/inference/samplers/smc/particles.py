@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray
-from bayestree._utils.seed import draw_seed, seeded
+from bayestree._utils.state import draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.samplers.density import Layout, Sites, constrained, unconstrained
 from bayestree.inference.samplers.expert_moves import draw_nodes, expert_sites

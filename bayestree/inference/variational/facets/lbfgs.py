@@ -20,6 +20,9 @@ from torch import Tensor
 DESCENT, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
 MIN_CURVATURE = 1e-10  # minimum cosine between step and gradient change of a stored pair
 ROUNDING = 1e-13  # relative increases of the value below this are ignored
+MEMORY = 12  # pairs that are stored
+PATIENCE = 5  # steps whose gains together tell whether a problem has converged
+MAX_TRIALS = 20  # points of a line search
 #: ``objective(points, which) -> (values, gradients)`` for the problems ``which``.
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -38,32 +41,29 @@ def minimise(
     start: Tensor,
     *,
     max_iterations: int = 100,
-    memory: int = 12,
     tolerance: float = 1e-3,
-    patience: int = 5,
-    max_trials: int = 20,
 ) -> Minima:
     """Minimize one function per row of ``start`` (problem, parameter).
 
-    A problem takes up to ``max_iterations`` steps, and has converged when its last ``patience``
-    steps together gained less than ``tolerance``; non-finite values are failed trials. After
-    ``max_trials`` points of a line search its ``memory`` of curvature pairs is cleared, or, if it
-    is empty, the problem is abandoned.
+    A problem takes up to ``max_iterations`` steps, and has converged when its last five steps
+    together gained less than ``tolerance``; non-finite values are failed trials. After 20 points
+    of a line search its memory of curvature pairs is cleared, or, if it is empty, the problem is
+    abandoned.
     """
-    run = _Run(objective, start, memory, patience)
+    run = _Run(objective, start)
     while bool(run.running.any()):
-        run.advance(max_iterations, tolerance, max_trials)
+        run.advance(max_iterations, tolerance)
     return Minima(run.point, run.value, run.converged, run.evaluations)
 
 
 class _Memory:
     """Curvature pairs (s, y) of each problem, newest last; ``inverse`` is 1 / s.y (0: empty)."""
 
-    def __init__(self, like: Tensor, size: int) -> None:
+    def __init__(self, like: Tensor) -> None:
         problems, parameters = like.shape
-        self.steps = like.new_zeros(problems, size, parameters)
-        self.changes = like.new_zeros(problems, size, parameters)
-        self.inverse = like.new_zeros(problems, size)
+        self.steps = like.new_zeros(problems, MEMORY, parameters)
+        self.changes = torch.zeros_like(self.steps)
+        self.inverse = like.new_zeros(problems, MEMORY)
         self.scale = like.new_ones(problems)
 
     def append(self, which: Tensor, step: Tensor, change: Tensor) -> None:
@@ -104,37 +104,37 @@ class _Memory:
 class _Run:
     """All problems, each in a line search with the bracket (``low``, ``high``)."""
 
-    def __init__(self, objective: Objective, start: Tensor, memory: int, patience: int) -> None:
-        self.objective, self.patience = objective, patience
+    def __init__(self, objective: Objective, start: Tensor) -> None:
+        self.objective = objective
         self.point = start.detach().clone()
         self.everyone = torch.arange(len(start), device=start.device)
         self.value, self.gradient = objective(self.point, self.everyone)
         self.evaluations = 1
-        self.pairs = _Memory(self.point, memory)
+        self.pairs = _Memory(self.point)
         self.direction = self.pairs.direction(self.everyone, self.gradient)
         self.low, self.step = torch.zeros_like(self.value), torch.ones_like(self.value)
         self.high = torch.full_like(self.value, torch.inf)
         self.trials = torch.zeros_like(self.everyone)
         self.iterations = torch.zeros_like(self.everyone)
-        self.recent = self.value[:, None].repeat(1, patience)
+        self.recent = self.value[:, None].repeat(1, PATIENCE)
         self.running = torch.isfinite(self.value)
         self.converged = torch.zeros_like(self.running)
 
-    def advance(self, max_iterations: int, tolerance: float, max_trials: int) -> None:
+    def advance(self, max_iterations: int, tolerance: float) -> None:
         """Evaluate one trial point of every running problem."""
         which = self.everyone[self.running]
         move = self.step[which, None] * self.direction[which]
         value, gradient = self.objective(self.point[which] + move, which)
         self.evaluations += 1
         self.trials[which] += 1
-        done = self._judge(which, value, gradient, max_trials)
+        done = self._judge(which, value, gradient)
         taken = which[done]
         if len(taken):
             self._accept(taken, move[done], value[done], gradient[done])
             self._stop(taken, max_iterations, tolerance)
-        self._renew(taken, max_trials)
+        self._renew(taken)
 
-    def _judge(self, which: Tensor, value: Tensor, gradient: Tensor, max_trials: int) -> Tensor:
+    def _judge(self, which: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
         """Mask of the trials that end their line search; narrows the brackets of the others."""
         direction, step = self.direction[which], self.step[which]
         slope = (self.gradient[which] * direction).sum(-1)
@@ -143,7 +143,7 @@ class _Run:
         rise = value - self.value[which] - DESCENT * step * slope
         low_enough = usable & (rise <= ROUNDING * self.value[which].abs())
         flat_enough = new_slope >= CURVATURE * slope
-        done = low_enough & (flat_enough | (self.trials[which] >= max_trials))
+        done = low_enough & (flat_enough | (self.trials[which] >= MAX_TRIALS))
         too_long, too_short = which[~low_enough], which[low_enough & ~done]
         self.high[too_long], self.low[too_short] = self.step[too_long], self.step[too_short]
         rest = which[~done]
@@ -161,13 +161,13 @@ class _Run:
         value = self.value[taken]
         gained = self.recent[taken, 0] - value
         self.recent[taken] = torch.cat([self.recent[taken, 1:], value[:, None]], 1)
-        settled = (gained < tolerance) & (self.iterations[taken] >= self.patience)
+        settled = (gained < tolerance) & (self.iterations[taken] >= PATIENCE)
         self.converged[taken[settled]] = True
         self.running[taken[settled | (self.iterations[taken] >= max_iterations)]] = False
 
-    def _renew(self, taken: Tensor, max_trials: int) -> None:
+    def _renew(self, taken: Tensor) -> None:
         """Start new line searches after an accepted step, or a failure with a memory to clear."""
-        failed = self.running & (self.trials >= max_trials)
+        failed = self.running & (self.trials >= MAX_TRIALS)
         failed[taken] = False
         abandoned = failed & self.pairs.empty()
         self.running &= ~abandoned

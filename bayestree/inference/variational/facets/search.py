@@ -15,13 +15,12 @@ from torch import Generator, Tensor
 from bayestree import routing
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import Track
-from bayestree._utils.seed import RandomState, draw_seed
-from bayestree._utils.state import cached
+from bayestree._utils.state import RandomState, cached, draw_seed
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growth.harden import collapsed
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import leaf_sums
 from bayestree.inference.variational.facets.bound import (
     SIDE_STEPS,
     BaseDraws,

@@ -9,9 +9,8 @@ from scipy import stats
 
 from bayestree.inference import Data, Posterior, mcmc
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.experts import MOVES, Tally
-from bayestree.inference.samplers.mcmc.leaves import LeafMoves
 from bayestree.inference.samplers.mcmc.method import starts
+from bayestree.inference.samplers.mcmc.moves import MOVES, LeafMoves, Tally
 from bayestree.inference.samplers.mcmc.trees import ChainTrees
 from bayestree.models import (
     Categorical,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayestree.inference.samplers.mcmc.experts import NodeExperts, Tally, mirror
+from bayestree.inference.samplers.mcmc.moves import NodeExperts, Tally, mirror
 from bayestree.inference.samplers.mcmc.trees import ChainTrees
 from bayestree.models import Oblique
 from tests.inference.samplers.mcmc.test_trees import CASES, trees_of

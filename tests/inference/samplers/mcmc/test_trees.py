@@ -69,12 +69,6 @@ class TestLikelihood:
             trees.set_score(node, score)
             np.testing.assert_allclose(trees.log_likelihood(), new, 1e-9)
 
-    def test_power(self, parts):
-        trees, _, data = trees_of(make(**parts))
-        power = np.array([0.2, 0.5, 1.0])
-        tempered = ChainTrees(trees.model, data, trees.vectors, power)
-        np.testing.assert_allclose(tempered.log_likelihood(), power * trees.log_likelihood(), 1e-9)
-
 
 @pytest.mark.parametrize("steepness", [0.4, 1.0, 6.0])
 class TestBranches:
