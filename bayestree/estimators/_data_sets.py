@@ -19,7 +19,7 @@ from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
 from bayestree.distributed.passes import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import LeafSums, Source
 from bayestree.estimators._estimator import Estimator, at_once
-from bayestree.estimators._soft_tree import StagedTree
+from bayestree.estimators._tree import StagedTree
 from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitting.hard import tree_leaves
 from bayestree.fitting.rules import PARTITIONED, first_broken

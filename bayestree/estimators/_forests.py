@@ -18,8 +18,7 @@ from bayestree.estimators._classifier import Classifier
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import Regressor
-from bayestree.estimators._soft_tree import StagedTree
-from bayestree.estimators._tree import BaseTree
+from bayestree.estimators._tree import BaseTree, StagedTree
 from bayestree.fitted import predictions
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows

@@ -22,7 +22,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.state import draw_seed
 from bayestree.estimators._estimator import Fit, at_once
-from bayestree.estimators._soft_tree import StagedTree
+from bayestree.estimators._tree import StagedTree
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.response import separated
 from bayestree.fitted.training_rows import with_unused_columns

@@ -1,31 +1,44 @@
-"""Base class of the estimators of one tree: the fit, and the deterministic tree."""
+"""Base classes of the estimators of one tree: fitted by one method, or in stages by a plan."""
 
 import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import parameters_of
 from bayestree.estimators._estimator import Estimator
-from bayestree.fitted import single_rows
+from bayestree.fitted import (
+    arviz,
+    assessment,
+    diagnostics,
+    explanations,
+    left_out,
+    predictions,
+    single_rows,
+    validation,
+)
 from bayestree.fitted.assessment import warn_if_unconverged
-from bayestree.fitted.training_rows import Scaling, UnitRule, units
-from bayestree.fitted.tree import Mixture
+from bayestree.fitted.training_rows import FileRows, Scaling, UnitRule, units
+from bayestree.fitted.tree import Mixture, Prediction
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.fitting.engine import Recipe, fit_tree
 from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import precision_of
-from bayestree.fitting.rules import BASE, CONTRACT, Case, Rules, check_rules, rules_of
+from bayestree.fitting.plan import FitPlan, Table, precision_of
+from bayestree.fitting.rules import BASE, CONTRACT, STAGED, Case, Rules, check_rules, rules_of
+from bayestree.fitting.settings import refuse_settings
+from bayestree.fitting.stages import Stages
 from bayestree.fitting.task import Task
 from bayestree.inference import Data, GrowthLimits, Posterior, Units
+from bayestree.inference.memory_mapped import check_memory
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import GroupedScale
@@ -126,19 +139,6 @@ class BaseTree(Estimator):
         """Return how the posterior becomes the deterministic tree."""
         return HardForm(self._limits(), task.feature_names, self.smoothing)
 
-    def _before_fit(self, X: ArrayLike) -> tuple[SoftTree, FloatArray]:
-        """Return the model, and the columns in use of X in the units that a fit to X would have."""
-        found = validated(self, X, dtype=np.float64)
-        weights = np.ones(len(found.X))
-        task = self._without_rows(self._scaling(found, weights), found.encoding)
-        center, scale = units(found.X, weights, self.scaling)
-        standardised: FloatArray = ((found.X - center) / scale)[:, task.used]
-        return self._model(task).among(task.used), standardised
-
-    def _without_rows(self, scaling: Scaling, encoding: Encoding) -> Task:
-        """Return a task whose rows and classes are not known."""
-        return Task(None, self._some_family(), scaling, encoding)
-
     # Fitted.
 
     @property
@@ -176,6 +176,155 @@ class BaseTree(Estimator):
         return self.tree_.decision_path(rows)
 
 
+class StagedTree(BaseTree):
+    """A soft tree, fitted by growth and the inference methods that continue from its tree."""
+
+    inference: Any
+    prediction: Prediction = "auto"
+    validation_fraction: float = 0.0
+    _rules = STAGED
+    #: Plans the fit, from the parameters, what is known of the rows, and changed parameters.
+    _planned: Callable[..., FitPlan]
+
+    to_arviz = arviz.to_arviz
+    sample_posterior_predictive = predictions.sample_posterior_predictive
+    training_data = validation.training_data
+    polytope_size = diagnostics.polytope_size
+    facets = diagnostics.facets
+    column_inclusion = explanations.column_inclusion
+    shrinkage = diagnostics.shrinkage
+    split_uncertainty = diagnostics.split_uncertainty
+    rule_probability = diagnostics.rule_probability
+    prior_size = diagnostics.prior_size
+    check_convergence = assessment.check_convergence
+    label_free = assessment.label_free
+    evidence = assessment.evidence
+    loo = left_out.loo
+    log_score = assessment.log_score
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        refuse_settings(cls, given)
+        return super().__new__(cls)
+
+    @property
+    def plan_(self) -> FitPlan:
+        """What the fit did, and why; of a model that was read, what its parameters say."""
+        check_is_fitted(self)
+        if self.fitted_.plan is not None:
+            found: FitPlan = self.fitted_.plan
+            return found
+        by_svi = any(one.posterior.inference == "svi" for one in self.fitted_.trees)
+        return self._before_rows(in_parts=by_svi)
+
+    def _before_rows(self, *, in_parts: bool = False) -> FitPlan:
+        """Plan the fit to rows that are not known, of two classes for a classifier."""
+        fitted = hasattr(self, "fitted_")
+        classes = getattr(self, "classes_", "") if fitted else "ab" if is_classifier(self) else ""
+        return self._planned(Table(n_classes=len(classes), in_parts=in_parts))
+
+    def _fitted(self, task: Task) -> Self:
+        return super()._fitted(task if task.plan else self._with_plan(task))
+
+    def _with_plan(self, task: Task, **changes: Any) -> Task:
+        """Plan the fit to these rows, and refuse it if memory is short."""
+        n_rows, n_features = task.rows.X.shape
+        in_parts = isinstance(task.rows.X, FileRows)
+        plan = self._planned(Table(n_rows, n_features, task.leaf.n_classes, in_parts), **changes)
+        if self.device == "cpu" and task.start is None:
+            for what, needed in plan.memory(task.n_used).items():
+                check_memory(what, needed)
+        return replace(task, plan=plan)
+
+    def _before_fit(self, X: ArrayLike) -> tuple[SoftTree, FloatArray]:
+        """Return the model, and the columns in use of X in the units that a fit to X would have."""
+        found = validated(self, X, dtype=np.float64)
+        weights = np.ones(len(found.X))
+        scaling = self._scaling(found, weights)
+        task = Task(None, self._some_family(), scaling, found.encoding, plan=self._before_rows())
+        center, scale = units(found.X, weights, self.scaling)
+        standardised: FloatArray = ((found.X - center) / scale)[:, task.used]
+        return self._model(task).among(task.used), standardised
+
+    def plan(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> FitPlan:
+        """Return what ``fit`` would do with these rows, and why, without fitting.
+
+        Parameters
+        ----------
+        X, y, sample_weight : arrays
+            As in ``fit``.
+
+        Returns
+        -------
+        FitPlan
+            The stages with all their settings, and the size of the trees. Can be printed.
+
+        Raises
+        ------
+        ValueError
+            For rows and combinations of parameters that ``fit`` would refuse.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bayestree import ConvexPolytopeTreeClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> print(ConvexPolytopeTreeClassifier(sparsity=None).plan(X, y))  # doctest: +ELLIPSIS
+        Plan of a fit to 150 rows, 4 features, 3 classes
+          method    vi (up to 10,000 rows in memory and 100 features)
+          stages    Growth()
+                    Vi(steepness=1.0)
+          trees     4 (by default with Vi)
+          depth     at most 4 (by default with Vi)
+          facets    at most 4 of a split (by default with Vi)
+          prior     InverseGammaScale(shape=0.5, ...) (by default for classes)
+          weights   GammaProcess()
+          precision float64
+        """
+        new = copy(self)
+        task = new._with_plan(new._task_of(X, y, sample_weight))
+        new._check(task, new._model(task))
+        found: FitPlan = task.plan
+        return found
+
+    def set_params(self, **given: Any) -> Self:
+        refuse_settings(type(self), self.get_params(deep=False) | given)
+        return super().set_params(**given)
+
+    def _in_parts(self) -> bool:
+        regresses = self._some_family().regresses
+        stages = self._before_rows(in_parts=True).stages
+        return not regresses and all(stage.in_chunks for stage in stages)
+
+    def _recipe(self, task: Task) -> Recipe:
+        plan: FitPlan = task.plan
+        start = None if task.start is None else task.start.shown.posterior
+        given = (self.random_state, bool(self.verbose), self.validation_fraction)
+        return replace(
+            super()._recipe(task),
+            method=Stages(plan, *given, start=start),
+            counts=True,
+            recalibrates=False,
+            dtype=plan.dtype,
+            work=plan.work(len(task.rows.X)),
+        )
+
+    def _form(self, task: Task) -> HardForm:
+        plan: FitPlan = task.plan
+        return HardForm(
+            plan.limits,
+            task.feature_names,
+            self.smoothing,
+            polytopes=True,
+            sampled=plan.samples_topology,
+        )
+
+    def _again(self) -> Task:
+        """Return the task of the fit, without its rows."""
+        names, shown = self._feature_names(self.encoding_), self.fitted_.shown
+        leaf = shown.posterior.model.leaf
+        return Task(None, leaf, shown.scaling, self.encoding_, names, plan=self.plan_)
+
+
 #: Parameters that name columns, and their values for the two columns below.
 OF_TWO_COLUMNS = {"interaction_constraints": ((0,), (1,))}
 
@@ -201,5 +350,6 @@ def check_without_rows(estimator: Estimator) -> None:
             setattr(tree, name, value)
     if isinstance(prior := getattr(tree, "prior", None), GroupedScale):
         tree.prior = replace(prior, groups=((0, 1),))
-    task = tree._without_rows(scaling, encoding)
+    plan = tree._before_rows() if isinstance(tree, StagedTree) else None
+    task = Task(None, tree._some_family(), scaling, encoding, plan=plan)
     tree._check(task, tree._model(task), but=(CONTRACT,))

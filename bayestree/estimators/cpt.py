@@ -44,8 +44,8 @@ from bayestree.estimators._parameters import (
     in_columns,
 )
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._soft_tree import StagedTree
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
+from bayestree.estimators._tree import StagedTree
 from bayestree.fitted import assessment, diagnostics
 from bayestree.fitted.tree import Mixture, one_output
 from bayestree.fitted.validation import counted_rows

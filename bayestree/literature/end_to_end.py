@@ -42,7 +42,7 @@ from bayestree.estimators._parameters import (
     in_columns,
 )
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._soft_tree import StagedTree
+from bayestree.estimators._tree import StagedTree
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import (

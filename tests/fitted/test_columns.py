@@ -22,7 +22,7 @@ from bayestree import (
     WeightedObliqueTreeClassifier,
 )
 from bayestree.baselines import random_oblique
-from bayestree.estimators._soft_tree import StagedTree
+from bayestree.estimators._tree import StagedTree
 from bayestree.fitted.training_rows import columns_in_use
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Map, Nuts, Svi, memory_mapped
