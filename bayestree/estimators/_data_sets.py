@@ -159,7 +159,7 @@ def fit_sample(estimator: StagedTree, rows: DistributedRows, sample: Sample) -> 
 
 @at_once
 def _fit_classes(
-    estimator: Any, X: Features, y: AnyArray, weights: FloatArray, classes: AnyArray
+    estimator: StagedTree, X: Features, y: AnyArray, weights: FloatArray, classes: AnyArray
 ) -> None:
     """Fit to a sample, which may lack some of the classes of all rows."""
     estimator._fitted(estimator._task_of(X, y, weights, classes))

@@ -82,6 +82,8 @@ class Estimator(InUsualState, BaseEstimator):
     class_weight: Any = None
 
     fitted_: Mixture
+    #: Checks the rows of a fit: X, y, their weights and, for batches, all classes.
+    _task_of: Callable[..., Task]
     _tree: ClassVar[type["Estimator"] | None] = None  # of the trees of a forest
 
     @classmethod

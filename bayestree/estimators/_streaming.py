@@ -159,7 +159,7 @@ def _stream(estimator: StagedTree) -> Stream:
     return estimator.fitted_.shown.stream if hasattr(estimator, "fitted_") else {}
 
 
-def _add_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
+def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
     """Fit the first batch, or update the tree with another one."""
     if not hasattr(estimator, "fitted_"):
         return _start(estimator, X, y, sample_weight, **classes)
@@ -193,7 +193,7 @@ def _add_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, **classes: Any
     return estimator
 
 
-def _start(estimator: Any, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
+def _start(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
     task = estimator._task_of(X, y, sample_weight, **classes)
     # a method that goes on with further rows, and no facets that later batches cannot choose
     method = "svi" if estimator.inference == "auto" else estimator.inference

@@ -9,6 +9,8 @@ no ``draws/*``, and a tree without diagnostics no ``reach/*``. A forest has thes
 under ``trees/0/``, ``trees/1/``, ... Files of version 0.1.0 are converted when they are read.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
@@ -18,7 +20,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -44,6 +46,9 @@ from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Numbers
 from bayestree.tree import LOG2, Tree
 
+if TYPE_CHECKING:
+    from bayestree.estimators._estimator import Estimator
+
 FORMAT = "bayestree"
 VERSION = 4  # 2: levels, prior votes, leaves in use; 3: no draws where they are the point; 4: rows
 BLANK = "0" * 64
@@ -57,7 +62,7 @@ class ModelFileError(ValueError):
     """A file that is not a complete, readable model file of this package."""
 
 
-def save(estimator: Any, path: str | Path) -> None:
+def save(estimator: Estimator, path: str | Path) -> None:
     """Write a fitted estimator to a file atomically; an existing file is replaced.
 
     The file contains parameters, posterior and tree and, for convex polytope and end-to-end trees,

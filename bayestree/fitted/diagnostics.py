@@ -30,7 +30,13 @@ from bayestree.diagnostics.uncertainty import (
     mixed_uncertainty,
     region_shares,
 )
-from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
+from bayestree.fitted.tree import (
+    FittedTree,
+    Mixture,
+    MixtureEstimator,
+    StagedEstimator,
+    one_output,
+)
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior
 from bayestree.models import SoftTree
@@ -359,7 +365,7 @@ def co_membership(
 
 
 def prior_size(
-    estimator: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: RandomState = 0
+    estimator: StagedEstimator, X: ArrayLike, *, n_draws: int = 1000, random_state: RandomState = 0
 ) -> PolytopeSize:
     """Sample the number of facets of one node under the prior, before seeing y.
 

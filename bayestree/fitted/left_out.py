@@ -18,7 +18,7 @@ from bayestree._utils.progress import Track, fitting
 from bayestree.diagnostics import Loo
 from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.assessment import is_variational, log_score
-from bayestree.fitted.tree import MixtureEstimator
+from bayestree.fitted.tree import StagedEstimator
 from bayestree.fitted.validation import checked_weights, training_rows
 from bayestree.tables.files import as_pandas
 
@@ -28,7 +28,7 @@ OF_TREE: dict[str, Any] = {"sparsity": None, "max_columns": None, "points": None
 
 
 def loo(
-    estimator: MixtureEstimator,
+    estimator: StagedEstimator,
     X: ArrayLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
@@ -113,7 +113,7 @@ def loo(
     return Loo.of(*(rows * one for one in scores), n_draws=n_draws, n_folds=n_folds, reason=reason)
 
 
-def _why_no_importance_sampling(estimator: MixtureEstimator) -> str:
+def _why_no_importance_sampling(estimator: StagedEstimator) -> str:
     """Return why the draws of a fit cannot be reweighted, whatever their k; empty if they can."""
     posteriors = [tree.posterior for tree in estimator.fitted_.trees]
     if estimator.validation_fraction:
@@ -126,7 +126,7 @@ def _why_no_importance_sampling(estimator: MixtureEstimator) -> str:
 
 
 def _cross_validated(
-    estimator: MixtureEstimator,
+    estimator: StagedEstimator,
     given: tuple[Any, Any, Any],
     numbers: IntArray,
     labels: AnyArray | None,
@@ -161,7 +161,7 @@ def _cross_validated(
     return elpd, log_score(estimator, *_some(rows, numbers))
 
 
-def _for_predictions(estimator: Any) -> dict[str, Any]:
+def _for_predictions(estimator: StagedEstimator) -> dict[str, Any]:
     """Return the parameters of refits: the method chosen for all rows, no work on ``tree_``.
 
     The deterministic tree takes up to half the time of a fit. Log scores are of the posterior,
@@ -179,7 +179,7 @@ def _for_predictions(estimator: Any) -> dict[str, Any]:
 
 
 def _refit_score(
-    estimator: MixtureEstimator, rows: tuple[Any, ...], train: IntArray, held: IntArray
+    estimator: StagedEstimator, rows: tuple[Any, ...], train: IntArray, held: IntArray
 ) -> FloatArray:
     """Fit to some rows of X, y and weights, and return the log scores of others."""
     with warnings.catch_warnings():

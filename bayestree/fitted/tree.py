@@ -17,6 +17,7 @@ from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.response import Response
 from bayestree.fitted.training_rows import Scaling
 from bayestree.inference import Posterior
+from bayestree.models import SoftTree
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 
@@ -274,6 +275,14 @@ class MixtureEstimator(Protocol):
     def _in_place(self) -> bool: ...
     def _y_checks(self, y: Any) -> dict[str, bool]: ...
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray: ...
+
+
+class StagedEstimator(MixtureEstimator, Protocol):
+    """An estimator whose fits follow a plan."""
+
+    @property
+    def plan_(self) -> Any: ...
+    def _before_fit(self, X: ArrayLike) -> tuple[SoftTree, FloatArray]: ...
 
 
 def one_output(estimator: MixtureEstimator, method: str) -> None:

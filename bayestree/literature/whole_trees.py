@@ -95,14 +95,14 @@ class WholeFit(Settings, Generic[Result]):
         raise NotImplementedError
 
 
-def method_of(kind: type[Method], estimator: Any, **others: Any) -> Method:
+def method_of(kind: type[Method], estimator: BaseTree, **others: Any) -> Method:
     """Return a method with the parameters of an estimator as settings, and ``others``."""
     names = parameters_of(kind).keys() - others.keys()
     return kind(**{name: getattr(estimator, name) for name in names}, **others)
 
 
 def fitted_by(
-    kind: type[WholeFit[Result]], estimator: Any, model: SoftTree, data: Data, **given: Any
+    kind: type[WholeFit[Result]], estimator: BaseTree, model: SoftTree, data: Data, **given: Any
 ) -> Result:
     """Return the result of a method with the parameters and the seed of an estimator."""
     return method_of(kind, estimator).fit(
