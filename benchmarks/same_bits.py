@@ -83,7 +83,8 @@ def digits() -> tuple[Any, Any]:
 def cases() -> Iterator[tuple[str, Case]]:
     """Names, and the estimator, its parameters and the rows of each fit."""
     C, R = bt.ConvexPolytopeTreeClassifier, bt.ConvexPolytopeTreeRegressor
-    svi = SHORT | {"n_draws": 8}
+    small = {"max_depth": 2, "random_state": 0}
+    svi = SHORT | {"inference": "svi", "n_draws": 8}
     one = svi | {"n_modes": 1}
     nuts = SHORT | {
         "inference": "nuts",
@@ -94,6 +95,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     }
     smc = {"inference": "smc", "max_depth": 1, "n_experts": 2, "n_chains": 2, "n_draws": 16}
     smc["random_state"] = 0
+    yield "cpt: default", (C, small, wine)
     yield "cpt: svi, three modes", (C, svi, wine)
     yield "cpt: svi, one mode", (C, one, iris)
     yield (
@@ -107,7 +109,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "cpt: held out, stacking", (C, svi | {"validation_fraction": 0.2}, wine)
     yield "cpt: map", (C, SHORT | {"inference": "map"}, wine)
     yield "cpt: map, two modes", (C, SHORT | {"inference": "map", "n_modes": 2}, iris)
-    yield "cpt: grow", (C, SHORT | {"inference": "grow"}, wine)
+    yield "cpt: grow", (C, small | {"inference": "grow"}, wine)
     yield "cpt: nuts", (C, nuts, iris)
     yield "cpt: smc", (C, smc, iris)
     yield "cpt: facets", (C, one | {"search_facets": True, "max_depth": 1}, two_classes)
@@ -119,6 +121,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "cpt: logistic", (C, one | {"leaf": "logistic"}, iris)
     yield "cpt: ordinal", (C, one | {"leaf": "ordinal"}, iris)
     yield "cpt: balanced", (C, one | {"class_weight": "balanced"}, wine)
+    yield "numbers: default", (R, small, numbers)
     yield "numbers: svi", (R, svi, numbers)
     yield "numbers: nuts", (R, nuts, numbers)
     yield "numbers: smc", (R, smc, numbers)

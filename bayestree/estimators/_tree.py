@@ -279,6 +279,7 @@ class StagedTree(BaseTree):
           prior     InverseGammaScale(shape=0.5, ...) (by default for classes)
           weights   GammaProcess()
           precision float64
+          time      about 0.83 s of one core
         """
         new = copy(self)
         task = new._with_plan(new._task_of(X, y, sample_weight))

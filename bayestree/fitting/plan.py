@@ -45,6 +45,9 @@ FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
 SLOW_GROWTH = 0.015
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
+#: CPU seconds of a fit by VI: a factor, and powers of the rows, features and half the classes, from
+#: fits to 46 raw tables of up to 2,000 rows; see benchmarks/results/speed.md.
+SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0097, 0.60, 0.88, 0.0)
 
 
 #: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
@@ -124,6 +127,21 @@ class FitPlan:
         sizes = (stage.batch_size for stage in self.stages if isinstance(stage, Minibatches))
         return max(sizes, default=Minibatches.batch_size)
 
+    @property
+    def seconds(self) -> float | None:
+        """CPU seconds that the fit takes, within a factor of 3 on a server of 2024.
+
+        None of methods, sizes and settings for which this has not been measured.
+        """
+        n_rows, n_features, n_classes, in_parts = self.table
+        depth, usual = self.limits.max_depth, GrowthLimits.max_depth
+        larger = self.n_trees > Vi.default_modes or self.n_experts > FEW_EXPERTS or depth > usual
+        if not (isinstance(self.last, Vi) and n_rows and n_features) or larger or in_parts:
+            return None
+        factor, *powers = SECONDS_OF_CLASSES if n_classes else SECONDS_OF_NUMBERS
+        of_table = (n_rows, n_features, max(n_classes, 2) / 2)
+        return factor * math.prod(one**power for one, power in zip(of_table, powers, strict=True))
+
     def work(self, n_rows: int) -> int:
         """Number of values that a step processes, which determines the threads."""
         limits = self.limits
@@ -172,6 +190,7 @@ class FitPlan:
             "prior": str(self.prior),
             "weight_prior": str(self.weight_prior),
             "sparse": self.sparse,
+            "seconds": self.seconds,
             "reasons": dict(self.reasons),
         }
 
@@ -199,6 +218,7 @@ class FitPlan:
             "precision": self.dtype,
             "again": "with steeper splits, if these suit the rows better" if self.steeper else "",
             "tree_": "with facets of few columns" if self.sparse else "",
+            "time": "" if self.seconds is None else f"about {self.seconds:.2g} s of one core",
         }
         return {name: value for name, value in found.items() if value}
 

@@ -263,6 +263,20 @@ def test_depth_of_many_classes():
     assert plan(Table(500, 5, 26), max_depth=3).limits.max_depth == 3
 
 
+def test_time_is_stated_where_it_was_measured():
+    for size, seconds in (
+        (Table(150, 4, 3), 0.0088 * 150**0.82 * 4**0.17 * 1.5**0.49),
+        (Table(2000, 10), 0.0097 * 2000**0.6 * 10**0.88),
+    ):
+        found = plan(size)
+        assert found.seconds == pytest.approx(seconds)
+        assert f"time      about {seconds:.2g} s of one core" in str(found)
+        assert found.to_json()["seconds"] == found.seconds
+    for given in ({"inference": "svi"}, {"max_depth": 5}, {"n_modes": 5}, {"n_experts": 6}):
+        assert plan(Table(150, 4, 3), **given).seconds is None
+    assert plan(Table(n_classes=2)).seconds is None
+
+
 def table(n=60, d=2):
     X = np.random.default_rng(0).normal(size=(n, d))
     return X, (X[:, 0] > 0).astype(int)
