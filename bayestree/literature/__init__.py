@@ -1,4 +1,4 @@
-"""Trees and forests of other authors: each module is an algorithm with its estimators.
+"""Trees and forests of other authors: their methods, with their estimators.
 
 Only ``bayestree.estimators.registry`` knows these modules; everything else asks it.
 """

@@ -134,7 +134,8 @@ class Tao(Sweeps, Stage):
         with threadpool_limits(1, user_api="blas"):  # the same summation order for any n_jobs
             trace = descent.run(self.sweeps, self.patience, self.n_jobs, progress=progress)
         best = descent.best
-        bypass = redundant_nodes(tree.topology, best.reach, best.values)
+        reach = replace(tree, splits=best.splits).reach()
+        bypass = redundant_nodes(tree.topology, reach, best.values)
         topology, nodes, _ = tree.topology.collapse(bypass)
         splits = [best.splits[node] for node in nodes]
         leaf = replace(tree, topology=topology, splits=splits).reach().leaf
@@ -179,11 +180,6 @@ class Alternation:
     splits: list[NodeSplit]
     rule: LeafRule
     values: AnyArray
-
-    def levels(self) -> list[list[int]]:
-        """Return nodes of each depth, the root first."""
-        depth = self.topology.node_depth
-        return [np.flatnonzero(depth == level).tolist() for level in range(self.topology.depth)]
 
     def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
         """Return the mask of the rows that a split sends right."""
@@ -311,9 +307,10 @@ def sweep(
         moved = moved or solver.penalty(split) != solver.penalty(current)
         return split, np.where(goes_right, problem.right, problem.left), moved
 
-    changed = False
-    for level in reversed(tree.levels()):
-        nodes = [node for node in level if len(reach.rows[node])]  # others are unchanged
+    changed, depth = False, tree.topology.node_depth
+    for level in reversed(range(tree.topology.depth)):
+        each = np.flatnonzero(depth == level).tolist()
+        nodes = [node for node in each if len(reach.rows[node])]  # others are unchanged
         if parallel is None or len(nodes) == 1:
             found = [update(node) for node in nodes]
         else:
@@ -359,7 +356,6 @@ class _BestTree(NamedTuple):
     objective: float
     splits: list[NodeSplit]
     values: NDArray[Any]
-    reach: RowRouting
 
 
 class _TreeDescent:
@@ -384,8 +380,7 @@ class _TreeDescent:
         tree = self.tree
         self.trace, self.since = state["trace"], state["since"]
         objective, splits, values = state["best"]
-        tree.splits, tree.values = [NodeSplit(*split) for split in splits], values
-        self.best = _BestTree(objective, list(tree.splits), values, tree.reach())
+        self.best = _BestTree(objective, [NodeSplit(*split) for split in splits], values)
         tree.splits = [NodeSplit(*split) for split in state["splits"]]
         tree.values = state["values"]
         self.reach = tree.reach()
@@ -398,7 +393,7 @@ class _TreeDescent:
         loss, objective = self._refit()
         penalised = any(solver.penalty(split) > 0 for split in tree.splits)
         first = math.inf if penalised and not self.strict else objective
-        self.best = _BestTree(first, list(tree.splits), tree.values, self.reach)
+        self.best = _BestTree(first, list(tree.splits), tree.values)
         self.trace.append((loss, objective))
         track = Track(range(sweeps), "tao", show=progress, parts={"descent": self})
         # Always threads: updates of nodes are too short for processes or a cluster.
@@ -411,7 +406,7 @@ class _TreeDescent:
                 track.note(f"loss {loss:.6g}")
                 self.since += 1
                 if objective < self.best.objective:
-                    self.best = _BestTree(objective, list(tree.splits), tree.values, self.reach)
+                    self.best = _BestTree(objective, list(tree.splits), tree.values)
                     self.since = 0
                 if not changed or self.since >= patience:
                     track.finish()
