@@ -351,13 +351,12 @@ def _transition(
     given = WhitenedDensity(density, chain.position, chain.information)
     place = given.place()
     if chain.step is None:
-        start = first_step_size(given, place, given.unit, chain.rng)
+        start = first_step_size(given, place, chain.rng)
         chain.step = StepSize.of(start, settings.target_acceptance)
     place, move = transition(
         given,
         place,
         step_size=chain.step.during if warm else chain.step.after,
-        variance=given.unit,
         max_depth=settings.max_tree_depth,
         generator=chain.rng,
     )
