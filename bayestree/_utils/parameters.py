@@ -227,9 +227,13 @@ def takes(*groups: type) -> Callable[[Class], Class]:
     return with_parameters
 
 
-@cache
-def parameters_of(cls: Any) -> dict[str, Parameter]:
+def parameters_of(cls: type) -> dict[str, Parameter]:
     """Return the parameters of a declared class by name, in the order of its signature."""
+    return _parameters_of(cls)
+
+
+@cache
+def _parameters_of(cls: Any) -> dict[str, Parameter]:
     found = [one for one in fields(cls) if one.init]
     return {one.name: _parameter(one) for one in sorted(found, key=lambda one: bool(one.kw_only))}
 

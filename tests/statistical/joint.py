@@ -169,7 +169,6 @@ class Walker:
                 given,
                 given.place(),
                 step_size=self.step_size,
-                variance=given.unit,
                 max_depth=self.settings.max_tree_depth,
                 generator=self.rng,
             )

@@ -53,13 +53,7 @@ class ChainSampler(Stage):
         """Number of transitions of a chain."""
         return self.n_warmup + self.n_draws * self.thinning
 
-    def keeps(self, done: int) -> bool:
-        """Return whether the state after so many transitions is a draw that is kept."""
-        if done <= self.n_warmup:
-            return self.keep_warmup
-        return (done - self.n_warmup) % self.thinning == 0
-
-    def checked(self, model: SoftTree, init: Posterior, data: Data) -> Posterior:
+    def _checked(self, model: SoftTree, init: Posterior, data: Data) -> Posterior:
         """Return the start of the chains under a model, after all checks."""
         check_topology(model, init)
         check_split(model)
@@ -68,24 +62,34 @@ class ChainSampler(Stage):
         init = replace(init, model=model)
         return without_idle(init, data) if self.drop_idle else init
 
-    def recorded(self, model: SoftTree, draws: Arrays, stats: Arrays, name: str) -> Posterior:
-        """Return the draws after the warm-up as a posterior without a point estimate."""
-        warm = draws["intercept"].shape[1] - self.n_draws
 
-        def selected(arrays: Arrays, part: slice) -> Arrays:
-            return {name: value[:, part] for name, value in arrays.items()}
+def keeps(settings: ChainSampler, done: int) -> bool:
+    """Return whether the state of a chain after so many transitions is a draw that is kept."""
+    if done <= settings.n_warmup:
+        return settings.keep_warmup
+    return (done - settings.n_warmup) % settings.thinning == 0
 
-        names = set(self.chosen()) - {"n_draws", "n_jobs", "keep_warmup", "time_limit"}
-        return Posterior(
-            model=model,
-            draws=selected(draws, slice(warm, None)),
-            point={},
-            inference=name,
-            stats=selected(stats, slice(warm, None)),
-            settings=self.chosen(*sorted(names)),
-            warmup_draws=selected(draws, slice(warm)) if warm else {},
-            warmup_stats=selected(stats, slice(warm)) if warm else {},
-        )
+
+def recorded(
+    settings: ChainSampler, model: SoftTree, draws: Arrays, stats: Arrays, name: str
+) -> Posterior:
+    """Return the draws after the warm-up as a posterior without a point estimate."""
+    warm = draws["intercept"].shape[1] - settings.n_draws
+
+    def selected(arrays: Arrays, part: slice) -> Arrays:
+        return {name: value[:, part] for name, value in arrays.items()}
+
+    names = set(settings.chosen()) - {"n_draws", "n_jobs", "keep_warmup", "time_limit"}
+    return Posterior(
+        model=model,
+        draws=selected(draws, slice(warm, None)),
+        point={},
+        inference=name,
+        stats=selected(stats, slice(warm, None)),
+        settings=settings.chosen(*sorted(names)),
+        warmup_draws=selected(draws, slice(warm)) if warm else {},
+        warmup_stats=selected(stats, slice(warm)) if warm else {},
+    )
 
 
 def segments(total: int, most: int) -> list[int]:

@@ -14,7 +14,7 @@ import torch
 
 from bayestree._utils.arrays import MIN_SCORE, FloatArray
 from bayestree.inference.data import Data
-from bayestree.models.leaves.base import LeafGradient, log_probabilities
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, log_probabilities
 from bayestree.models.soft_tree import SoftTree, declared_sites, site_names
 
 Sites = dict[str, FloatArray]
@@ -121,6 +121,13 @@ def constrained(free: torch.Tensor, support: str) -> tuple[torch.Tensor, torch.T
         logs = torch.log_softmax(torch.nn.functional.pad(free, (0, 1)), -1)
         return logs.exp(), logs
     return (free.exp(), free) if support == "positive" else (free, free.new_zeros(()))
+
+
+def prior_excess(law: LeafDistribution, sites: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the log prior density of leaves (L,) less that under a posterior."""
+    pairs = zip((law.prior or law).conditionals(sites), law.conditionals(sites), strict=True)
+    each = [own.log_prob(sites[n]) - mine.log_prob(sites[n]) for (n, own), (_, mine) in pairs]
+    return torch.as_tensor(sum(each))
 
 
 class TorchDensity:

@@ -3,15 +3,13 @@
 Hoffman and Gelman (2014), with Stan's multinomial sampling of states and checks across subtrees
 (Betancourt 2017). NumPy only, so a transition costs little more than its gradients.
 
-The inverse mass matrix V = diag(variance) gives the kinetic energy p' V p / 2. ``joint`` is minus
-the Hamiltonian, log p(x) - p' V p / 2, which exact trajectories conserve.
+``joint`` is minus the Hamiltonian, log p(x) - p' p / 2, which exact trajectories conserve.
 
 Trees are sampled in whitened coordinates, in which a posterior has about the same width in every
-direction; a unit mass matrix there is equivalent to the precision as mass matrix in the original
-ones. The coefficients of an expert, which are as correlated as the features, are transformed
-jointly; all other coordinates are scaled individually. Sites that the prior on hyperplanes can draw
-given the others (the shrinkages of ``InverseGammaScale``) are fixed, and drawn between
-trajectories.
+direction; the unit mass matrix is equivalent to the precision as mass matrix in the original ones.
+The coefficients of an expert, which are as correlated as the features, are transformed jointly; all
+other coordinates are scaled individually. Sites that the prior on hyperplanes can draw given the
+others (the shrinkages of ``InverseGammaScale``) are fixed, and drawn between trajectories.
 """
 
 import math
@@ -60,7 +58,6 @@ class Move(NamedTuple):
 class _Point(NamedTuple):
     place: EvaluatedPoint
     momentum: FloatArray
-    velocity: FloatArray
     joint: float
 
 
@@ -84,14 +81,13 @@ def transition(
     start: EvaluatedPoint,
     *,
     step_size: float,
-    variance: FloatArray,
     max_depth: int,
     generator: np.random.Generator,
 ) -> tuple[EvaluatedPoint, Move]:
-    """Take a transition; ``variance`` (D,) is the diagonal of the inverse mass matrix."""
-    momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
-    origin = _point(start, momentum, variance)
-    walk = _Walk(density, step_size, variance, origin.joint, generator)
+    """Take a transition."""
+    momentum = generator.standard_normal(len(start.position))
+    origin = _point(start, momentum)
+    walk = _Walk(density, step_size, origin.joint, generator)
     span = _Span(origin, origin, start, origin.joint, 0.0, momentum, accepted=0.0, steps=0)
     depth = 0
     while span.valid and depth < max_depth:
@@ -121,7 +117,6 @@ class _Walk:
 
     density: Density
     step_size: float
-    variance: FloatArray
     joint: float
     generator: np.random.Generator
 
@@ -138,10 +133,10 @@ class _Walk:
         """Take a leapfrog step: half a step of momentum, a step of position, half of momentum."""
         step = sign * self.step_size
         half = point.momentum + 0.5 * step * point.place.gradient
-        position = point.place.position + step * self.variance * half
+        position = point.place.position + step * half
         value, gradient = self.density.value_and_gradient(position)
         place = EvaluatedPoint(position, value, gradient)
-        new = _point(place, half + 0.5 * step * gradient, self.variance)
+        new = _point(place, half + 0.5 * step * gradient)
         gain = new.joint - self.joint
         diverges = not gain > -DIVERGENT  # including NaN
         gain = -math.inf if diverges else gain
@@ -191,8 +186,8 @@ def _no_u_turn(near: _Span, far: _Span, momentum: FloatArray) -> bool:
 
 
 def _apart(first: _Point, last: _Point, momentum: FloatArray) -> bool:
-    """Return whether both end velocities point along the summed momentum: no U-turn."""
-    return bool(first.velocity @ momentum > 0 and last.velocity @ momentum > 0)
+    """Return whether the momenta of both ends point along the sum of all: no U-turn."""
+    return bool(first.momentum @ momentum > 0 and last.momentum @ momentum > 0)
 
 
 def _reversed(span: _Span) -> _Span:
@@ -200,20 +195,18 @@ def _reversed(span: _Span) -> _Span:
     return span._replace(first=span.last, last=span.first)
 
 
-def _point(place: EvaluatedPoint, momentum: FloatArray, variance: FloatArray) -> _Point:
-    velocity = variance * momentum
-    return _Point(place, momentum, velocity, place.value - 0.5 * float(momentum @ velocity))
+def _point(place: EvaluatedPoint, momentum: FloatArray) -> _Point:
+    return _Point(place, momentum, place.value - 0.5 * float(momentum @ momentum))
 
 
 def first_step_size(
-    density: Density, start: EvaluatedPoint, variance: FloatArray, generator: np.random.Generator
+    density: Density, start: EvaluatedPoint, generator: np.random.Generator
 ) -> float:
     """Find a step size at which one step is accepted with a probability of about 0.8."""
-    momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
-    origin = _point(start, momentum, variance)
+    origin = _point(start, generator.standard_normal(len(start.position)))
 
     def gain(step_size: float) -> float:
-        walk = _Walk(density, step_size, variance, origin.joint, generator)
+        walk = _Walk(density, step_size, origin.joint, generator)
         return walk.build(origin, 0, 1).log_weight
 
     step_size = 0.1
@@ -392,11 +385,6 @@ class WhitenedDensity:
             free["hyperplane"][...] = precision[..., :-1]
             free["intercept"][...] = precision[..., -1]
         self.whitening = Whitening(information, expert_blocks(layout), curvature[: self.moving])
-
-    @property
-    def unit(self) -> FloatArray:
-        """The mass of every coordinate, 1."""
-        return np.ones(self.moving)
 
     def vector(self, white: FloatArray) -> FloatArray:
         """Return the whole vector (D,) at white coordinates."""

@@ -26,7 +26,7 @@ from bayestree.inference.convergence import (
 )
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Arrays, Posterior, at_medoid
-from bayestree.inference.samplers import ChainSampler, Runs, segments
+from bayestree.inference.samplers import ChainSampler, Runs, keeps, recorded, segments
 from bayestree.inference.samplers.density import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
 from bayestree.inference.samplers.hamiltonian import (
@@ -285,7 +285,7 @@ class Nuts(Chains, ChainSampler):
         ``intercept_scale``. Where the rows are informative enough about a split, the mode near the
         start is separated from infinity by many nats, and chains stay in it.
         """
-        init = self.checked(model, init, data)
+        init = self._checked(model, init, data)
         model = init.model
         density = density_of(model, data)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
@@ -351,13 +351,12 @@ def _transition(
     given = WhitenedDensity(density, chain.position, chain.information)
     place = given.place()
     if chain.step is None:
-        start = first_step_size(given, place, given.unit, chain.rng)
+        start = first_step_size(given, place, chain.rng)
         chain.step = StepSize.of(start, settings.target_acceptance)
     place, move = transition(
         given,
         place,
         step_size=chain.step.during if warm else chain.step.after,
-        variance=given.unit,
         max_depth=settings.max_tree_depth,
         generator=chain.rng,
     )
@@ -383,7 +382,7 @@ def _transition(
         for _ in range(settings.n_slides):
             vector, value = moves.slide(vector, value, chain.rng)
     chain.position = vector
-    kept = settings.keeps(chain.done)
+    kept = keeps(settings, chain.done)
     if kept:
         chain.vectors.append(vector)
         chain.values.append(value)
@@ -412,7 +411,7 @@ def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: 
     vectors = np.array([chain.vectors for chain in chains])
     stats = _stats(density, data, chains, vectors)
     draws = density.layout.sites(vectors)
-    found = settings.recorded(density.model, draws, stats, "nuts")
+    found = recorded(settings, density.model, draws, stats, "nuts")
     balance = coefficient_balance(found, data)
     return at_medoid(replace(found, stats={**found.stats, **balance}), data)
 

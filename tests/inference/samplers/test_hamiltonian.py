@@ -72,18 +72,16 @@ def place(density, vector):
     return EvaluatedPoint(vector, *density.value_and_gradient(vector))
 
 
-def run(density, start, n, *, step_size, variance=None, max_depth=8, seed=0):
+def run(density, start, n, *, step_size, max_depth=8, seed=0):
     """Positions (n, D) and what each transition recorded."""
     generator = np.random.default_rng(seed)
     at = place(density, start)
-    variance = np.ones(len(at.position)) if variance is None else variance
     positions, moves = [], []
     for _ in range(n):
         at, move = transition(
             density,
             at,
             step_size=step_size,
-            variance=variance,
             max_depth=max_depth,
             generator=generator,
         )
@@ -99,11 +97,11 @@ def z_scores(values, expected):
 
 
 class TestLeapfrog:
-    def walk(self, step_size, variance=(0.5, 1.0, 2.0)):
-        density, variance = Normal(), np.array(variance)
+    def walk(self, step_size):
+        density = Normal()
         start = place(density, [0.3, -1.0, 1.0])
-        origin = _point(start, np.array([0.7, -0.2, 0.4]), variance)
-        walk = _Walk(density, step_size, variance, origin.joint, np.random.default_rng(0))
+        origin = _point(start, np.array([0.7, -0.2, 0.4]))
+        walk = _Walk(density, step_size, origin.joint, np.random.default_rng(0))
         return walk, origin
 
     def test_reversible(self):
@@ -116,11 +114,10 @@ class TestLeapfrog:
     def test_keeps_volume(self):
         """The Jacobian of a step, by central differences, has determinant 1."""
         walk, _ = self.walk(0.3)
-        density = LogGammas()
-        walk.density, walk.variance = density, np.array([0.5, 2.0])
+        walk.density = density = LogGammas()
 
         def step(both):
-            origin = _point(place(density, both[:2]), both[2:], walk.variance)
+            origin = _point(place(density, both[:2]), both[2:])
             end = walk._step(origin, 1).last
             return np.append(end.place.position, end.momentum)
 
@@ -140,19 +137,17 @@ class TestLeapfrog:
         np.testing.assert_allclose(ratios, 4, rtol=0.1)
 
     def test_energy_is_that_of_position_and_momentum(self):
-        variance = np.array([0.5, 1.0, 2.0])
         start = place(Normal(), [0.0, 0.0, 0.0])
-        momentum = np.array([1.0, 2.0, 3.0])
-        kinetic = 0.5 * (0.5 * 1 + 1 * 4 + 2 * 9)
-        assert _point(start, momentum, variance).joint == pytest.approx(start.value - kinetic)
+        kinetic = 0.5 * (1 + 4 + 9)
+        point = _point(start, np.array([1.0, 2.0, 3.0]))
+        assert point.joint == pytest.approx(start.value - kinetic)
 
 
 class TestStationary:
     """Draws have the moments of the law, to 4 Monte Carlo errors."""
 
-    @pytest.mark.parametrize("variance", [(1.0, 1.0, 1.0), (0.3, 2.0, 0.7)])
-    def test_correlated_normal(self, variance):
-        draws, moves = run(Normal(), CENTER, 2000, step_size=0.5, variance=np.array(variance))
+    def test_correlated_normal(self):
+        draws, moves = run(Normal(), CENTER, 2000, step_size=0.5)
         gap = draws - CENTER
         products = gap[:, [0, 1, 2, 0, 1, 0]] * gap[:, [0, 1, 2, 1, 2, 2]]
         expected = COVARIANCE[[0, 1, 2, 0, 1, 0], [0, 1, 2, 1, 2, 2]]
@@ -187,13 +182,13 @@ class TestChoice:
 
     def span(self, name, log_weight, *, valid=True):
         at = EvaluatedPoint(np.array([float(name)]), 0.0, np.zeros(1))
-        point = _Point(at, np.ones(1), np.ones(1), 0.0)
+        point = _Point(at, np.ones(1), 0.0)
         return _Span(
             point, point, at, 0.0, log_weight, np.ones(1), 0.5, 1, valid=valid, diverges=False
         )
 
     def shares(self, near, far, *, biased, n=4000):
-        walk = _Walk(Normal(), 0.1, np.ones(3), 0.0, np.random.default_rng(0))
+        walk = _Walk(Normal(), 0.1, 0.0, np.random.default_rng(0))
         joined = [walk.join(near, far, biased=biased) for _ in range(n)]
         return np.mean([float(span.chosen.position[0]) for span in joined]), joined[0]
 
@@ -223,10 +218,9 @@ class TestChoice:
         """States of a trajectory of two steps are chosen in proportion to their density."""
         density, counts = Normal(), {}
         start = place(density, [0.3, -1.0, 1.0])
-        variance, momentum = np.ones(3), np.array([0.7, -0.2, 0.4])
-        origin = _point(start, momentum, variance)
+        origin = _point(start, np.array([0.7, -0.2, 0.4]))
         generator = np.random.default_rng(0)
-        walk = _Walk(density, 0.6, variance, origin.joint, generator)
+        walk = _Walk(density, 0.6, origin.joint, generator)
         for _ in range(2000):
             span = walk.build(origin, 1, 1)
             counts[span.chosen_joint] = counts.get(span.chosen_joint, 0) + 1
@@ -317,9 +311,9 @@ class TestStepSize:
     @pytest.mark.parametrize("target", [0.6, 0.9])
     def test_of_a_sampler(self, target):
         density, generator = LogGammas(), np.random.default_rng(0)
-        at, variance = place(density, [0.0, 1.0]), np.ones(2)
-        step = StepSize.of(first_step_size(density, at, variance, generator), target)
-        settings = {"variance": variance, "max_depth": 6, "generator": generator}
+        at = place(density, [0.0, 1.0])
+        step = StepSize.of(first_step_size(density, at, generator), target)
+        settings = {"max_depth": 6, "generator": generator}
         for _ in range(500):
             at, move = transition(density, at, step_size=step.during, **settings)
             step.update(move.acceptance_rate)
@@ -343,7 +337,7 @@ class TestStepSize:
                 return -0.5 * float((vector / scale) @ (vector / scale)), -vector / scale**2
 
         start = place(Scaled(), scale * np.ones(4))
-        found = first_step_size(Scaled(), start, np.ones(4), np.random.default_rng(0))
+        found = first_step_size(Scaled(), start, np.random.default_rng(0))
         assert 0.2 < found / scale < 4
 
 

@@ -124,7 +124,7 @@ class TestNumbers:
             np.testing.assert_array_equal(init.draws[name], value)
         assert torch.equal(data.X, rows_before)
 
-    def test_do_not_depend_on_thesegments(self, monkeypatch):
+    def test_do_not_depend_on_the_segments(self, monkeypatch):
         """A chain holds all that its next stretch needs."""
         one = sampled(make("stump"))
         # the package has a function of the module's name
@@ -260,8 +260,8 @@ class TestWindows:
         assert settings.windows == [100, 150, 250, 450]
 
     @pytest.mark.parametrize("total", [1, 2, 19, 20, 21, 1000])
-    def testsegments(self, total):
-        lengths = segments(total)
+    def test_segments(self, total):
+        lengths = segments(total, 20)
         assert sum(lengths) == total
         assert len(lengths) == min(total, 20)
         assert max(lengths) - min(lengths) <= 1

@@ -13,7 +13,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior, at_medoid
-from bayestree.inference.samplers import ChainSampler, segments
+from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
 from bayestree.inference.samplers.mcmc.moves import MOVES, LeafMoves, NodeExperts, Tally, mirror
@@ -181,7 +181,7 @@ class Mcmc(ChainSampler):
             For invalid settings, a start of another topology or with other sites, a tree without
             a split, plug-in leaves, or other priors.
         """
-        init = self.checked(model, init, data)
+        init = self._checked(model, init, data)
         model = init.model.collapsed()
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
@@ -209,7 +209,7 @@ class Mcmc(ChainSampler):
                 expert = int(run.rng.integers(trees.model.split.n_experts))
                 mirror(trees, node, expert, run.rng, run.tally)
         run.done += 1
-        if self.keeps(run.done):
+        if keeps(self, run.done):
             run.record()
         elif run.done <= self.n_warmup:
             run.tally = Tally(trees.n_chains)
@@ -220,7 +220,7 @@ class Mcmc(ChainSampler):
         stats = {"lp": log_joint(model, data, vectors)}
         stats |= {f"accepted_{move}": share for move, share in zip(MOVES, shares, strict=True)}
         draws = Layout(model, data.X.shape[1]).sites(vectors)
-        return at_medoid(self.recorded(model, draws, stats, "mcmc"), data)
+        return at_medoid(recorded(self, model, draws, stats, "mcmc"), data)
 
 
 mcmc = as_function(Mcmc, "mcmc")

@@ -29,7 +29,7 @@ import torch
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.state import draw_seed, seeded
-from bayestree.inference.samplers.density import Sites, unconstrained
+from bayestree.inference.samplers.density import Sites, prior_excess, unconstrained
 from bayestree.inference.samplers.expert_moves import (
     SHORTEST,
     BorderMoves,
@@ -39,7 +39,6 @@ from bayestree.inference.samplers.expert_moves import (
     matching,
 )
 from bayestree.inference.samplers.mcmc.trees import TINY, ChainTrees, branches, left_slope
-from bayestree.models.leaves.base import LeafDistribution
 
 PERSISTENCE = (0.3, 0.7, 0.95)  # of Newton proposals: 0 jumps to the mode, 1 stays
 JITTER = 1e-10  # relative to the diagonal of a curvature, which rounding may leave indefinite
@@ -399,7 +398,8 @@ class LeafMoves:
             self.tally.add("leaf", np.ones(self.trees.n_chains, dtype=bool))
             return
         now = self.trees.leaf_sites(self.trees.free)
-        gain = self._excess(law, drawn) - self._excess(law, now)
+        excess = prior_excess(law, drawn) - prior_excess(law, now)
+        gain = excess.view(self.trees.n_chains, -1).numpy()
         self._choose(new, gain, counts)
 
     def paths(self) -> FloatArray:
@@ -427,17 +427,6 @@ class LeafMoves:
             free = unconstrained(value.numpy(), layout.supports[name])
             found[name] = free.reshape(self.trees.n_chains, *layout.free_shapes[name])
         return found
-
-    def _excess(self, law: LeafDistribution, sites: Tensors) -> FloatArray:
-        """Return the log prior density less that of the proposal, (C, L)."""
-        prior = law.prior or law
-        total = sum(
-            own.log_prob(sites[name]) - mine.log_prob(sites[name])
-            for (name, own), (_, mine) in zip(
-                prior.conditionals(sites), law.conditionals(sites), strict=True
-            )
-        )
-        return torch.as_tensor(total).view(self.trees.n_chains, -1).numpy()
 
     def _choose(self, new: dict[str, FloatArray], gain: FloatArray, counts: FloatArray) -> None:
         """Accept or refuse the new parameters of one leaf after the other."""

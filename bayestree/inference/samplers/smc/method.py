@@ -10,7 +10,7 @@ from joblib import Parallel, delayed
 from pydantic import Field
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
@@ -260,7 +260,8 @@ class Smc(Stage):
             # nodes have no fixed meaning where the topology varies
             settings=self.chosen() | {"mirror": True},
         )
-        return at_medoid(found, data, among=_most_probable(splits))
+        _, which, counts = _topologies(splits)
+        return at_medoid(found, data, among=which == counts.argmax())
 
 
 smc = as_function(Smc, "smc")
@@ -288,11 +289,11 @@ def draws_of(prior: ParticlePrior, vectors: FloatArray, splits: BoolArray) -> di
     return draws
 
 
-def _most_probable(splits: BoolArray) -> BoolArray:
-    """Return which draws (chain, draw) have the most frequent topology."""
+def _topologies(splits: BoolArray) -> tuple[BoolArray, IntArray, IntArray]:
+    """Return the topologies (T, V) of draws, that of each (chain, draw), and their counts (T,)."""
     flat = splits.reshape(-1, splits.shape[-1])
-    _, which, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
-    return (which.reshape(-1) == counts.argmax()).reshape(splits.shape[:-1])
+    found, which, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
+    return found, which.reshape(splits.shape[:-1]), counts
 
 
 def fingerprint(y: AnyArray, weights: FloatArray) -> int:
@@ -316,11 +317,8 @@ def by_topology(posterior: Posterior, data: Data, least: float) -> list[tuple[Po
     if "log_evidence" not in posterior.stats:
         return [(posterior, 1.0)]
     site = posterior.draws["log_weight" if posterior.model.split.weighted else "intercept"]
-    splits = (site != SILENT).any(axis=-1)
-    patterns, which, counts = np.unique(
-        splits.reshape(-1, splits.shape[-1]), axis=0, return_inverse=True, return_counts=True
-    )
-    shares, which = counts / counts.sum(), which.reshape(splits.shape[:-1])
+    patterns, which, counts = _topologies((site != SILENT).any(axis=-1))
+    shares = counts / counts.sum()
     return [
         (at_medoid(posterior, data, among=which == place), float(shares[place]))
         for place in np.argsort(-counts, kind="stable")

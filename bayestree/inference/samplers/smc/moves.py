@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.state import draw_seed, seeded
-from bayestree.inference.samplers.density import Sites
+from bayestree.inference.samplers.density import Sites, prior_excess
 from bayestree.inference.samplers.expert_moves import SHORTEST, BorderMoves
 from bayestree.inference.samplers.smc.particles import ParticleLikelihood, ParticlePrior, Particles
 from bayestree.models.leaves import LeafDistribution
@@ -98,14 +98,7 @@ class ParticleMoves:
         flat = {
             name: value.reshape(-1, *value.shape[len(shape) :]) for name, value in sites.items()
         }
-        prior = law.prior or law
-        excess = sum(
-            own.log_prob(flat[name]) - mine.log_prob(flat[name])
-            for (name, own), (_, mine) in zip(
-                prior.conditionals(flat), law.conditionals(flat), strict=True
-            )
-        )
-        return sites, torch.as_tensor(excess).view(shape).numpy()
+        return sites, prior_excess(law, flat).view(shape).numpy()
 
     def _leaf_law(self, member: Tensor) -> LeafDistribution:
         """Return the posterior of leaves (...) that rows are in with probabilities (..., n)."""
