@@ -78,7 +78,7 @@ class PartialDependence:
         -------
         Axes
         """
-        from bayestree.plots._explanations import Dependence, draw_dependence  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import Dependence, draw_dependence  # noqa: PLC0415 - slow
 
         label = f"P({self.classes[output]})" if self.classes else "prediction"
         mean, low, high, rows = (
@@ -113,7 +113,7 @@ class Interactions:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the strengths as a matrix; ``ax`` are Axes, by default of a new figure."""
-        from bayestree.plots._explanations import draw_interactions  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_interactions  # noqa: PLC0415 - slow
 
         return draw_interactions(self.strength, self.features, ax)
 
@@ -279,7 +279,7 @@ class ShapleyValues:
 
         ``ax`` are Axes; by default of a new figure that is not registered with pyplot.
         """
-        from bayestree.plots._explanations import draw_shapley  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_shapley  # noqa: PLC0415 - slow
 
         return draw_shapley(self.contributions[row], self.features, self.classes, ax)
 

@@ -149,7 +149,7 @@ class Explanation:
         ValueError
             If the tree is a single leaf without a regression, or ``ax`` has another number of Axes.
         """
-        from bayestree.plots._explanations import Effects, draw_effects  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import Effects, draw_effects  # noqa: PLC0415 - slow
 
         panels = [Effects(*turn.effects_shown()) for turn in self.turns]
         if (leaf := self.regression) is not None:

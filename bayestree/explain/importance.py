@@ -99,7 +99,7 @@ class Importance:
 
         ``ax`` holds two Axes; by default of a new figure that is not registered with pyplot.
         """
-        from bayestree.plots._explanations import draw_importance  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_importance  # noqa: PLC0415 - slow
 
         return draw_importance(self.to_frame(), self.level, ax)
 

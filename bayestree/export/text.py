@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 from bayestree._utils.wording import counted
 from bayestree.description import Visit, trees_of
-from bayestree.export import Visitor
-from bayestree.export.notes import notes_on_numbers
+from bayestree.export import Visitor, notes_on_numbers
 
 WIDTH = 100  # characters of a line of notes
 

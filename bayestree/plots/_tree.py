@@ -13,8 +13,7 @@ from bayestree._utils.wording import counted, one_line
 from bayestree.description import FittedModel, TreeDescription, has_draws, tree_of, visits
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
-from bayestree.plots._node_rows import NodeRows, left_handle
-from bayestree.plots._node_views import NodeView, view_of
+from bayestree.plots._node_views import NodeRows, NodeView, left_handle, view_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree

@@ -11,7 +11,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbe
 from bayestree._utils.wording import counted, quantity
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Facets
-from bayestree.plots._split_uncertainty import draw_margins
+from bayestree.plots._inference import draw_margins
 from bayestree.report import figures
 from bayestree.report.study import SPACE, Study, number, percent, with_minus
 from bayestree.report.trees import LabelledTree, printed, typographic

@@ -13,15 +13,13 @@ from bayestree._utils.state import in_usual_state
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import FittedModel
 from bayestree.report import sections as of_one
-from bayestree.report.agreement import prediction_texts, value_texts
-from bayestree.report.compared import Compared, common
-from bayestree.report.features import Shown, importance_image
+from bayestree.report.compared import Compared, common, prediction_texts, value_texts
 from bayestree.report.findings import Finding, findings_of, listed
 from bayestree.report.page import rendered, subtitle_of
 from bayestree.report.rows import most_important
 from bayestree.report.scores import with_error
-from bayestree.report.sections import Section
-from bayestree.report.study import MINUS, Study, number, percent, study_of
+from bayestree.report.sections import Section, importance_image
+from bayestree.report.study import MINUS, Shown, Study, number, percent, study_of
 from bayestree.report.trees import DOT
 from bayestree.tree import Tree
 

@@ -359,7 +359,7 @@ def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
     if not found.levels:
         return found
     spread = np.random.default_rng(seed).uniform(-JITTER, JITTER, len(block))
-    return found._replace(at=found.at + spread)
+    return found._replace(places=found.places + spread)
 
 
 def column_scale(column: Column, block: FloatArray) -> Scale:

@@ -19,9 +19,8 @@ from bayestree.description import FittedModel, modes_of
 from bayestree.diagnostics import PolytopeSize
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.plots import _style
-from bayestree.report.answer import Answer, answer_of
 from bayestree.report.figures import PAGE, most_probable
-from bayestree.report.findings import Finding, findings_of
+from bayestree.report.findings import Answer, Finding, answer_of, findings_of
 from bayestree.report.rows import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 from bayestree.report.scores import scores_of
 from bayestree.report.sections import Section, sections

@@ -41,11 +41,12 @@ from bayestree.diagnostics import (
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.fitted_rows import check_fitted_rows
 from bayestree.diagnostics.near_optimal import NearOptimalTrees
-from bayestree.report.effects import Effect, measured_effects
 from bayestree.report.rows import (
+    Effect,
     LabelledRows,
     PermutationImportance,
     evaluation_rows,
+    measured_effects,
     permutation_importance,
     rows_of,
     split_uncertainty,
@@ -64,6 +65,10 @@ SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 LEVELS = np.linspace(0.1, 0.9, 9)  # of the intervals whose coverage is measured
 LARGE = 1e7  # numbers from here on have an exponent
+
+
+#: A section: its heading, and the variables of its macro; None if there is nothing to show.
+Shown = tuple[str, dict[str, Any]] | None
 
 
 class Baseline(NamedTuple):

@@ -28,7 +28,7 @@ from bayestree.report.embedded_model import (
     why_not,
 )
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import SPACE, Study, number, with_minus
+from bayestree.report.study import SPACE, Shown, Study, number, with_minus
 from bayestree.report.trees import LabelledTree, printed
 from bayestree.tables import Column, Dates, Numbers
 from bayestree.tables.column_types import EXACT, Ordered
@@ -41,8 +41,6 @@ FIELDS = 60  # columns that can be edited
 FIRST = 8  # columns that are not folded
 TIMES = 25  # at which the survival is drawn
 MOST_FACETS = 2_000  # that are put into words
-
-Shown = tuple[str, dict[str, Any]] | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,9 +31,8 @@ from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.cluster import rows_of
 from bayestree.runs.display import Display, Displays, Log, LogFile
-from bayestree.runs.rows import RunRows
+from bayestree.runs.rows import RunRows, rows_of
 from bayestree.runs.schema import RunFile, value_lines, without_removed
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import Run, RunFolder, open_run, read_model

@@ -26,8 +26,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.own import without_imports
 from bayestree._utils.write import naming, write_whole
 from bayestree.estimators.files import load
-from bayestree.runs.cluster import rows_of
-from bayestree.runs.rows import RunRows, sha256
+from bayestree.runs.rows import RunRows, rows_of, sha256
 from bayestree.runs.schema import RunFile, digest_of_values, read_run
 from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
 from bayestree.tables.column_types import Ignored

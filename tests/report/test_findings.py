@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import calibration
-from bayestree.report.answer import answer_of
-from bayestree.report.findings import Finding, _calibration, _prediction
+from bayestree.report.findings import Finding, _calibration, _prediction, answer_of
 from bayestree.report.rows import LabelledRows
 from bayestree.report.scores import ScoreLine, Scores, scores_of
 from bayestree.report.study import Study

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayestree.plots._explanations import Dependence
-from bayestree.report.effects import trend_of
+from bayestree.plots._predictions import Dependence
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
     most_important,
     permutation_importance,
     split_uncertainty,
+    trend_of,
 )
 from tests.export.test_text import committee, oblique
 from tests.fitted_cases import encoding_of, network_tree
