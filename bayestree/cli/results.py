@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayestree.description import TreeDescription
+    from bayestree.diagnostics import Facets
     from bayestree.runs.rows import RunRows
     from bayestree.runs.store import Run
 
@@ -286,11 +287,12 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
         return table_of(run, rows=False)
 
 
-def _facets(run: "Run", node: str) -> Any:
+def _facets(run: "Run", node: str) -> "Facets":
     from bayestree.description import has_draws
+    from bayestree.estimators._soft_tree import StagedTree
 
     estimator = run.estimator
-    if not (has_draws(estimator) and hasattr(estimator, "facets")):
+    if not (has_draws(estimator) and isinstance(estimator, StagedTree)):
         raise InputError(
             "--node shows the posterior of the facets of a node, but this run has no posterior; "
             f"show its splits with `bayestree export {run.folder}`."
@@ -316,7 +318,7 @@ def _described(run: "Run") -> "TreeDescription":
 
 def _polytope_rule(run: "Run") -> str:
     """Return how several facets decide; empty for a forest, whose splits have one facet."""
-    return "" if hasattr(run.estimator, "estimators_") else _described(run).rule
+    return "" if run.estimator.fitted_.forest else _described(run).rule
 
 
 def _rule(facets: list[str], rule: str) -> str:
@@ -332,7 +334,7 @@ def _head(run: "Run") -> Iterator[str]:
 
     metrics = run.metrics
     yield from (one_line(line) for line in (run.file.title, run.file.question) if line)
-    kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
+    kind = "forest" if run.estimator.fitted_.forest else "tree"
     yield (
         f"{kind} {metrics['tree']} of {run.columns.target!r}: "
         f"{metrics['training_rows']} training rows, "

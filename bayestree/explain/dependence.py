@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,9 @@ from bayestree.diagnostics.draws import tails
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Column, Dates, Encoding
 from bayestree.tree import Tree
+
+if TYPE_CHECKING:
+    from bayestree.plots._predictions import Dependence
 
 Predict = Callable[[FloatArray], FloatArray]  # rows to probabilities (n, C) or means (n,)
 #: Rows to predictions (S, n, C) or (S, n) of groups of draws, with the weight of each draw (S,).
@@ -78,14 +81,17 @@ class PartialDependence:
         -------
         Axes
         """
-        from bayestree.plots._predictions import Dependence, draw_dependence  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_dependence  # noqa: PLC0415 - slow
+
+        return draw_dependence(self.of(output), ax, curves=curves)
+
+    def of(self, output: int) -> "Dependence":
+        """Return what a plot shows of one output."""
+        from bayestree.plots._predictions import Dependence  # noqa: PLC0415 - slow
 
         label = f"P({self.classes[output]})" if self.classes else "prediction"
-        mean, low, high, rows = (
-            one[..., output] for one in (self.mean, self.low, self.high, self.curves)
-        )
-        found = Dependence(self.feature, self.grid, mean, low, high, rows, label)
-        return draw_dependence(found, ax, curves=curves)
+        parts = (one[..., output] for one in (self.mean, self.low, self.high, self.curves))
+        return Dependence(self.feature, self.grid, *parts, label)
 
 
 @dataclass(frozen=True, eq=False)

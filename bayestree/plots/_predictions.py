@@ -1,6 +1,7 @@
 """Predictions against what was observed, and the effects of columns on them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -366,7 +367,8 @@ def draw_shapley(
     return ax
 
 
-class Dependence(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Dependence:
     """Predictions at G values of a column: mean and band (G,), and the curves (n, G) of rows."""
 
     feature: str
@@ -379,8 +381,8 @@ class Dependence(NamedTuple):
 
     def at(self, places: IntArray) -> "Dependence":
         """Return the predictions at some of the values."""
-        grid, mean, low, high, curves = (one[..., places] for one in self[1:6])
-        return Dependence(self.feature, grid, mean, low, high, curves, self.label)
+        of_values = ("grid", "mean", "low", "high", "curves")
+        return replace(self, **{name: getattr(self, name)[..., places] for name in of_values})
 
 
 @_style.literal

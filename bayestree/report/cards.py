@@ -204,7 +204,7 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
 
 def _posterior_facets(study: Study, tree: RoutedTree, node: int) -> Card | None:
     """List the facets that draws share, with probabilities and intervals, if there are any."""
-    found: Facets = study.bayesian.facets(tree.topology.node_labels[node])
+    found: Facets = study.soft.facets(tree.topology.node_labels[node])
     common = np.flatnonzero(found.probability >= RARE_FACET)[:MAX_FACETS]
     if len(common) == 0:
         return None

@@ -11,7 +11,7 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.state import in_usual_state
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import FittedModel
+from bayestree.estimators._estimator import Estimator
 from bayestree.report import sections as of_one
 from bayestree.report.compared import Compared, common, prediction_texts, value_texts
 from bayestree.report.findings import Finding, findings_of, listed
@@ -48,7 +48,7 @@ SHARES = ("bad_k", "weight", "probability")
 
 @in_usual_state
 def html_comparison(
-    estimators: Mapping[str, FittedModel],
+    estimators: Mapping[str, Estimator],
     *,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
@@ -100,7 +100,7 @@ def html_comparison(
             raise ValueError(
                 f"estimators must predict the same; {first!r} predicts {kind}, {name!r} {other}."
             )
-    with fitting(any(getattr(one, "verbose", False) for one in estimators.values())):
+    with fitting(any(one.verbose for one in estimators.values())):
         return page_of(Compared(studies))
 
 

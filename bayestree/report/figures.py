@@ -26,6 +26,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import CONTROL, counted, in_words, isolated
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Calibration, Shrinkage, SplitUncertainty
+from bayestree.inference import Posterior
 from bayestree.plots._node_panels import SIGNED
 from bayestree.plots._node_views import NodeView
 from bayestree.plots._polytopes import NAME, RARE, draw_sizes
@@ -310,16 +311,15 @@ def split_uncertainty(found: SplitUncertainty, nodes: list[int]) -> list[Markup]
     return figures
 
 
-def elbo(study: Study) -> Markup | None:
+def elbo(posterior: Posterior) -> Markup | None:
     """Draw the trace of the evidence lower bound, if it was recorded."""
-    stats = study.bayesian.posterior_.stats
-    if "elbo" not in stats:
+    if "elbo" not in posterior.stats:
         return None
-    trace = np.asarray(stats["elbo"])
+    trace = np.asarray(posterior.stats["elbo"])
     ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
-    unit = "step" if "n_steps" in stats else "epoch"
+    unit = "step" if "n_steps" in posterior.stats else "epoch"
     alt = f"Evidence lower bound over {counted(len(trace), unit)}, {ends}"
-    return picture(partial(plots.elbo, study.bayesian), PLOT, alt)
+    return picture(partial(plots.elbo, posterior), PLOT, alt)
 
 
 def calibration(found: Calibration) -> Markup:
@@ -336,7 +336,7 @@ def boundary(study: Study) -> Markup:
     rows = None if study.scored is None else study.scored.sample(POINTS)
     alt = f"Map of {' and '.join(study.features)} with borders and facets of the tree"
     X, y = (None, None) if rows is None else (rows.matrix, rows.y)
-    draw = partial(plots.boundary, study.bayesian, X, y, resolution=200)
+    draw = partial(plots.boundary, study.estimator, X, y, resolution=200)
     return picture(draw, (5.4, 4.9), alt, on_paper=True)
 
 
@@ -359,7 +359,7 @@ def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
     if not found.levels:
         return found
     spread = np.random.default_rng(seed).uniform(-JITTER, JITTER, len(block))
-    return found._replace(places=found.places + spread)
+    return Scale(found.name, found.places + spread, found.levels)
 
 
 def column_scale(column: Column, block: FloatArray) -> Scale:

@@ -5,16 +5,18 @@ The report and the summary of a run share these definitions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.description import FittedModel, TreeDescription, features_of, has_draws
+from bayestree.description import TreeDescription, features_of, has_draws
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import spread
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.plots._predictions import Dependence
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Features
@@ -45,7 +47,7 @@ class LabelledRows:
     y: AnyArray | None
     weights: FloatArray
     held_out: bool
-    estimator: FittedModel | None = None
+    estimator: Estimator | None = None
     extra: FloatArray | None = None
 
     @property
@@ -86,7 +88,7 @@ class LabelledRows:
 
 
 def rows_of(
-    estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
+    estimator: Estimator, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> LabelledRows | None:
     """Check rows and convert them to the form that the estimator takes; None if X is None."""
     if X is None:
@@ -101,7 +103,7 @@ def rows_of(
     n = shape[0]
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
     extra = None
-    response = cast(Any, estimator).fitted_.response
+    response = estimator.fitted_.response
     if target is not None:
         target, extra = response.separate(target, refuse=True)
     for name, array in (("y", target), ("weights", weight)):
@@ -117,7 +119,7 @@ def rows_of(
     return LabelledRows(_with_names(estimator, X), target, weight, held_out, estimator, extra)
 
 
-def _with_names(estimator: FittedModel, X: Any) -> Any:
+def _with_names(estimator: Estimator, X: Any) -> Any:
     """Give X feature names if and only if the fit had them, which avoids warnings."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -173,17 +175,16 @@ def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
     return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
 
 
-def split_uncertainty(estimator: FittedModel, rows: LabelledRows) -> SplitUncertainty | None:
+def split_uncertainty(estimator: Estimator, rows: LabelledRows) -> SplitUncertainty | None:
     """Measure the uncertainty of the splits about the rows; None without their posterior.
 
     It is not defined if the sides of a split are swapped between draws (``mirror=True``).
     """
-    if not has_draws(estimator) or not hasattr(estimator, "split_uncertainty"):
+    if not has_draws(estimator) or not isinstance(estimator, StagedTree):
         return None
-    fitted = cast(Any, estimator)
-    if fitted.tree_.n_nodes == 0 or fitted.posterior_.settings.get("mirror"):
+    if estimator.tree_.n_nodes == 0 or estimator.posterior_.settings.get("mirror"):
         return None
-    return fitted.split_uncertainty(rows.X)
+    return estimator.split_uncertainty(rows.X)
 
 
 def _changed(
@@ -266,7 +267,7 @@ class Effect(NamedTuple):
 
 
 def measured_effects(
-    estimator: FittedModel,
+    estimator: Estimator,
     trees: Sequence[RoutedTree],
     rows: LabelledRows,
     importance: PermutationImportance,
@@ -275,8 +276,7 @@ def measured_effects(
 
     They are ordered by the loss, or by ``importance`` if there are very many columns.
     """
-    fitted = cast(Any, estimator)
-    table = _losses(fitted, trees, rows)
+    table = _losses(estimator, trees, rows)
     if table is None:
         order = np.argsort(-importance.total, kind="stable")[:MOST]
         order = order[importance.total[order] > 0]
@@ -285,39 +285,35 @@ def measured_effects(
         order = table.index.to_numpy()[used.to_numpy()][:MOST]
     found = []
     for column in order.tolist():
-        curve = fitted.partial_dependence(
+        curve = estimator.partial_dependence(
             rows.X, column, grid=CURVE_POINTS, max_rows=CURVE_ROWS, level=0.9
         )
         output = _moved_most(curve.mean)
-        mean, low, high, each = (
-            one[..., output] for one in (curve.mean, curve.low, curve.high, curve.curves)
-        )
-        shown = Dependence(curve.feature, curve.grid, mean, low, high, each, "")
-        effect = Effect(column, shown, output, trend_of(shown))
-        if table is not None:
-            line = table.loc[column]
-            loss, votes = (
-                Range(*(float(line[f"{name}{end}"]) for end in ("", "_low", "_high")))
-                for name in ("loss", "votes")
-            )
-            effect = effect._replace(loss=loss, votes=votes)
-        found.append(effect)
+        shown = curve.of(output)
+        measured = () if table is None else (_range(table, column, n) for n in ("loss", "votes"))
+        found.append(Effect(column, shown, output, trend_of(shown), *measured))
     return found
 
 
-def _losses(fitted: Any, trees: Sequence[RoutedTree], rows: LabelledRows) -> pd.DataFrame | None:
+def _range(table: pd.DataFrame, column: int, name: str) -> Range:
+    return Range(*(float(table.loc[column, f"{name}{end}"]) for end in ("", "_low", "_high")))
+
+
+def _losses(
+    estimator: Estimator, trees: Sequence[RoutedTree], rows: LabelledRows
+) -> pd.DataFrame | None:
     """Tabulate loss and votes by number of the column, the largest loss first."""
-    names = fitted.encoding_.names
+    names = estimator.encoding_.names
     if rows.y is None or len(names) > MEASURED or not all(isinstance(t, Tree) for t in trees):
         return None
     known = rows.weights > 0
-    if fitted.fitted_.response.classifies:
-        known &= np.isin(rows.y, fitted.fitted_.response.labels)
+    if (labels := estimator.fitted_.response.labels) is not None:
+        known &= np.isin(rows.y, labels)
     rows = rows.taken(np.flatnonzero(known)).sample(LOSS_ROWS)
-    if not len(rows):
+    if (y := rows.response) is None or not len(rows):
         return None
-    found = fitted.importance(
-        rows.X, rows.response, rows.weights, n_repeats=1, max_draws=LOSS_DRAWS, level=0.9
+    found = estimator.importance(
+        rows.X, y, rows.weights, n_repeats=1, max_draws=LOSS_DRAWS, level=0.9
     ).to_frame()
     place = {name: j for j, name in enumerate(names)}
     found.index = pd.Index([place[name] for name in found.index])

@@ -4,6 +4,7 @@ It returns the heading and the variables of the macro, or None if there is nothi
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -314,9 +315,11 @@ def scores(study: Study) -> Shown:
 
 def convergence(study: Study) -> Shown:
     """Show the verdicts on the inference, each with its remedy."""
-    if study.is_forest:
+    posterior = study.posterior
+    if posterior is None:
         return None
-    return "Convergence", {"elbo": None if study.convergence is None else figures.elbo(study)}
+    shown = None if study.convergence is None else figures.elbo(posterior)
+    return "Convergence", {"elbo": shown}
 
 
 def repeat(study: Study) -> Shown:
@@ -371,7 +374,7 @@ def averages(study: Study) -> bool:
     """Whether predictions are those of the posterior, while the tree shown is sparse."""
     if sparsity_of(study.estimator) is None:
         return False
-    return bool(study.bayesian.fitted_.averages(study.bayesian.prediction))
+    return study.estimator.fitted_.averages(study.estimator.prediction)
 
 
 def importance_image(study: Study, total: FloatArray) -> Markup | None:
@@ -458,7 +461,7 @@ def _curves(study: Study) -> list[Markup]:
 
 def _curve(study: Study, effect: Effect, limits: tuple[float, float]) -> Markup:
     name = study.columns[effect.column]
-    found = effect.curve._replace(feature=name, label=predicted_quantity(study, effect))
+    found = replace(effect.curve, feature=name, label=predicted_quantity(study, effect))
 
     def draw(ax: Axes) -> None:
         draw_dependence(found, ax, curves=False)

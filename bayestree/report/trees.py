@@ -288,7 +288,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
     if not found:
         return None
     rows = None if study.evaluated is None else study.evaluated.sample(COMPARED_ROWS)
-    own, whole = shown_mode(study.estimator), study.bayesian
+    own, whole = shown_mode(study.estimator), study.soft
     shown: list[dict[str, Any]] = []
     if rows is not None:
         predict = "predict_proba" if study.classifies else "predict"

@@ -18,6 +18,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, c
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics.draws import spread, tails
+from bayestree.models.leaves import Survival
 from bayestree.report.embedded_model import (
     DOUBLE,
     SINGLE,
@@ -261,9 +262,9 @@ def _target(study: Study) -> float | None:
 
 def _times(study: Study) -> FloatArray | None:
     """Return times at which survival is predicted: from 0 to the last of the training rows."""
-    if not study.survives:
+    leaf = study.estimator.fitted_.response.leaf
+    if not isinstance(leaf, Survival):
         return None
-    leaf: Any = study.bayesian.posterior_.model.leaf
     rows = study.train or study.scored
     last = 2 * leaf.unit if rows is None or rows.y is None else float(np.max(rows.y))
     return np.linspace(0.0, last, TIMES)
@@ -299,9 +300,9 @@ def _shown_tree(study: Study, found: EmbeddedModel) -> dict[str, Any]:
 
 def _belief(study: Study, found: EmbeddedModel) -> dict[str, Any] | None:
     """Tell which nodes of which part correspond to those of the tree that is shown, if any do."""
-    if study.is_forest or study.bayesian.posterior_.settings.get("mirror"):
+    shown = study.estimator.fitted_.shown
+    if study.is_forest or shown.posterior.settings.get("mirror"):
         return None
-    shown = study.bayesian.fitted_.shown
     own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
     if not own or shown.reach is None:
         return None

@@ -221,10 +221,10 @@ class Checkpoints:
         self._interval = max(self.every, (self._written - started) / self.share)
 
     @property
-    def _due(self) -> bool:
+    def due(self) -> bool:
         return time.monotonic() - self._written >= self._interval
 
-    def _save(self, state: "_State", done: int, *, write: bool) -> None:
+    def keep(self, state: "_State", done: int, *, write: bool) -> None:
         self._pending[state.path] = state.to_bytes(done)
         if write:
             self.write()
@@ -297,9 +297,9 @@ class _Loop(Watch):
 
     def step(self, done: int) -> None:
         self.shown.step(done)
-        stopping, due = self.checkpoints.stopping, self.checkpoints._due
+        stopping, due = self.checkpoints.stopping, self.checkpoints.due
         if self.state is not None and (stopping or due):
-            self.checkpoints._save(self.state, done, write=True)
+            self.checkpoints.keep(self.state, done, write=True)
         if stopping:
             self.checkpoints.write()
             raise KeyboardInterrupt
@@ -310,7 +310,7 @@ class _Loop(Watch):
     def finish(self) -> None:
         self.shown.finish()
         if self.state is not None:
-            self.checkpoints._save(self.state, self.state.total, write=self.checkpoints._due)
+            self.checkpoints.keep(self.state, self.state.total, write=self.checkpoints.due)
 
     def stop(self) -> None:
         self.checkpoints._depth -= 1

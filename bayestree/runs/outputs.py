@@ -14,12 +14,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
+from sklearn.base import BaseEstimator
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.write import whole_file, write_whole
 from bayestree.description import has_draws, has_evidence, modes_of
 from bayestree.diagnostics.scores import squared_scores
+from bayestree.diagnostics.size import PolytopeSize
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._soft_tree import StagedTree
 from bayestree.export.text import export_text
 from bayestree.fitted.training_rows import parts_of
 from bayestree.report.study import fit_baseline
@@ -34,7 +38,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def scored(
-    estimator: Any,
+    estimator: BaseEstimator,
     X: pd.DataFrame,
     y: AnyArray,
     weights: FloatArray | None,
@@ -51,7 +55,7 @@ def scored(
 
 
 def scores_of(
-    estimator: Any,
+    estimator: BaseEstimator,
     y: AnyArray,
     predicted: AnyArray,
     probability: FloatArray | None = None,
@@ -79,7 +83,7 @@ def scores_of(
     }
 
 
-def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray, ...]:
+def predict_rows(estimator: BaseEstimator, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray, ...]:
     """Return the predictions of rows and, for classes, the probability of each row's true class."""
     if not hasattr(estimator, "classes_"):
         return (np.concatenate([estimator.predict(X.iloc[part]) for part in parts_of(X)]),)
@@ -108,7 +112,7 @@ def _baseline_scores(rows: RunRows) -> dict[str, Any] | None:
 
 
 def predictions(
-    estimator: Any,
+    estimator: Estimator,
     X: pd.DataFrame,
     extra: FloatArray | None = None,
     targets: Sequence[str] = (),
@@ -145,7 +149,7 @@ def format_scores(scores: dict[str, float]) -> str:
 
 MAX_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc by row
 # Sizes by estimator, so that facets.csv and the report share one computation.
-_SIZES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_SIZES: WeakKeyDictionary[Estimator, PolytopeSize] = WeakKeyDictionary()
 
 
 class FittedRun(NamedTuple):
@@ -154,7 +158,7 @@ class FittedRun(NamedTuple):
     folder: RunFolder
     file: RunFile
     rows: RunRows
-    estimator: Any
+    estimator: Estimator
     manifest: Mapping[str, Any]
 
 
@@ -208,7 +212,7 @@ def _of_cluster(run: FittedRun) -> dict[str, Any]:
 
 def _write_draws(run: FittedRun) -> None:
     """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
-    if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
+    if not (has_draws(run.estimator) and isinstance(run.estimator, StagedTree)):
         return
     rows, posterior = run.rows, run.estimator.posterior_
     n_draws = posterior.n_chains * posterior.n_draws * max(1, len(modes_of(run.estimator)))
@@ -290,7 +294,7 @@ def report_of(
     folder: Path,
     file: RunFile,
     rows: RunRows | None,
-    estimator: Any,
+    estimator: Estimator,
     manifest: Mapping[str, Any],
     *,
     metrics: Mapping[str, Any],
@@ -346,7 +350,7 @@ def _strip_folders(run_file: str) -> str:
     return tomli_w.dumps(content)
 
 
-def text_of(estimator: Any) -> str:
+def text_of(estimator: Estimator) -> str:
     """Return the tree as text, or all trees of a forest."""
     if not hasattr(estimator, "estimators_"):
         return export_text(estimator)
@@ -356,9 +360,9 @@ def text_of(estimator: Any) -> str:
     )
 
 
-def sizes_of(estimator: Any) -> Any:
+def sizes_of(estimator: Estimator) -> PolytopeSize | None:
     """Return the posterior number of facets of each node; None without several draws."""
-    if not (hasattr(estimator, "polytope_size") and has_draws(estimator)):
+    if not (isinstance(estimator, StagedTree) and has_draws(estimator)):
         return None
     if estimator not in _SIZES:
         _SIZES[estimator] = estimator.polytope_size()

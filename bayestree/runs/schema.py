@@ -14,6 +14,7 @@ from sklearn.base import is_classifier
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
 from bayestree.fitted.removed import OLD_GUIDE, REMOVED
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
@@ -132,7 +133,7 @@ class RunFile(Head):
         seeded = "random_state" in parameters_of(estimator_of(self.tree, task))
         return found | ({"random_state": self.seed} if seeded else {})
 
-    def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Any:
+    def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Estimator:
         """Return the estimator of the run, not fitted.
 
         ``class_weight`` in a file names classes by text, which ``labels``, the targets of the rows,
