@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayestree._utils.wording import InputError
-from bayestree.cli.options import Force, Json, Quote
-from bayestree.cli.output import (
+from bayestree.cli.shared import (
     TABLE,
+    Force,
+    Json,
+    Quote,
     check_output,
     clear_errors,
     plain,

@@ -24,14 +24,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import nearest_match, plain, written
 from bayestree.diagnostics.draws import tails
 from bayestree.explain.branch_and_bound import Moves, NearestRow, Outcome, nearest_of, nearest_row
-from bayestree.explain.movable import (
-    Features,
-    Movable,
-    Number,
-    Values,
-    movable_columns,
-    moves_of,
-)
+from bayestree.explain.movable import Features, Movable, Number, Values, movable_columns, moves_of
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
@@ -177,6 +170,13 @@ class Wanted(NamedTuple):
             return [Outcome(tree.value.argmax(axis=1) != self.now)]
         return [Outcome.of_class(tree, c) for c in range(tree.value.shape[1]) if c != self.now]
 
+    def nearest(self, tree: Tree, row: FloatArray, moves: Moves, max_programs: int) -> NearestRow:
+        """Find the nearest row to which a tree gives a wanted outcome."""
+        outcomes = self.outcomes(tree)
+        return nearest_of(
+            [nearest_row(tree, row, one, moves, max_programs=max_programs) for one in outcomes]
+        )
+
 
 def counterfactual(
     trees: Sequence[Tree],
@@ -203,12 +203,7 @@ def counterfactual(
     columns = movable_columns(encoding, cells, row, trees[0], features)
     moves = moves_of(row, columns)
     each = max_programs // len(trees)
-    near = [
-        nearest_of(
-            [nearest_row(tree, row, one, moves, max_programs=each) for one in wanted.outcomes(tree)]
-        )
-        for tree in trees
-    ]
+    near = [wanted.nearest(tree, row, moves, each) for tree in trees]
 
     def judge(rows: FloatArray) -> tuple[BoolArray, FloatArray]:
         holds, margin = wanted.judge(expect(rows)[0])
@@ -478,15 +473,7 @@ def robustness(
     """Measure how far a row (d,) is from another outcome, in a tree and in weighted others."""
     wanted = Wanted.of(np.atleast_1d(tree.predict(row[None])[0]), labels, target)
     each = [(tree, 0.0), *drawn]
-    found = [
-        nearest_of(
-            [
-                nearest_row(one, row, outcome, moves, max_programs=max_programs)
-                for outcome in wanted.outcomes(one)
-            ]
-        )
-        for one, _ in each
-    ]
+    found = [wanted.nearest(one, row, moves, max_programs) for one, _ in each]
     weights = np.array([weight for _, weight in each[1:]])
     return Robustness(
         wanted.name,

@@ -90,8 +90,10 @@ class PartialDependence:
         from bayestree.plots._predictions import Dependence  # noqa: PLC0415 - slow
 
         label = f"P({self.classes[output]})" if self.classes else "prediction"
-        parts = (one[..., output] for one in (self.mean, self.low, self.high, self.curves))
-        return Dependence(self.feature, self.grid, *parts, label)
+        mean, low, high, curves = (
+            one[..., output] for one in (self.mean, self.low, self.high, self.curves)
+        )
+        return Dependence(self.feature, self.grid, mean, low, high, curves, label)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, in_words, one_line, plain
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
-from bayestree.explain.counterfactual import (
-    Counterfactual,
-    Expect,
-    label_of,
-)
+from bayestree.explain.counterfactual import Counterfactual, Expect, label_of
 from bayestree.explain.decision_path import (
     DIGITS,
     TERMS,

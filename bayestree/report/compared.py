@@ -12,7 +12,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from scipy.stats import rankdata
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, class_numbers
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.diagnostics.draws import spread
 from bayestree.plots import _style
@@ -56,14 +56,14 @@ def _difference(own: ScoreLine, first: ScoreLine, error: float | None) -> str:
 def _errors(one: Study, other: Study) -> dict[str, float | None]:
     """Return the standard errors of the differences of scores that are means over rows."""
     rows = one.scored
-    if rows is None or rows.y is None or one.survives:
+    if rows is None or one.survives:
         return {}
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
-    first, own = (row_scores(study, rows.y, _predicted(study)) for study in (one, other))
+    first, own = (row_scores(study, rows) for study in (one, other))
     apart = {key: own[key] - first[key] for key in own}
     found = {key: mean_error(gap, weights) for key, gap in apart.items()}
     if not one.classifies:
-        y = rows.y.astype(np.float64)
+        y = rows.target.astype(np.float64)
         variance = float(np.average((y - np.average(y, weights=weights)) ** 2, weights=weights))
         total = sum(
             float(np.sqrt(np.average(each["rmse"], weights=weights))) for each in (first, own)
@@ -76,11 +76,6 @@ def _errors(one: Study, other: Study) -> dict[str, float | None]:
     # The scores are those of more rows than these.
     shrink = np.sqrt(len(rows) / int(one.metrics["scored_rows"]))
     return {key: None if error is None else shrink * error for key, error in found.items()}
-
-
-def _predicted(study: Study) -> AnyArray:
-    assert study.predicted is not None
-    return study.predicted
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +96,7 @@ class Agreement:
     @property
     def counts(self) -> list[int]:
         """Numbers of rows whose class both, only the first, only the other, and neither predict."""
-        one, other = (_predicted(study) == self.rows.y for study in self.studies)
+        one, other = (study.predicted == self.rows.target for study in self.studies)
         return [
             int(both.sum()) for both in (one & other, one & ~other, ~one & other, ~one & ~other)
         ]
@@ -151,14 +146,13 @@ class Agreement:
 
     def _draw(self, ax: Axes, *, rows: LabelledRows, kept: IntArray, x: Scale, y: Scale) -> None:
         study = self.studies[0]
-        assert rows.y is not None
         if study.classifies:
             labels = np.full(len(rows), -1)
-            known = np.isin(rows.y, study.labels)
-            labels[known] = class_numbers(rows.y[known], study.labels)
+            known = np.isin(rows.target, study.labels)
+            labels[known] = class_numbers(rows.target[known], study.labels)
             draw_classes(ax, x, y, labels, ~self.alike[kept], len(study.classes))
         else:
-            draw_values(ax, x, y, rows.y.astype(np.float64), study.target)
+            draw_values(ax, x, y, rows.target.astype(np.float64), study.target)
         line: dict[str, Any] = {"color": _style.INK, "linewidth": 1.0, "linestyle": "--"}
         ax.axline((0.5, 0.5), slope=1, zorder=1, **line)
 
@@ -166,16 +160,16 @@ class Agreement:
 def agreement_of(one: Study, other: Study) -> Agreement | None:
     """Compare the predictions of the scored rows, if there are any."""
     rows = one.scored
-    if rows is None or rows.y is None or other.scored is None:
+    if rows is None or other.scored is None:
         return None
     studies = one, other
     if one.probability is not None and other.probability is not None:
-        truth = rows.y[:, None] == one.labels
+        truth = rows.target[:, None] == one.labels
         values = tuple((study.probability * truth).sum(axis=1) for study in studies)
         apart = np.abs(one.probability - other.probability).sum(axis=1) / 2
-        return Agreement(studies, rows, values, apart, _predicted(one) == _predicted(other))
-    values = tuple(_predicted(study).astype(np.float64) for study in studies)
-    unit = float(rows.y.astype(np.float64).std())
+        return Agreement(studies, rows, values, apart, one.predicted == other.predicted)
+    values = tuple(study.predicted.astype(np.float64) for study in studies)
+    unit = float(rows.target.astype(np.float64).std())
     if one.survives:
         values, unit = tuple(rankdata(each) / len(rows) for each in values), 1.0
     apart = np.abs(values[0] - values[1])
@@ -184,7 +178,7 @@ def agreement_of(one: Study, other: Study) -> Agreement | None:
 
 def prediction_texts(study: Study, rows: IntArray) -> list[str]:
     """Write the predictions of some of the scored rows, as probabilities or with intervals."""
-    predicted = _predicted(study)
+    predicted = study.predicted
     if study.probability is not None:
         sure = study.probability[rows].max(axis=1)
         return [f"{isolated(str(y))} ({p:.2f})" for y, p in zip(predicted[rows], sure, strict=True)]

@@ -375,9 +375,8 @@ def column_scale(column: Column, block: FloatArray) -> Scale:
 
 
 def _pair(ax: Axes, *, study: Study, rows: LabelledRows, pair: tuple[Scale, Scale]) -> None:
-    assert rows.y is not None
     if not study.classifies:
-        draw_values(ax, *pair, rows.y.astype(float), study.target)
+        draw_values(ax, *pair, rows.target.astype(float), study.target)
         return
     label = np.full(len(rows), -1)
     for number, name in enumerate(study.labels):
@@ -389,11 +388,10 @@ def _pair(ax: Axes, *, study: Study, rows: LabelledRows, pair: tuple[Scale, Scal
 def predicted(study: Study, rows: LabelledRows) -> Markup:
     """Draw observed against predicted values of a regression, with intervals if there are any."""
     rows = rows.sample(CURVE)
-    assert rows.y is not None
     draw = partial(
         draw_predicted,
         predicted=study.expected(rows),
-        observed=rows.y.astype(np.float64),
+        observed=rows.target.astype(np.float64),
         interval=study.interval(rows, 0.9) if study.has_draws else None,
         target=study.target,
     )

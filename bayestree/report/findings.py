@@ -116,10 +116,10 @@ def _first_split(study: Study) -> Finding | None:
     return Finding("First split", f"{shape}{depends}.")
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """List the first few names with commas and an *and*."""
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """List the first names, by default all, with commas and an *and*."""
     shown = [*names[:most]]
-    if len(names) > most:
+    if most is not None and len(names) > most:
         shown.append(f"{len(names) - most} more")
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
@@ -284,17 +284,15 @@ def _achieved(study: Study, scores: Scores | None, line: ScoreLine | None) -> st
         return f"The page describes the {_kind(study)}; no rows were given to score it."
     names = [f"{name[0].lower()}{name[1:]}: {text}" for name, text in _references(scores, line)]
     beside = f" ({'; '.join(names)})" if names else ""
-    if line.key == "accuracy":
-        said = f"The {_kind(study)} predicts the right {_target(study)} for {percent(line.value)}"
-        return f"{said} of {scores.rows}{beside}."
-    if line.key == "concordance":
-        said = f"The {_kind(study)} ranks {percent(line.value)} of the pairs of rows whose order is"
-        return f"{said} known correctly by their risk (chance: {percent(0.5)})."
-    if line.key == "explained_deviance":
-        said = f"The {_kind(study)} explains {percent(line.value)} of the deviance of"
-        return f"{said} {_target(study)} for {scores.rows}{beside}."
-    said = f"The {_kind(study)} predicts {_target(study)} with a typical error of"
-    return f"{said} {number(line.value, 3)} for {scores.rows}{beside}."
+    share, target, rows = percent(line.value), _target(study), f"{scores.rows}{beside}."
+    said = {
+        "accuracy": f"predicts the right {target} for {share} of {rows}",
+        "concordance": f"ranks {share} of the pairs of rows whose order is known correctly by "
+        f"their risk (chance: {percent(0.5)}).",
+        "explained_deviance": f"explains {share} of the deviance of {target} for {rows}",
+        "rmse": f"predicts {target} with a typical error of {number(line.value, 3)} for {rows}",
+    }
+    return f"The {_kind(study)} {said[line.key]}"
 
 
 def _kind(study: Study) -> str:
@@ -337,7 +335,7 @@ def _trusted(tone: str, reasons: list[Reason]) -> str:
         "doubtful": "Rely on it with caution",
         "failed": "Do not rely on it",
     }[tone]
-    return f"{begin}: {listed(said, len(said))}."
+    return f"{begin}: {listed(said)}."
 
 
 def _reasons(

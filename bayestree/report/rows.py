@@ -51,6 +51,13 @@ class LabelledRows:
     extra: FloatArray | None = None
 
     @property
+    def target(self) -> AnyArray:
+        """The target, of rows that have one."""
+        if self.y is None:
+            raise AttributeError("these rows have no target.")
+        return self.y
+
+    @property
     def response(self) -> AnyArray | None:
         """The target as the methods of the estimator take it."""
         if self.y is None or self.extra is None:
@@ -296,7 +303,8 @@ def measured_effects(
 
 
 def _range(table: pd.DataFrame, column: int, name: str) -> Range:
-    return Range(*(float(table.loc[column, f"{name}{end}"]) for end in ("", "_low", "_high")))
+    line = table.loc[column]
+    return Range(*(float(line[f"{name}{end}"]) for end in ("", "_low", "_high")))
 
 
 def _losses(

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.diagnostics.scores import squared_scores
 from bayestree.plots import _style
@@ -102,14 +102,14 @@ class Scores(NamedTuple):
 
 def scores_of(study: Study) -> Scores | None:
     """Score the held-out rows, or else the rows of the fit; None if there are none."""
-    rows, found = study.scored, study.predicted
-    if rows is None or rows.y is None or found is None or is_recorded(study):
+    rows = study.scored
+    if rows is None or is_recorded(study):
         return _recorded(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
     scores, error = _own_scores(study, rows, weights), None
     if not study.survives:
         compute = _class_scores if study.classifies else _value_scores
-        more, error = compute(study, rows.y, found, weights)
+        more, error = compute(study, rows, weights)
         scores += more
     if study.baseline is None:
         return Scores(scores, rows.counted, rows.held_out)
@@ -148,16 +148,16 @@ def _recorded(study: Study) -> Scores | None:
 
 
 def _class_scores(
-    study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
+    study: Study, rows: LabelledRows, weights: FloatArray
 ) -> tuple[list[ScoreLine], float | None]:
     """Score a classification; return the standard error of the difference in accuracy too."""
-    right, loss, brier = row_scores(study, y, found).values()
+    y, (right, loss, brier) = rows.target, row_scores(study, rows).values()
     frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
     uniform = np.log(len(study.classes))
     linear: dict[str, FloatArray] = {}
-    if study.baseline is not None and study.scored is not None:
+    if study.baseline is not None:
         model = study.baseline.model
-        probability = model.predict_proba(study.scored.X)
+        probability = model.predict_proba(rows.X)
         linear["accuracy"] = model.classes_[probability.argmax(axis=1)] == y
         likelihood = (probability * (y[:, None] == model.classes_)).sum(axis=1)
         linear["log_loss"] = -np.log(np.maximum(likelihood, TINY))
@@ -174,15 +174,16 @@ def _class_scores(
     return scores, mean_error(right - linear["accuracy"], weights) if linear else None
 
 
-def row_scores(study: Study, y: AnyArray, found: AnyArray) -> dict[str, FloatArray]:
-    """Score each row (n,): of values, by the squared (``rmse``) and the absolute error."""
+def row_scores(study: Study, rows: LabelledRows) -> dict[str, FloatArray]:
+    """Score each scored row (n,): of values, by the squared (``rmse``) and the absolute error."""
+    y = rows.target
     if study.probability is None:
-        error = y.astype(np.float64) - found.astype(np.float64)
+        error = y.astype(np.float64) - study.predicted.astype(np.float64)
         return {"rmse": error**2, "mae": np.abs(error)}
     truth = y[:, None] == study.labels
     likelihood = (study.probability * truth).sum(axis=1)
     return {
-        "accuracy": (found == y).astype(np.float64),
+        "accuracy": (study.predicted == y).astype(np.float64),
         "log_loss": -np.log(np.maximum(likelihood, TINY)),
         "brier": ((study.probability - truth) ** 2).sum(axis=1),
     }
@@ -211,16 +212,17 @@ def _mean(
 
 
 def _value_scores(
-    study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
+    study: Study, rows: LabelledRows, weights: FloatArray
 ) -> tuple[list[ScoreLine], float | None]:
     """Score a regression; return the standard error of the difference in RMSE too."""
-    truth, guess, row = y.astype(np.float64), found.astype(np.float64), row_scores(study, y, found)
+    truth, guess = rows.target.astype(np.float64), study.predicted.astype(np.float64)
+    row = row_scores(study, rows)
     mean = np.full(len(truth), np.average(truth, weights=weights))
     tree, constant = (squared_scores(truth, one, weights) for one in (guess, mean))
     linear: dict[str, float] = {}
     distance: dict[str, FloatArray] = {}
-    if study.baseline is not None and study.scored is not None:
-        other = study.baseline.model.predict(study.scored.X)
+    if study.baseline is not None:
+        other = study.baseline.model.predict(rows.X)
         linear, distance["mae"] = squared_scores(truth, other, weights), np.abs(truth - other)
     units = "in units of y; large errors count most"
     scores = [
@@ -255,12 +257,12 @@ def mean_error(values: FloatArray, weights: FloatArray) -> float | None:
 
 def confusion_of(study: Study) -> list[list[int]] | None:
     """Count the rows by true class, and within it by prediction, if there are few classes."""
-    rows, found = study.scored, study.predicted
-    if rows is None or found is None or not 0 < len(study.classes) <= MAX_CLASSES:
+    rows, labels = study.scored, study.labels if study.classifies else ()
+    if rows is None or not 0 < len(labels) <= MAX_CLASSES:
         return None
-    labels = study.labels
     return [
-        [int(((rows.y == true) & (found == guess)).sum()) for guess in labels] for true in labels
+        [int(((rows.y == true) & (study.predicted == guess)).sum()) for guess in labels]
+        for true in labels
     ]
 
 
@@ -273,11 +275,11 @@ IN_BIN = 8  # minimum number of rows of a bin
 
 def worst_errors(study: Study) -> dict[str, Any] | None:
     """List the rows with the largest errors, if rows may be shown and there are errors."""
-    rows, found = study.scored, study.predicted
-    if not study.example_rows or study.survives or rows is None or found is None or rows.y is None:
+    rows = study.scored
+    if not study.example_rows or study.survives or rows is None:
         return None
-    loss = row_scores(study, rows.y, found)["log_loss" if study.classifies else "mae"]
-    wrong = (found != rows.y) & (rows.weights > 0)
+    loss = row_scores(study, rows)["log_loss" if study.classifies else "mae"]
+    wrong = (study.predicted != rows.target) & (rows.weights > 0)
     order = np.argsort(-np.where(wrong, loss, -np.inf), kind="stable")
     order = order[: min(WORST, np.count_nonzero(wrong))]
     if not len(order):
@@ -289,10 +291,10 @@ def worst_errors(study: Study) -> dict[str, Any] | None:
             {
                 "number": int(row),
                 "cells": cells,
-                **_outcome(study, int(row)),
-                **_row_image(study, int(row)),
+                **_outcome(study, rows, int(row)),
+                **_row_image(study, rows, int(row)),
             }
-            for row, cells in zip(order, _cells(study, order, columns), strict=True)
+            for row, cells in zip(order, _cells(study, rows.taken(order), columns), strict=True)
         ],
         "wrong": int(np.count_nonzero(wrong)),
     }
@@ -308,19 +310,15 @@ def _main_columns(study: Study) -> list[int]:
     return [j for j in order.tolist() if study.importance.total[j] > 0]
 
 
-def _cells(study: Study, order: IntArray, columns: list[int]) -> list[list[str]]:
+def _cells(study: Study, rows: LabelledRows, columns: list[int]) -> list[list[str]]:
     """Write the values of some rows, as they are in the table."""
-    assert study.scored is not None
-    shown = study.encoding.shown(study.scored.taken(order).X)
-    return [[isolated(in_words(shown[j][k], DIGITS)) for j in columns] for k in range(len(order))]
+    shown = study.encoding.shown(rows.X)
+    return [[isolated(in_words(shown[j][k], DIGITS)) for j in columns] for k in range(len(rows))]
 
 
-def _outcome(study: Study, row: int) -> dict[str, str]:
+def _outcome(study: Study, rows: LabelledRows, row: int) -> dict[str, str]:
     """Write the true and the predicted value of a row, and how sure the prediction was."""
-    assert study.scored is not None
-    assert study.scored.y is not None
-    assert study.predicted is not None
-    true, guess = study.scored.y[row], study.predicted[row]
+    true, guess = rows.target[row], study.predicted[row]
     if study.probability is None:
         error = number(float(true) - float(guess), 3)
         return {"true": number(float(true)), "predicted": number(float(guess)), "error": error}
@@ -332,11 +330,11 @@ def _outcome(study: Study, row: int) -> dict[str, str]:
     }
 
 
-def _row_image(study: Study, row: int) -> dict[str, Markup]:
+def _row_image(study: Study, rows: LabelledRows, row: int) -> dict[str, Markup]:
     """Show a row as an image, if it is one."""
-    if study.image_shape is None or study.scored is None:
+    if study.image_shape is None:
         return {}
-    values = study.scored.taken(np.array([row])).matrix[0]
+    values = rows.taken(np.array([row])).matrix[0]
     alt = f"Row {row} as an image"
     low, high = float(values.min()), float(values.max())
     return {"image": figures.grey_image(values, low, high, study.image_shape, alt)}
@@ -344,12 +342,12 @@ def _row_image(study: Study, row: int) -> dict[str, Markup]:
 
 def residuals(study: Study) -> Markup | None:
     """Draw the residuals of a regression against its predictions, with their means in bins."""
-    rows, found = study.scored, study.predicted
-    if study.classifies or study.survives or rows is None or rows.y is None or found is None:
+    rows = study.scored
+    if study.classifies or study.survives or rows is None:
         return None
     kept = np.flatnonzero(rows.weights > 0)
-    guess = found[kept].astype(np.float64)
-    residual = rows.y[kept].astype(np.float64) - guess
+    guess = study.predicted[kept].astype(np.float64)
+    residual = rows.target[kept].astype(np.float64) - guess
     alt = f"Residuals of {counted(len(kept), 'row')} against their predictions"
     draw = partial(_draw_residuals, guess=guess, residual=residual, target=study.target)
     return figures.picture(draw, (4.2, 4.0), alt, legend=False)

@@ -325,10 +325,10 @@ class Study:
         return self.estimator.predict_proba(self.scored.X)
 
     @cached_property
-    def predicted(self) -> AnyArray | None:
+    def predicted(self) -> AnyArray:
         """Predicted class or value of ``scored``, shape (n,)."""
         if self.scored is None:
-            return None
+            raise AttributeError("there are no rows to score.")
         if self.probability is not None:
             return self.labels[self.probability.argmax(axis=1)]
         return self.expected(self.scored)
@@ -367,12 +367,12 @@ class Study:
     @cached_property
     def calibration(self) -> Calibration | None:
         """Calibration of the probabilities of ``scored``."""
-        if self.scored is None or self.scored.y is None or self.probability is None:
+        if self.scored is None or self.probability is None:
             return None
-        known = np.isin(self.scored.y, self.labels) & (self.scored.weights > 0)
+        known = np.isin(self.scored.target, self.labels) & (self.scored.weights > 0)
         if not known.any():
             return None
-        return calibration(self.scored.y[known], self.probability[known], classes=self.labels)
+        return calibration(self.scored.target[known], self.probability[known], classes=self.labels)
 
 
 def study_of(

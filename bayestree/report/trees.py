@@ -20,11 +20,7 @@ from bayestree.export.text import export_text
 from bayestree.plots._node_views import NodeRows, view_kind
 from bayestree.plots._tree import VIEWED_TIPS, NodePlace, boxes_of, layout, plain_description
 from bayestree.report import figures
-from bayestree.report.rows import (
-    PermutationImportance,
-    most_important,
-    permutation_importance,
-)
+from bayestree.report.rows import PermutationImportance, most_important, permutation_importance
 from bayestree.report.study import MINUS, Study, number, percent
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology

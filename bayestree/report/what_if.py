@@ -202,13 +202,12 @@ def _choice(study: Study) -> Choice:
 
 def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
     """Return how wrong each prediction is, (n,): 0 if the class is predicted."""
-    if rows is not study.scored or study.survives or rows.y is None:
+    if rows is not study.scored or study.survives:
         return None
     if study.probability is None:
-        assert study.predicted is not None
-        return np.abs(rows.y.astype(np.float64) - study.predicted)
-    known = np.isin(rows.y, study.labels)
-    own = class_numbers(np.where(known, rows.y, study.labels[0]), study.labels)
+        return np.abs(rows.target.astype(np.float64) - study.predicted)
+    known = np.isin(rows.target, study.labels)
+    own = class_numbers(np.where(known, rows.target, study.labels[0]), study.labels)
     missed = study.probability.max(axis=1) - study.probability[np.arange(len(own)), own]
     return np.where(known, missed, 0.0)
 
@@ -334,7 +333,6 @@ def _row_label(study: Study, rows: LabelledRows, k: int, place: int) -> str:
     if study.survives:
         observed = rows.extra is None or rows.extra[k]
         return f"{text}: {'event' if observed else 'censored'} at {words(rows.y[k])}"
-    assert study.predicted is not None
     return f"{text}: {words(rows.y[k])} (predicted {words(study.predicted[place])})"
 
 

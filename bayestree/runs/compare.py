@@ -441,8 +441,7 @@ def comparison_page(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> st
     widest = max(rows.values(), key=lambda one: one.X.shape[1])
     studies = {}
     for name, run in named.items():
-        drawn = rows[name].thinned(widest)
-        told = report_arguments(run.folder, run.file, drawn, run.manifest, metrics=run.metrics)
+        told = report_arguments(run, rows[name].thinned(widest))
         studies[name] = study_of(run.estimator, **told, known_sizes=sizes_of(run.estimator))
     found = compare_named(named, rows)
     numbers = widest.thinned().rows_held

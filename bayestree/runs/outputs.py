@@ -30,7 +30,7 @@ from bayestree.report.study import fit_baseline
 from bayestree.runs import store
 from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
-from bayestree.runs.store import Columns, RunFolder
+from bayestree.runs.store import Columns, Run, RunFolder
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the prediction intervals
@@ -269,9 +269,8 @@ def table_writer(path: Path, suffix: str, quote: bool = False) -> Iterator[Calla
 
 def _write_report(run: FittedRun) -> None:
     """Write the HTML report."""
-    metrics = json.loads((run.folder / store.METRICS).read_text(encoding="utf-8"))
-    text = report_of(run.folder.path, *run[1:], metrics=metrics)
-    write_whole(run.folder / store.REPORT, text)
+    written = Run(run.folder.path, run.manifest, run.file)
+    write_whole(run.folder / store.REPORT, report_of(written, run.rows, run.estimator))
 
 
 #: Stages after the fit, in order. The report comes last: it shows how long the others took.
@@ -290,53 +289,31 @@ FILES = {
 }
 
 
-def report_of(
-    folder: Path,
-    file: RunFile,
-    rows: RunRows | None,
-    estimator: Estimator,
-    manifest: Mapping[str, Any],
-    *,
-    metrics: Mapping[str, Any],
-) -> str:
+def report_of(run: Run, rows: RunRows | None, estimator: Estimator) -> str:
     """Return the HTML report; without rows it has no figures of them."""
     from bayestree.report.page import html_report  # noqa: PLC0415 - importing it takes seconds
 
-    told = report_arguments(folder, file, rows, manifest, metrics=metrics)
-    return html_report(estimator, **told, sizes=sizes_of(estimator))
+    return html_report(estimator, **report_arguments(run, rows), sizes=sizes_of(estimator))
 
 
-def report_arguments(
-    folder: Path,
-    file: RunFile,
-    rows: RunRows | None,
-    manifest: Mapping[str, Any],
-    *,
-    metrics: Mapping[str, Any],
-) -> dict[str, Any]:
+def report_arguments(run: Run, rows: RunRows | None) -> dict[str, Any]:
     """Return the rows and records of a run as the report takes them, thinned if they are many."""
     names: tuple[str, ...] = ()
     if rows is not None:
         rows = rows.thinned()
         names = ("X", "y", "weights")
         names += ("X_held", "y_held", "weights_held") if rows.held_out else ()
-    table = dict(manifest["data"]["data"])
+    table, file = dict(run.manifest["data"]["data"]), run.file
     return {
         **{name: getattr(rows, name) for name in names},
         "title": file.title,
         "question": file.question,
         "data": table | {"target": file.data.target, "task": file.data.task},
-        "metrics": metrics,
-        "command": _repeat_command(folder),
-        "run_file": _strip_folders((folder / store.RUN).read_text(encoding="utf-8")),
-        "manifest": dict(manifest),
+        "metrics": run.metrics,
+        "command": f"bayestree run {store.RUN} --out {shlex.quote(f'../{run.folder.name}-again')}",
+        "run_file": _strip_folders((run.folder / store.RUN).read_text(encoding="utf-8")),
+        "manifest": dict(run.manifest),
     }
-
-
-def _repeat_command(folder: Path) -> str:
-    """Return the command that, in the folder of a run, repeats it in a neighbouring folder."""
-    again = Path("..", f"{folder.name}-again")
-    return f"bayestree run {store.RUN} --out {shlex.quote(str(again))}"
 
 
 def _strip_folders(run_file: str) -> str:

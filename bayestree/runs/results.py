@@ -40,10 +40,7 @@ from bayestree.report.rows import (
 )
 from bayestree.routed_tree import RoutedTree
 from bayestree.runs import store
-from bayestree.runs.outputs import (
-    LEVEL,
-    sizes_of,
-)
+from bayestree.runs.outputs import LEVEL, sizes_of
 from bayestree.runs.store import Columns, Run, open_run, read_model
 from bayestree.tables import Encoding, Features, InputError, located
 from bayestree.tree import Tree

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from bayestree import cli
-from bayestree.cli.output import print_json
+from bayestree.cli.shared import print_json
 from bayestree.runs import rows
 from tests.cli.command import QUICK, refused, run
 
