@@ -364,7 +364,9 @@ def _printed(table: "pd.DataFrame", rule: str) -> Iterator[str]:
     if "prior_mean" in shown:
         columns["prior"] = [f"{mean:.1f}" for mean in shown["prior_mean"]]
     if "unsure" in shown:
-        columns["unsure"] = [_percent(share) for share in shown["unsure"]]
+        columns["unsure"] = [  # no row may reach the node
+            "\N{EN DASH}" if math.isnan(x) else f"{100 * x:.1f} %" for x in shown["unsure"]
+        ]
     if "features" in shown:
         columns["features"] = [_first(names) for names in shown["features"]]
     columns["split (point estimate)"] = [str(split) for split in shown["split"]]
@@ -404,11 +406,6 @@ def _legend(columns: Collection[str], attrs: Mapping[Any, Any], rule: str) -> It
         yield ""
     for sentence in lines:
         yield from textwrap.wrap(sentence, WIDTH)
-
-
-def _percent(share: float) -> str:
-    """Return a share; a dash if no row reaches the node."""
-    return "\N{EN DASH}" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _first(names: Sequence[str]) -> str:

@@ -204,8 +204,7 @@ class Study:
     @property
     def n_draws(self) -> int:
         """Draws of all chains; 1 for a point estimate."""
-        posterior = self.posterior
-        return 1 if posterior is None else int(posterior.n_chains * posterior.n_draws)
+        return 1 if self.is_forest else self.estimator.fitted_.shown.n_draws
 
     @property
     def has_draws(self) -> bool:

@@ -362,8 +362,7 @@ def _loo(run: Run, rows: RunRows, method: Literal["psis", "kfold"] = "psis") -> 
     estimator = run.estimator
     if not isinstance(estimator, StagedTree) or (method == "psis" and not has_draws(estimator)):
         return "a point estimate has no posterior."
-    n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
-    n_draws *= len(estimator.fitted_.trees)
+    n_draws = estimator.fitted_.shown.n_draws * len(estimator.fitted_.trees)
     if len(rows.X) * n_draws > MAX_NUMBERS:
         return (
             f"{len(rows.X):,} rows times {n_draws} draws are too many; with this many rows the "

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.write import whole_file, write_whole
-from bayestree.description import has_draws, has_evidence, modes_of
+from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics.scores import squared_scores
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.estimators._estimator import Estimator
@@ -214,8 +214,8 @@ def _write_draws(run: FittedRun) -> None:
     """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
     if not (has_draws(run.estimator) and isinstance(run.estimator, StagedTree)):
         return
-    rows, posterior = run.rows, run.estimator.posterior_
-    n_draws = posterior.n_chains * posterior.n_draws * max(1, len(modes_of(run.estimator)))
+    rows, mixture = run.rows, run.estimator.fitted_
+    n_draws = mixture.shown.n_draws * len(mixture.trees)
     by_row = len(rows.X) * n_draws <= MAX_NUMBERS
     container = run.estimator.to_arviz(*((rows.X, rows.y, rows.weights) if by_row else ()))
     write_whole(run.folder / store.DRAWS, arviz_compat.netcdf(container))

@@ -65,8 +65,7 @@ Checked = TypeVar("Checked", bound=KnownKeys)
 
 def estimator_of(tree: str, task: str) -> type[Estimator]:
     """Return the estimator class of a tree for a task that it supports."""
-    kind: type[Estimator] = getattr(estimators, str(TREES[tree].of(task)))
-    return kind
+    return getattr(estimators, str(TREES[tree].of(task)))
 
 
 @cache
