@@ -303,8 +303,7 @@ def measured_effects(
 
 
 def _range(table: pd.DataFrame, column: int, name: str) -> Range:
-    line = table.loc[column]
-    return Range(*(float(line[f"{name}{end}"]) for end in ("", "_low", "_high")))
+    return Range(*(float(table[f"{name}{end}"][column]) for end in ("", "_low", "_high")))
 
 
 def _losses(
