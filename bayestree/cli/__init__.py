@@ -9,10 +9,10 @@ import typer
 
 from bayestree import __version__
 from bayestree.cli.cards import cards
-from bayestree.cli.output import Verbs, clear_errors
 from bayestree.cli.predict import explain, export, predict
 from bayestree.cli.results import compare, diagnose, report, summary
 from bayestree.cli.run import fit, plan, run, sweep
+from bayestree.cli.shared import Verbs, clear_errors
 
 INTERNAL_ERROR = 70  # exit code (EX_SOFTWARE)
 EXAMPLES = """

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bayestree.cli.options import Force, Json, card_names, tree_names
-from bayestree.cli.output import check_output, print_json
+from bayestree.cli.shared import Force, Json, card_names, check_output, print_json, tree_names
 from bayestree.runs.configuration import TaskName
 
 if TYPE_CHECKING:

@@ -1,14 +1,17 @@
 """`bayestree predict`, `explain` and `export`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bayestree._utils.wording import InputError
-from bayestree.cli.options import Force, Json, Quote
-from bayestree.cli.output import (
+from bayestree.cli.shared import (
     TABLE,
+    Force,
+    Json,
+    Quote,
     check_output,
     clear_errors,
     plain,
@@ -19,6 +22,7 @@ from bayestree.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from bayestree.estimators._estimator import Estimator
     from bayestree.explain.explanation import Explanation
     from bayestree.runs.predict import Predicted
 
@@ -326,14 +330,16 @@ def export(
         print(f"written to {out}")
 
 
-def _estimator(folder: Path) -> Any:
+def _estimator(folder: Path) -> "Estimator":
     from bayestree import load
     from bayestree.runs.store import read_model
 
     return load(folder) if folder.is_file() else read_model(folder)[0]
 
 
-def _check(content: bytes, folder: Path, estimator: Any, *, columns: bool) -> dict[str, Any] | None:
+def _check(
+    content: bytes, folder: Path, estimator: "Estimator", *, columns: bool
+) -> dict[str, Any] | None:
     """Compare an ONNX model with its tree, and report the result."""
     from bayestree.runs.results import checked
 
@@ -346,4 +352,4 @@ def _check(content: bytes, folder: Path, estimator: Any, *, columns: bool) -> di
     typer.echo(
         f"onnxruntime sends {found.rows} {found.source} to the leaves of the tree{border}", err=True
     )
-    return found._asdict()
+    return asdict(found)

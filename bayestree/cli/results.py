@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayestree._utils.wording import InputError, counted, one_line
-from bayestree.cli import output
-from bayestree.cli.options import FolderArgument, Force, Json, Quote, TableOut
+from bayestree.cli import shared
+from bayestree.cli.shared import FolderArgument, Force, Json, Quote, TableOut
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bayestree.description import TreeDescription
+    from bayestree.diagnostics import Facets
     from bayestree.runs.rows import RunRows
     from bayestree.runs.store import Run
 
@@ -54,11 +55,11 @@ def diagnose(folder: FolderArgument, *, as_json: Json = False) -> None:
         "predictions": checks.predictions,
         "intervals": checks.intervals,
         "stands_for_the_posterior": checks.faithful,
-        "checks": output.records(checks.to_frame()),
+        "checks": shared.records(checks.to_frame()),
         "not_judged": list(checks.not_judged),
         "evidence": checks.evidence and checks.evidence.to_json(),
     }
-    output.print_result(content, diagnosis, as_json=as_json)
+    shared.print_result(content, diagnosis, as_json=as_json)
     if not diagnosis.passes:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -95,20 +96,20 @@ def compare(
 
         bayestree compare results/tumours results/laplace
     """
-    output.check_output(out, force=force)
+    shared.check_output(out, force=force)
     from bayestree.runs.compare import compare as compare_runs
     from bayestree.runs.store import open_run
 
     comparison = compare_runs([open_run(folder) for folder in folders])
     if out is not None:
-        output.write_table(comparison.table.reset_index(), out)
+        shared.write_table(comparison.table.reset_index(), out)
     content = {
-        "runs": output.records(comparison.table),
+        "runs": shared.records(comparison.table),
         "basis": comparison.basis,
         "scored_on": comparison.scored_on,
         "remarks": list(comparison.remarks),
     }
-    output.print_result(content, comparison, as_json=as_json)
+    shared.print_result(content, comparison, as_json=as_json)
 
 
 COMPARISON = "comparison.html"  # in the current folder
@@ -154,7 +155,7 @@ def report(
 
         bayestree report results/tumours results/laplace --out laplace.html
     """
-    output.check_output(out and out.absolute(), output.PAGE, force=True)
+    shared.check_output(out and out.absolute(), shared.PAGE, force=True)
     from bayestree._utils.progress import watching
     from bayestree._utils.write import write_whole
     from bayestree.runs.store import REPORT, open_run
@@ -165,12 +166,12 @@ def report(
     runs = [open_run(folder) for folder in folders]
     page = (out or (Path(COMPARISON) if others else first / REPORT)).absolute()
     write = _comparison(runs) if others else _report(runs[0], no_rows=no_rows)
-    with closing(output.display(quiet=as_json)) as shown, watching(shown):
+    with closing(shared.display(quiet=as_json)) as shown, watching(shown):
         shown.stage("report")
         text = write()
     write_whole(page, text)
     content = {"file": str(page), "bytes": len(text.encode())}
-    output.print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
+    shared.print_result(content, f"written to {page}: open it in a browser", as_json=as_json)
 
 
 def _report(run: "Run", *, no_rows: bool) -> Callable[[], str]:
@@ -179,8 +180,7 @@ def _report(run: "Run", *, no_rows: bool) -> Callable[[], str]:
 
     run.columns.check_single("report")
     rows = None if no_rows else _rows(run)
-    parts = run.folder, run.file, rows, run.estimator, run.manifest
-    return partial(report_of, *parts, metrics=run.metrics)
+    return partial(report_of, run, rows, run.estimator)
 
 
 def _comparison(runs: "Sequence[Run]") -> Callable[[], str]:
@@ -239,14 +239,16 @@ def summary(
 
         bayestree summary results/tumours --node root
     """
-    output.check_output(out, force=force)
+    shared.check_output(out, force=force)
     from bayestree.runs.store import open_run
 
     run = open_run(folder)
     run.columns.check_single("summary")
     if node is None:
         table = _nodes(run, rows=not no_rows)
-        name, text = "nodes", "\n".join([*_head(run), *_printed(table, _polytope_rule(run))])
+        # The splits of a forest have one facet.
+        rule = "" if run.estimator.fitted_.forest else _described(run).rule
+        name, text = "nodes", "\n".join([*_head(run), *_printed(table, rule)])
     else:
         facets = _facets(run, node)
         point = _point_facets(run, node)
@@ -257,17 +259,17 @@ def summary(
         shown = table.reset_index()
         if out.suffix == ".csv" and "features" in shown:  # names may contain commas
             shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
-        output.write_table(shown, out, quote=quote_formulas)
+        shared.write_table(shown, out, quote=quote_formulas)
     content = {
         "folder": str(run.folder),
         "title": run.file.title,
         "question": run.file.question,
         "metrics": run.metrics,
         "warnings": run.manifest.get("warnings", []),
-        name: output.records(table),
+        name: shared.records(table),
     }
     other: dict[Any, Any] = {"point_estimate": point} if node else dict(table.attrs)
-    output.print_result(content | other, text, as_json=as_json)
+    shared.print_result(content | other, text, as_json=as_json)
 
 
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
@@ -286,11 +288,12 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
         return table_of(run, rows=False)
 
 
-def _facets(run: "Run", node: str) -> Any:
+def _facets(run: "Run", node: str) -> "Facets":
     from bayestree.description import has_draws
+    from bayestree.estimators._tree import StagedTree
 
     estimator = run.estimator
-    if not (has_draws(estimator) and hasattr(estimator, "facets")):
+    if not (has_draws(estimator) and isinstance(estimator, StagedTree)):
         raise InputError(
             "--node shows the posterior of the facets of a node, but this run has no posterior; "
             f"show its splits with `bayestree export {run.folder}`."
@@ -314,11 +317,6 @@ def _described(run: "Run") -> "TreeDescription":
     return TreeDescription(run.estimator.tree_, TERMS, DIGITS)
 
 
-def _polytope_rule(run: "Run") -> str:
-    """Return how several facets decide; empty for a forest, whose splits have one facet."""
-    return "" if hasattr(run.estimator, "estimators_") else _described(run).rule
-
-
 def _rule(facets: list[str], rule: str) -> str:
     """Return how the facets of a node decide."""
     if len(facets) == 1:
@@ -332,7 +330,7 @@ def _head(run: "Run") -> Iterator[str]:
 
     metrics = run.metrics
     yield from (one_line(line) for line in (run.file.title, run.file.question) if line)
-    kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
+    kind = "forest" if run.estimator.fitted_.forest else "tree"
     yield (
         f"{kind} {metrics['tree']} of {run.columns.target!r}: "
         f"{metrics['training_rows']} training rows, "
@@ -344,7 +342,7 @@ def _head(run: "Run") -> Iterator[str]:
         yield ", ".join(written)
     if words := words_of_mode(run.estimator):
         yield from textwrap.wrap(f"the tree is {words}", WIDTH)
-    yield from output.score_lines(metrics)
+    yield from shared.score_lines(metrics)
     for text in run.manifest.get("warnings", []):
         yield from textwrap.wrap(f"warning: {text}", WIDTH, subsequent_indent="  ")
     yield ""
@@ -362,15 +360,17 @@ def _printed(table: "pd.DataFrame", rule: str) -> Iterator[str]:
     columns["rows"] = [f"{round(rows, 1):,.10g}" for rows in shown["rows"]]
     has_posterior = "facets_low" in shown
     if has_posterior or ("facets" in shown and (table["facets"] > 1).any()):
-        columns |= output.facet_columns(shown)
+        columns |= shared.facet_columns(shown)
     if "prior_mean" in shown:
         columns["prior"] = [f"{mean:.1f}" for mean in shown["prior_mean"]]
     if "unsure" in shown:
-        columns["unsure"] = [_percent(share) for share in shown["unsure"]]
+        columns["unsure"] = [  # no row may reach the node
+            "\N{EN DASH}" if math.isnan(x) else f"{100 * x:.1f} %" for x in shown["unsure"]
+        ]
     if "features" in shown:
         columns["features"] = [_first(names) for names in shown["features"]]
     columns["split (point estimate)"] = [str(split) for split in shown["split"]]
-    yield from output.aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
+    yield from shared.aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
     if len(table) > len(shown):
         yield f"… {len(table) - len(shown)} more nodes: write all with --out nodes.csv"
     several = "facets_point" in table and bool((table["facets_point"] > 1).any())
@@ -406,11 +406,6 @@ def _legend(columns: Collection[str], attrs: Mapping[Any, Any], rule: str) -> It
         yield ""
     for sentence in lines:
         yield from textwrap.wrap(sentence, WIDTH)
-
-
-def _percent(share: float) -> str:
-    """Return a share; a dash if no row reaches the node."""
-    return "\N{EN DASH}" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _first(names: Sequence[str]) -> str:

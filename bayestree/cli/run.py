@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bayestree._utils.wording import InputError
-from bayestree.cli import options, output
-from bayestree.cli.options import (
-    ForceMemory,
-    ForceRun,
-    Json,
-    Quiet,
-    Replaced,
-    Resume,
-    Root,
-    sets,
-)
+from bayestree.cli import shared
+from bayestree.cli.shared import ForceMemory, ForceRun, Json, Quiet, Replaced, Resume, Root, sets
 from bayestree.estimators.registry import TREES
 from bayestree.runs.configuration import Task
 
@@ -42,7 +33,7 @@ def fit(
             "model.tree",
             metavar="NAME",
             help=f"One of {', '.join(TREES)}; by default cpt.",
-            autocompletion=options.tree_names,
+            autocompletion=shared.tree_names,
         ),
     ] = None,
     card: Annotated[
@@ -50,7 +41,7 @@ def fit(
         typer.Option(
             metavar="CARD",
             help="Name or TOML file of a card of parameters; may be repeated.",
-            autocompletion=options.card_names,
+            autocompletion=shared.card_names,
         ),
     ] = None,
     settings: Annotated[
@@ -118,14 +109,14 @@ def fit(
     category. Cards are read first, in their order, then the options that set a parameter, then
     --set; later values win.
     """
-    given = {"DATA": ("data.path", data)} | options.settings_of(fit, locals())
-    with output.clear_errors(interrupted=output.resume_hint(force=force)):
+    given = {"DATA": ("data.path", data)} | shared.settings_of(fit, locals())
+    with shared.clear_errors(interrupted=shared.resume_hint(force=force)):
         from bayestree._utils.parallel import memory_forced
         from bayestree.runs.schema import run_from_options
 
         memory_forced.set(force_memory)
         file = run_from_options(given, cards=card or [], pairs=settings or [])
-        output.run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
+        shared.run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
 
 def run(
@@ -170,7 +161,7 @@ def run(
 
         bayestree run tumours.toml --resume
     """
-    with output.clear_errors(interrupted=output.resume_hint(force=force)):
+    with shared.clear_errors(interrupted=shared.resume_hint(force=force)):
         from bayestree._utils.parallel import memory_forced
         from bayestree.runs.runner import spread
         from bayestree.runs.schema import read_run
@@ -187,7 +178,7 @@ def run(
             cluster = found.cluster.model_copy(update={"scheduler": scheduler, "workers": None})
             found, scheduler = found.model_copy(update={"cluster": cluster}), None
         with spread(scheduler):
-            output.run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
+            shared.run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
 
 def plan(
@@ -201,7 +192,7 @@ def plan(
 
     The rows are read, as the method, the size of the trees and the precision may depend on them.
     """
-    with output.clear_errors():
+    with shared.clear_errors():
         from bayestree.runs.runner import plan as planned
         from bayestree.runs.schema import read_run
 
@@ -260,7 +251,7 @@ def sweep(
 
         bayestree sweep depths.toml --scheduler tcp://10.0.0.1:8786
     """
-    with output.clear_errors(interrupted=RESUME_HINT):
+    with shared.clear_errors(interrupted=RESUME_HINT):
         from bayestree.runs.sweep import sweep as run_sweep
         from bayestree.runs.sweep_file import read_sweep
 
@@ -271,8 +262,8 @@ def sweep(
             n_jobs=jobs,
             scheduler=scheduler,
             force=force,
-            display=output.display(quiet=quiet or as_json),
-            command=output.command_line(),
+            display=shared.display(quiet=quiet or as_json),
+            command=shared.command_line(),
         )
         _print_sweep(found, as_json=as_json)
     if found.n_failed:
@@ -293,7 +284,7 @@ def _print_sweep(found: "Sweep", *, as_json: bool) -> None:
             "failed": found.n_failed,
             "ranking": json.loads(found.ranking.to_json(orient="records")),
         }
-        output.print_json(content)
+        shared.print_json(content)
         return
     shown = found.ranking.head(MAX_RANKED).rename(columns={"mean": found.metric})
     print(f"\n{shown.to_string(index=False, na_rep='', float_format='{:.4g}'.format)}\n")

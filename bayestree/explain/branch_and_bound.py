@@ -15,6 +15,7 @@ all of the above is linear as well, and the programs are mixed-integer ones.
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -57,7 +58,8 @@ class Moves(NamedTuple):
         return cls(low, high, np.zeros((0, len(low))), np.zeros(0), none, none)
 
 
-class NearestRow(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class NearestRow:
     """The nearest row with another outcome, as far as the search went.
 
     ``row`` is None if there is none, or the search was cut off before one was found. ``distance``
@@ -132,7 +134,8 @@ def nearest_row(
 def nearest_of(found: list[NearestRow]) -> NearestRow:
     """Return the nearest of the changes to several wanted outcomes."""
     best = min(found, key=lambda one: one.distance)
-    return best._replace(
+    return replace(
+        best,
         bound=min(one.bound for one in found),
         complete=all(one.complete for one in found),
         programs=sum(one.programs for one in found),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,9 @@ from bayestree.diagnostics.draws import tails
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Column, Dates, Encoding
 from bayestree.tree import Tree
+
+if TYPE_CHECKING:
+    from bayestree.plots._predictions import Dependence
 
 Predict = Callable[[FloatArray], FloatArray]  # rows to probabilities (n, C) or means (n,)
 #: Rows to predictions (S, n, C) or (S, n) of groups of draws, with the weight of each draw (S,).
@@ -78,14 +81,19 @@ class PartialDependence:
         -------
         Axes
         """
-        from bayestree.plots._explanations import Dependence, draw_dependence  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_dependence  # noqa: PLC0415 - slow
+
+        return draw_dependence(self.of(output), ax, curves=curves)
+
+    def of(self, output: int) -> "Dependence":
+        """Return what a plot shows of one output."""
+        from bayestree.plots._predictions import Dependence  # noqa: PLC0415 - slow
 
         label = f"P({self.classes[output]})" if self.classes else "prediction"
-        mean, low, high, rows = (
+        mean, low, high, curves = (
             one[..., output] for one in (self.mean, self.low, self.high, self.curves)
         )
-        found = Dependence(self.feature, self.grid, mean, low, high, rows, label)
-        return draw_dependence(found, ax, curves=curves)
+        return Dependence(self.feature, self.grid, mean, low, high, curves, label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +121,7 @@ class Interactions:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the strengths as a matrix; ``ax`` are Axes, by default of a new figure."""
-        from bayestree.plots._explanations import draw_interactions  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_interactions  # noqa: PLC0415 - slow
 
         return draw_interactions(self.strength, self.features, ax)
 
@@ -279,7 +287,7 @@ class ShapleyValues:
 
         ``ax`` are Axes; by default of a new figure that is not registered with pyplot.
         """
-        from bayestree.plots._explanations import draw_shapley  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_shapley  # noqa: PLC0415 - slow
 
         return draw_shapley(self.contributions[row], self.features, self.classes, ax)
 

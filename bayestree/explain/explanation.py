@@ -14,11 +14,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, in_words, one_line, plain
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
-from bayestree.explain.counterfactual import (
-    Counterfactual,
-    Expect,
-    label_of,
-)
+from bayestree.explain.counterfactual import Counterfactual, Expect, label_of
 from bayestree.explain.decision_path import (
     DIGITS,
     TERMS,
@@ -149,7 +145,7 @@ class Explanation:
         ValueError
             If the tree is a single leaf without a regression, or ``ax`` has another number of Axes.
         """
-        from bayestree.plots._explanations import Effects, draw_effects  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import Effects, draw_effects  # noqa: PLC0415 - slow
 
         panels = [Effects(*turn.effects_shown()) for turn in self.turns]
         if (leaf := self.regression) is not None:

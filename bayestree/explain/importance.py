@@ -99,7 +99,7 @@ class Importance:
 
         ``ax`` holds two Axes; by default of a new figure that is not registered with pyplot.
         """
-        from bayestree.plots._explanations import draw_importance  # noqa: PLC0415 - slow
+        from bayestree.plots._predictions import draw_importance  # noqa: PLC0415 - slow
 
         return draw_importance(self.to_frame(), self.level, ax)
 
@@ -186,7 +186,7 @@ def draw_importance(
     weights /= weights.sum()
     rows, ones = data.X.numpy(force=True), torch.ones_like(data.weights)
     votes = encoding.by_column(_draw_votes(parts, picks, rows))
-    before = _log_scores(parts, picks, weights, data._replace(weights=ones))
+    before = _log_scores(parts, picks, weights, Data(data.X, data.y, ones))
     loss = np.zeros((votes.shape[1], len(rows)))
     regress = any("leaf_slope" in part.posterior.draws for part in parts)
     for j in np.flatnonzero(votes.any(axis=0) | regress).tolist():

@@ -5,8 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from bayestree._utils.wording import counted
 from bayestree.description import PALETTE, Visit, trees_of
-from bayestree.export import Visitor
-from bayestree.export.notes import notes_on_numbers
+from bayestree.export import Visitor, notes_on_numbers
 from bayestree.routed_tree import RoutedTree
 
 HUES = (*PALETTE, "#999999")

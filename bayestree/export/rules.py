@@ -15,8 +15,7 @@ from bayestree._utils.wording import (
     weighted_sum,
 )
 from bayestree.description import Visit, tree_of
-from bayestree.export import Visitor
-from bayestree.export.notes import notes_on_numbers
+from bayestree.export import Visitor, notes_on_numbers
 from bayestree.tree import LOG2, Tree
 
 SAME = 15  # significant digits to which two conditions on the same quantity agree

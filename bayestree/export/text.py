@@ -1,13 +1,12 @@
 """The deterministic tree as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import ClassVar, Literal
 
 from bayestree._utils.wording import counted
 from bayestree.description import Visit, trees_of
-from bayestree.export import Visitor
-from bayestree.export.notes import notes_on_numbers
+from bayestree.export import Visitor, notes_on_numbers
 
 WIDTH = 100  # characters of a line of notes
 
@@ -115,7 +114,7 @@ class _Text(Visitor[str]):
             more = [f"  … {hidden} more, farther out"] if hidden else []
             bounds = f"left if {'; '.join(described.bounds(node))}"
             lines = [bounds, *(f"  {facet}" for facet in facets), *more]
-        yield from (f"{_indent(at)}│    {line}" for line in lines)
+        yield from (f"{_indent(at.steps)}│    {line}" for line in lines)
 
     def leaf(self, at: Visit) -> Iterator[str]:
         """Write the line of a leaf."""
@@ -126,10 +125,10 @@ class _Text(Visitor[str]):
         """Return the branch that leads to a node or leaf, and its path."""
         above = ""
         if at.steps:
-            above = _indent(at._replace(steps=at.steps[:-1])) + ("├─ ", "└─ ")[at.steps[-1][1]]
+            above = _indent(at.steps[:-1]) + ("├─ ", "└─ ")[at.steps[-1][1]]
         return f"{above}{self.described.path(at.child)}: "
 
 
-def _indent(at: Visit) -> str:
-    """Return the branches that go on below a node or leaf."""
-    return "".join(("│  ", "   ")[side] for _, side in at.steps)
+def _indent(steps: Sequence[tuple[int, int]]) -> str:
+    """Return the branches that go on below the node or leaf at the end of these steps."""
+    return "".join(("│  ", "   ")[side] for _, side in steps)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.description import FittedModel, TreeDescription
 from bayestree.plots import _style
-from bayestree.plots._node_rows import NodeRows, draw_node, features_in_use, left_handle
+from bayestree.plots._node_views import NodeRows, draw_node, features_in_use, left_handle
 from bayestree.plots._tree import EDGES, LINK, LeafStyle, draw_leaves, layout
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree

@@ -1,6 +1,7 @@
 """Trees as nodes and links: their layout, their leaves, and whole trees or branches."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,8 +14,7 @@ from bayestree._utils.wording import counted, one_line
 from bayestree.description import FittedModel, TreeDescription, has_draws, tree_of, visits
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
-from bayestree.plots._node_rows import NodeRows, left_handle
-from bayestree.plots._node_views import NodeView, view_of
+from bayestree.plots._node_views import NodeRows, NodeView, left_handle, view_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -40,7 +40,8 @@ BAR_INCHES, TEXT_BELOW = 0.15, 0.42  # height of the bar of a leaf, and of the t
 At = Mapping[int, FloatArray]  # positions of nodes and of leaves ``~leaf``
 
 
-class NodePlace(NamedTuple):
+@dataclass(frozen=True)
+class NodePlace:
     """Position of a node, or of a leaf ``~leaf``, in a drawing.
 
     ``across`` is the position across the direction of growth: tips at 0, 1, 2, ... from left to
@@ -71,7 +72,7 @@ def layout(
     below: dict[int, list[float]] = {}
     for line, place in reversed([*enumerate(places)]):
         across = sum(below[place.child]) / 2 if place.child in below else place.across
-        places[line] = place._replace(across=across)
+        places[line] = replace(place, across=across)
         if place.parent is not None:
             below.setdefault(place.parent, []).append(across)
     return places

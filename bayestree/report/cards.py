@@ -11,7 +11,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbe
 from bayestree._utils.wording import counted, quantity
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Facets
-from bayestree.plots._split_uncertainty import draw_margins
+from bayestree.plots._inference import draw_margins
 from bayestree.report import figures
 from bayestree.report.study import SPACE, Study, number, percent, with_minus
 from bayestree.report.trees import LabelledTree, printed, typographic
@@ -204,7 +204,7 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
 
 def _posterior_facets(study: Study, tree: RoutedTree, node: int) -> Card | None:
     """List the facets that draws share, with probabilities and intervals, if there are any."""
-    found: Facets = study.bayesian.facets(tree.topology.node_labels[node])
+    found: Facets = study.soft.facets(tree.topology.node_labels[node])
     common = np.flatnonzero(found.probability >= RARE_FACET)[:MAX_FACETS]
     if len(common) == 0:
         return None

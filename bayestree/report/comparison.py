@@ -1,7 +1,7 @@
 """The page that puts several studies side by side: settings, scores, predictions and trees."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,15 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.state import usual_state
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import FittedModel
+from bayestree.estimators._estimator import Estimator
 from bayestree.report import sections as of_one
-from bayestree.report.agreement import prediction_texts, value_texts
-from bayestree.report.compared import Compared, common
-from bayestree.report.features import Shown, importance_image
+from bayestree.report.compared import Compared, common, prediction_texts, value_texts
 from bayestree.report.findings import Finding, findings_of, listed
 from bayestree.report.page import rendered, subtitle_of
 from bayestree.report.rows import most_important
 from bayestree.report.scores import with_error
-from bayestree.report.sections import Section
-from bayestree.report.study import MINUS, Study, number, percent, study_of
+from bayestree.report.sections import Section, importance_image
+from bayestree.report.study import MINUS, Shown, Study, number, percent, study_of
 from bayestree.report.trees import DOT
 from bayestree.tree import Tree
 
@@ -50,7 +48,7 @@ SHARES = ("bad_k", "weight", "probability")
 
 @usual_state()
 def html_comparison(
-    estimators: Mapping[str, FittedModel],
+    estimators: Mapping[str, Estimator],
     *,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
@@ -102,7 +100,7 @@ def html_comparison(
             raise ValueError(
                 f"estimators must predict the same; {first!r} predicts {kind}, {name!r} {other}."
             )
-    with fitting(any(getattr(one, "verbose", False) for one in estimators.values())):
+    with fitting(any(one.verbose for one in estimators.values())):
         return page_of(Compared(studies))
 
 
@@ -124,16 +122,12 @@ def page_of(compared: Compared) -> str:
     return rendered(
         compared,
         [Section(name, *shown) for name, shown in made if shown is not None],
-        title=f"Comparison of {_listed(compared.names)}",
+        title=f"Comparison of {listed(compared.names)}",
         subtitle=DOT.join(part for part in subtitle if part),
         findings=_findings(compared),
         classes=compared.base.classes,
         macros="comparison.html",
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed(names, len(names))
 
 
 def _findings(compared: Compared) -> list[Finding]:
@@ -149,7 +143,7 @@ def _findings(compared: Compared) -> list[Finding]:
         found.append(Finding("Agreement", " ".join(said)))
     found.append(Finding("What differs", _difference(compared)))
     sizes = [f"{name} has {_size(study)}" for name, study in compared.pairs]
-    found.append(Finding("Trees", f"{_listed(sizes)}."))
+    found.append(Finding("Trees", f"{listed(sizes)}."))
     used = [
         f"{_main_columns(study)} in {name}" for name, study in compared.pairs if study.importance
     ]
@@ -164,15 +158,15 @@ def _findings(compared: Compared) -> list[Finding]:
 
 def _headline(compared: Compared) -> str:
     """Write the main score of each, the differences, and the scores of a linear model."""
-    lines = [
-        None if one is None else one.get(_main_score(compared.base)) for one in compared.scores
-    ]
+    base = compared.base
+    key = "concordance" if base.survives else "accuracy" if base.classifies else "rmse"
+    lines = [None if one is None else one.get(key) for one in compared.scores]
     first = compared.scores[compared.reference]
     if first is None or not all(lines):
         return ""
     shown = [line for line in lines if line is not None]
     each = [f"{line.text} for {name}" for name, line in zip(compared.names, shown, strict=True)]
-    said = f"{shown[0].name} on {first.rows}: {_listed(each)}"
+    said = f"{shown[0].name} on {first.rows}: {listed(each)}"
     best = compared.names[compared.reference]
     for other, gap in zip(compared.others, compared.differences, strict=True):
         said += f"; {compared.names[other]} {MINUS} {best}: {gap[shown[0].key]}"
@@ -189,12 +183,6 @@ def _difference(compared: Compared) -> str:
     each = [f"{key} ({', '.join(map(_written, own))})" for key, own in shared.items()]
     said = f"{counted(len(each), 'setting')}: {listed(each, MOST_KEYS)}." if each else "No setting."
     return f"{said} Of the others, {some} exist for some of them only." if some else said
-
-
-def _main_score(study: Study) -> str:
-    if study.survives:
-        return "concordance"
-    return "accuracy" if study.classifies else "rmse"
 
 
 def _size(study: Study) -> str:
@@ -258,10 +246,9 @@ def scores(compared: Compared) -> Shown:
     first = known[compared.reference]
     lines = []
     for line in first.each:
-        own = [one.get(line.key) for one in known]
-        if None in own:
+        each = [own for one in known if (own := one.get(line.key)) is not None]
+        if len(each) < len(known):
             continue
-        each = [one for one in own if one is not None]
         lines.append(
             {
                 "name": line.name,
@@ -292,12 +279,8 @@ def _judged(compared: Compared) -> list[tuple[str, list[str]]]:
             errors = own[error] if error else [None] * len(own)
             pairs = zip(own[key], errors, strict=True)
             texts = [percent(x) if key in SHARES else with_error(x, se) for x, se in pairs]
-            found.append(
-                (
-                    label,
-                    ["" if np.isnan(x) else text for x, text in zip(own[key], texts, strict=True)],
-                )
-            )
+            known = zip(own[key], texts, strict=True)
+            found.append((label, ["" if np.isnan(x) else text for x, text in known]))
     return found
 
 
@@ -330,12 +313,11 @@ def _rows(compared: Compared, order: IntArray, apart: FloatArray) -> dict[str, A
     base = compared.base
     assert base.scored is not None
     rows = base.scored.taken(order)
-    assert rows.y is not None
     main: list[int] = []
     if base.importance is not None:
         main = most_important(base.importance.total)[:FEW].tolist()
     numbers = order if compared.numbers is None else compared.numbers[order]
-    truth = [isolated(str(y)) if base.classifies else number(float(y)) for y in rows.y]
+    truth = [isolated(str(y)) if base.classifies else number(float(y)) for y in rows.target]
     cells = [
         *(prediction_texts(study, order) for study in compared.studies),
         [number(float(one), 3) for one in apart[order]],

@@ -17,8 +17,10 @@ from scipy.optimize import nnls
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.description import FittedModel
 from bayestree.diagnostics.draws import branch_log_probs, scores, spread
+from bayestree.estimators._estimator import Estimator
+from bayestree.fitted.tree import FittedTree
+from bayestree.models.leaves import Survival
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -97,7 +99,7 @@ class Part:
         )
 
     @classmethod
-    def of_draws(cls, fitted: Any, share: float, kept: IntArray) -> Self:
+    def of_draws(cls, fitted: FittedTree, share: float, kept: IntArray) -> Self:
         """Take some of the draws of a fitted tree, by their numbers over all chains."""
         posterior, units = fitted.posterior, fitted.scaling.units
         model, leaf = posterior.model, posterior.model.leaf
@@ -201,7 +203,7 @@ class EmbeddedModel:
     """
 
     parts: tuple[Part, ...]
-    members: tuple[Any, ...]
+    members: tuple[FittedTree, ...]
     kept: tuple[IntArray, ...]
     dtype: np.dtype[Any]
 
@@ -276,21 +278,22 @@ class EmbeddedModel:
         """Let the leaves predict the survival beyond some times as well, if there are any."""
         if times is None:
             return self
-        hazards = [member.posterior.model.leaf.exposure(times) for member in self.members]
+        leaves = [member.posterior.model.leaf for member in self.members]
+        hazards = [leaf.exposure(times) for leaf in leaves if isinstance(leaf, Survival)]
         parts = zip(self.parts, hazards, strict=True)
         return replace(self, parts=tuple(replace(part, hazard=own) for part, own in parts))
 
 
-def _right(fitted: Any, rows: FloatArray) -> FloatArray:
+def _right(fitted: FittedTree, rows: FloatArray) -> FloatArray:
     """Compute P(right | x) of each draw at the nodes of the tree that is shown, (S, n, V)."""
-    posterior, reach = fitted.posterior, fitted.reach
+    posterior, reach = fitted.posterior, fitted.polytopes
     standard, steepness = fitted.scaling.standardise(rows), posterior.model.steepness
     draws = (divmod(place, posterior.n_draws) for place in range(fitted.n_draws))
     each = (scores(posterior.draws, one, standard)[:, reach.nodes] for one in draws)
     return np.exp([branch_log_probs(one, steepness)[1] for one in each])
 
 
-def why_not(estimator: FittedModel) -> str:
+def why_not(estimator: Estimator) -> str:
     """Say in a sentence why a page cannot predict as the estimator does; empty if it can."""
     used = _members(estimator)
     if any(not isinstance(one.tree, Tree) for one, *_ in used):
@@ -310,7 +313,7 @@ def why_not(estimator: FittedModel) -> str:
     return ""
 
 
-def embedded_model(estimator: FittedModel) -> EmbeddedModel:
+def embedded_model(estimator: Estimator) -> EmbeddedModel:
     """Choose what a page carries to predict as the estimator does.
 
     All draws in double precision if they fit into ``BUDGET``, else in single precision, else as
@@ -328,7 +331,8 @@ def embedded_model(estimator: FittedModel) -> EmbeddedModel:
     return EmbeddedModel(tuple(parts), tuple(one for one, *_ in used), tuple(kept), dtype)
 
 
-Member = tuple[Any, float, bool]  # a fitted tree, its weight, and whether it predicts by its draws
+#: A fitted tree, its weight, and whether it predicts by its draws.
+Member = tuple[FittedTree, float, bool]
 
 
 def _sizes(used: Sequence[Member]) -> tuple[IntArray, IntArray]:
@@ -344,13 +348,13 @@ def _fitting(sizes: IntArray, counts: IntArray, dtype: np.dtype[Any]) -> IntArra
     return np.maximum(1, (share * counts).astype(np.int64))
 
 
-def _members(estimator: Any) -> list[Member]:
+def _members(estimator: Estimator) -> list[Member]:
     """Return the fitted trees that predict."""
-    found: list[Member] = estimator.fitted_.predicting(estimator.prediction)
+    found = estimator.fitted_.predicting(estimator.prediction)
     return [one for one in found if one[1] > 0]
 
 
-def _numbers(fitted: Any, *, draws: bool) -> int:
+def _numbers(fitted: FittedTree, *, draws: bool) -> int:
     """Count the numbers of one draw, or of the deterministic tree."""
     if draws:
         posterior = fitted.posterior

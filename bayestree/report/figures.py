@@ -26,6 +26,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import CONTROL, counted, in_words, isolated
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Calibration, Shrinkage, SplitUncertainty
+from bayestree.inference import Posterior
 from bayestree.plots._node_panels import SIGNED
 from bayestree.plots._node_views import NodeView
 from bayestree.plots._polytopes import NAME, RARE, draw_sizes
@@ -310,16 +311,15 @@ def split_uncertainty(found: SplitUncertainty, nodes: list[int]) -> list[Markup]
     return figures
 
 
-def elbo(study: Study) -> Markup | None:
+def elbo(posterior: Posterior) -> Markup | None:
     """Draw the trace of the evidence lower bound, if it was recorded."""
-    stats = study.bayesian.posterior_.stats
-    if "elbo" not in stats:
+    if "elbo" not in posterior.stats:
         return None
-    trace = np.asarray(stats["elbo"])
+    trace = np.asarray(posterior.stats["elbo"])
     ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
-    unit = "step" if "n_steps" in stats else "epoch"
+    unit = "step" if "n_steps" in posterior.stats else "epoch"
     alt = f"Evidence lower bound over {counted(len(trace), unit)}, {ends}"
-    return picture(partial(plots.elbo, study.bayesian), PLOT, alt)
+    return picture(partial(plots.elbo, posterior), PLOT, alt)
 
 
 def calibration(found: Calibration) -> Markup:
@@ -336,7 +336,7 @@ def boundary(study: Study) -> Markup:
     rows = None if study.scored is None else study.scored.sample(POINTS)
     alt = f"Map of {' and '.join(study.features)} with borders and facets of the tree"
     X, y = (None, None) if rows is None else (rows.matrix, rows.y)
-    draw = partial(plots.boundary, study.bayesian, X, y, resolution=200)
+    draw = partial(plots.boundary, study.estimator, X, y, resolution=200)
     return picture(draw, (5.4, 4.9), alt, on_paper=True)
 
 
@@ -359,7 +359,7 @@ def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
     if not found.levels:
         return found
     spread = np.random.default_rng(seed).uniform(-JITTER, JITTER, len(block))
-    return found._replace(at=found.at + spread)
+    return Scale(found.name, found.places + spread, found.levels)
 
 
 def column_scale(column: Column, block: FloatArray) -> Scale:
@@ -375,9 +375,8 @@ def column_scale(column: Column, block: FloatArray) -> Scale:
 
 
 def _pair(ax: Axes, *, study: Study, rows: LabelledRows, pair: tuple[Scale, Scale]) -> None:
-    assert rows.y is not None
     if not study.classifies:
-        draw_values(ax, *pair, rows.y.astype(float), study.target)
+        draw_values(ax, *pair, rows.target.astype(float), study.target)
         return
     label = np.full(len(rows), -1)
     for number, name in enumerate(study.labels):
@@ -389,11 +388,10 @@ def _pair(ax: Axes, *, study: Study, rows: LabelledRows, pair: tuple[Scale, Scal
 def predicted(study: Study, rows: LabelledRows) -> Markup:
     """Draw observed against predicted values of a regression, with intervals if there are any."""
     rows = rows.sample(CURVE)
-    assert rows.y is not None
     draw = partial(
         draw_predicted,
         predicted=study.expected(rows),
-        observed=rows.y.astype(np.float64),
+        observed=rows.target.astype(np.float64),
         interval=study.interval(rows, 0.9) if study.has_draws else None,
         target=study.target,
     )

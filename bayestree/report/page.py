@@ -15,13 +15,13 @@ from bayestree._utils.progress import fitting
 from bayestree._utils.state import usual_state
 from bayestree._utils.wording import CONTROL, counted, quantity
 from bayestree._version import __version__
-from bayestree.description import FittedModel, modes_of
+from bayestree.description import modes_of
 from bayestree.diagnostics import PolytopeSize
 from bayestree.diagnostics.draws import VARIATIONAL
+from bayestree.estimators._estimator import Estimator
 from bayestree.plots import _style
-from bayestree.report.answer import Answer, answer_of
 from bayestree.report.figures import PAGE, most_probable
-from bayestree.report.findings import Finding, findings_of
+from bayestree.report.findings import Answer, Finding, answer_of, findings_of
 from bayestree.report.rows import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 from bayestree.report.scores import scores_of
 from bayestree.report.sections import Section, sections
@@ -33,7 +33,7 @@ SCRIPTS = ("what_if_model.js", "what_if_search.js", "what_if.js")
 
 @usual_state()
 def html_report(
-    estimator: FittedModel,
+    estimator: Estimator,
     *,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
@@ -104,7 +104,7 @@ def html_report(
         known_sizes=sizes,
         example_rows=example_rows,
     )
-    with fitting(getattr(estimator, "verbose", False)):
+    with fitting(estimator.verbose):
         shown = sections(study)  # first, because it shows the progress of most computations
         scores = scores_of(study)
         findings = findings_of(study, scores)

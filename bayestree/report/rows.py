@@ -1,20 +1,23 @@
-"""The rows of a study, and what they say about the splits: importance and uncertainty.
+"""The rows of a study, and what they say about it: importance and effects of columns, uncertainty.
 
 The report and the summary of a run share these definitions.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.description import FittedModel, TreeDescription, features_of, has_draws
+from bayestree.description import TreeDescription, features_of, has_draws
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import spread
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._tree import StagedTree
+from bayestree.plots._predictions import Dependence
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Features
 from bayestree.tree import LOG2, Tree
@@ -44,8 +47,15 @@ class LabelledRows:
     y: AnyArray | None
     weights: FloatArray
     held_out: bool
-    estimator: FittedModel | None = None
+    estimator: Estimator | None = None
     extra: FloatArray | None = None
+
+    @property
+    def target(self) -> AnyArray:
+        """The target, of rows that have one."""
+        if self.y is None:
+            raise AttributeError("these rows have no target.")
+        return self.y
 
     @property
     def response(self) -> AnyArray | None:
@@ -85,7 +95,7 @@ class LabelledRows:
 
 
 def rows_of(
-    estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
+    estimator: Estimator, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> LabelledRows | None:
     """Check rows and convert them to the form that the estimator takes; None if X is None."""
     if X is None:
@@ -100,7 +110,7 @@ def rows_of(
     n = shape[0]
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
     extra = None
-    response = cast(Any, estimator).fitted_.response
+    response = estimator.fitted_.response
     if target is not None:
         target, extra = response.separate(target, refuse=True)
     for name, array in (("y", target), ("weights", weight)):
@@ -116,7 +126,7 @@ def rows_of(
     return LabelledRows(_with_names(estimator, X), target, weight, held_out, estimator, extra)
 
 
-def _with_names(estimator: FittedModel, X: Any) -> Any:
+def _with_names(estimator: Estimator, X: Any) -> Any:
     """Give X feature names if and only if the fit had them, which avoids warnings."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -172,17 +182,16 @@ def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
     return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
 
 
-def split_uncertainty(estimator: FittedModel, rows: LabelledRows) -> SplitUncertainty | None:
+def split_uncertainty(estimator: Estimator, rows: LabelledRows) -> SplitUncertainty | None:
     """Measure the uncertainty of the splits about the rows; None without their posterior.
 
     It is not defined if the sides of a split are swapped between draws (``mirror=True``).
     """
-    if not has_draws(estimator) or not hasattr(estimator, "split_uncertainty"):
+    if not has_draws(estimator) or not isinstance(estimator, StagedTree):
         return None
-    fitted = cast(Any, estimator)
-    if fitted.tree_.n_nodes == 0 or fitted.posterior_.settings.get("mirror"):
+    if estimator.tree_.n_nodes == 0 or estimator.posterior_.settings.get("mirror"):
         return None
-    return fitted.split_uncertainty(rows.X)
+    return estimator.split_uncertainty(rows.X)
 
 
 def _changed(
@@ -219,3 +228,119 @@ def _side_distance(tree: Tree) -> FloatArray:
     pairs = (map(described.value, pair) for pair in tree.topology.children.tolist())
     distance = np.array([np.abs(left - right).sum() for left, right in pairs])
     return distance / 2 if described.classifies else distance
+
+
+MOST = 12  # columns whose direction is measured
+MEASURED = 100  # columns up to which the loss is measured: it predicts all rows for each of them
+LOSS_ROWS = 300  # maximum number of rows for the loss
+LOSS_DRAWS = 40  # maximum number of draws
+CURVE_ROWS, CURVE_POINTS = 60, 15  # of a partial dependence
+ONE_WAY = 0.9  # share of the changes along a curve from which it rises or falls
+
+
+class Range(NamedTuple):
+    """A number with the ends of its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Effect(NamedTuple):
+    """The effect of a column on the predictions.
+
+    ``loss`` and ``votes`` are those of ``estimator.importance``, None if they were not measured.
+    The ``curve`` shows the prediction of class ``output`` (0 of numbers), and ``trend`` its
+    course: "rises", "falls", "both", "levels" of a category, or "unclear" if a constant
+    lies within the intervals at all values.
+    """
+
+    column: int
+    curve: Dependence
+    output: int
+    trend: str
+    loss: Range | None = None
+    votes: Range | None = None
+
+    @property
+    def known(self) -> IntArray:
+        """Numbers of the values that are not missing."""
+        return np.flatnonzero(~pd.isna(self.curve.grid))
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean prediction at each of these values."""
+        return self.curve.mean[self.known]
+
+
+def measured_effects(
+    estimator: Estimator,
+    trees: Sequence[RoutedTree],
+    rows: LabelledRows,
+    importance: PermutationImportance,
+) -> list[Effect]:
+    """Measure the effects of the columns that matter most, the most important one first.
+
+    They are ordered by the loss, or by ``importance`` if there are very many columns.
+    """
+    table = _losses(estimator, trees, rows)
+    if table is None:
+        order = np.argsort(-importance.total, kind="stable")[:MOST]
+        order = order[importance.total[order] > 0]
+    else:
+        used = (table["votes"] > 0) | (table["loss"] > 0)
+        order = table.index.to_numpy()[used.to_numpy()][:MOST]
+    found = []
+    for column in order.tolist():
+        curve = estimator.partial_dependence(
+            rows.X, column, grid=CURVE_POINTS, max_rows=CURVE_ROWS, level=0.9
+        )
+        output = _moved_most(curve.mean)
+        shown = curve.of(output)
+        measured = () if table is None else (_range(table, column, n) for n in ("loss", "votes"))
+        found.append(Effect(column, shown, output, trend_of(shown), *measured))
+    return found
+
+
+def _range(table: pd.DataFrame, column: int, name: str) -> Range:
+    return Range(*(float(table[f"{name}{end}"][column]) for end in ("", "_low", "_high")))
+
+
+def _losses(
+    estimator: Estimator, trees: Sequence[RoutedTree], rows: LabelledRows
+) -> pd.DataFrame | None:
+    """Tabulate loss and votes by number of the column, the largest loss first."""
+    names = estimator.encoding_.names
+    if rows.y is None or len(names) > MEASURED or not all(isinstance(t, Tree) for t in trees):
+        return None
+    known = rows.weights > 0
+    if (labels := estimator.fitted_.response.labels) is not None:
+        known &= np.isin(rows.y, labels)
+    rows = rows.taken(np.flatnonzero(known)).sample(LOSS_ROWS)
+    if (y := rows.response) is None or not len(rows):
+        return None
+    found = estimator.importance(
+        rows.X, y, rows.weights, n_repeats=1, max_draws=LOSS_DRAWS, level=0.9
+    ).to_frame()
+    place = {name: j for j, name in enumerate(names)}
+    found.index = pd.Index([place[name] for name in found.index])
+    return found
+
+
+def _moved_most(mean: FloatArray) -> int:
+    """Choose the class that is shown: the second of two, else the one that changes most."""
+    n_outputs = mean.shape[1]
+    return n_outputs - 1 if n_outputs <= 2 else int(np.ptp(mean, axis=0).argmax())
+
+
+def trend_of(curve: Dependence) -> str:
+    """Describe the course of a partial dependence in a word (see :class:`Effect`)."""
+    known = ~pd.isna(curve.grid)
+    mean, low, high = (one[known] for one in (curve.mean, curve.low, curve.high))
+    if not len(mean) or low.max() <= high.min():
+        return "unclear"
+    if curve.grid.dtype.kind == "O":
+        return "levels"
+    change = np.diff(mean)
+    up = change[change > 0].sum() / np.abs(change).sum()
+    return "rises" if up >= ONE_WAY else "falls" if up <= 1 - ONE_WAY else "both"

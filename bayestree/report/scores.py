@@ -1,14 +1,20 @@
-"""Scores of the predictions, and the confusion matrix."""
+"""How good the predictions are: scores, the confusion matrix, residuals, and the worst errors."""
 
 import math
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.diagnostics.scores import squared_scores
+from bayestree.plots import _style
+from bayestree.report import figures
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import SPACE, Study, number, training_rows_phrase, with_minus
+from bayestree.report.study import SPACE, Study, number, percent, training_rows_phrase, with_minus
 
 MAX_CLASSES = 12  # maximum number of classes in a confusion matrix
 TINY = 1e-15
@@ -96,14 +102,14 @@ class Scores(NamedTuple):
 
 def scores_of(study: Study) -> Scores | None:
     """Score the held-out rows, or else the rows of the fit; None if there are none."""
-    rows, found = study.scored, study.predicted
-    if rows is None or rows.y is None or found is None or is_recorded(study):
+    rows = study.scored
+    if rows is None or is_recorded(study):
         return _recorded(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
     scores, error = _own_scores(study, rows, weights), None
     if not study.survives:
         compute = _class_scores if study.classifies else _value_scores
-        more, error = compute(study, rows.y, found, weights)
+        more, error = compute(study, rows, weights)
         scores += more
     if study.baseline is None:
         return Scores(scores, rows.counted, rows.held_out)
@@ -142,16 +148,16 @@ def _recorded(study: Study) -> Scores | None:
 
 
 def _class_scores(
-    study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
+    study: Study, rows: LabelledRows, weights: FloatArray
 ) -> tuple[list[ScoreLine], float | None]:
     """Score a classification; return the standard error of the difference in accuracy too."""
-    right, loss, brier = row_scores(study, y, found).values()
+    y, (right, loss, brier) = rows.target, row_scores(study, rows).values()
     frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
     uniform = np.log(len(study.classes))
     linear: dict[str, FloatArray] = {}
-    if study.baseline is not None and study.scored is not None:
+    if study.baseline is not None:
         model = study.baseline.model
-        probability = model.predict_proba(study.scored.X)
+        probability = model.predict_proba(rows.X)
         linear["accuracy"] = model.classes_[probability.argmax(axis=1)] == y
         likelihood = (probability * (y[:, None] == model.classes_)).sum(axis=1)
         linear["log_loss"] = -np.log(np.maximum(likelihood, TINY))
@@ -168,15 +174,16 @@ def _class_scores(
     return scores, mean_error(right - linear["accuracy"], weights) if linear else None
 
 
-def row_scores(study: Study, y: AnyArray, found: AnyArray) -> dict[str, FloatArray]:
-    """Score each row (n,): of values, by the squared (``rmse``) and the absolute error."""
+def row_scores(study: Study, rows: LabelledRows) -> dict[str, FloatArray]:
+    """Score each scored row (n,): of values, by the squared (``rmse``) and the absolute error."""
+    y = rows.target
     if study.probability is None:
-        error = y.astype(np.float64) - found.astype(np.float64)
+        error = y.astype(np.float64) - study.predicted.astype(np.float64)
         return {"rmse": error**2, "mae": np.abs(error)}
     truth = y[:, None] == study.labels
     likelihood = (study.probability * truth).sum(axis=1)
     return {
-        "accuracy": (found == y).astype(np.float64),
+        "accuracy": (study.predicted == y).astype(np.float64),
         "log_loss": -np.log(np.maximum(likelihood, TINY)),
         "brier": ((study.probability - truth) ** 2).sum(axis=1),
     }
@@ -205,16 +212,17 @@ def _mean(
 
 
 def _value_scores(
-    study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
+    study: Study, rows: LabelledRows, weights: FloatArray
 ) -> tuple[list[ScoreLine], float | None]:
     """Score a regression; return the standard error of the difference in RMSE too."""
-    truth, guess, row = y.astype(np.float64), found.astype(np.float64), row_scores(study, y, found)
+    truth, guess = rows.target.astype(np.float64), study.predicted.astype(np.float64)
+    row = row_scores(study, rows)
     mean = np.full(len(truth), np.average(truth, weights=weights))
     tree, constant = (squared_scores(truth, one, weights) for one in (guess, mean))
     linear: dict[str, float] = {}
     distance: dict[str, FloatArray] = {}
-    if study.baseline is not None and study.scored is not None:
-        other = study.baseline.model.predict(study.scored.X)
+    if study.baseline is not None:
+        other = study.baseline.model.predict(rows.X)
         linear, distance["mae"] = squared_scores(truth, other, weights), np.abs(truth - other)
     units = "in units of y; large errors count most"
     scores = [
@@ -249,10 +257,113 @@ def mean_error(values: FloatArray, weights: FloatArray) -> float | None:
 
 def confusion_of(study: Study) -> list[list[int]] | None:
     """Count the rows by true class, and within it by prediction, if there are few classes."""
-    rows, found = study.scored, study.predicted
-    if rows is None or found is None or not 0 < len(study.classes) <= MAX_CLASSES:
+    rows, labels = study.scored, study.labels if study.classifies else ()
+    if rows is None or not 0 < len(labels) <= MAX_CLASSES:
         return None
-    labels = study.labels
     return [
-        [int(((rows.y == true) & (found == guess)).sum()) for guess in labels] for true in labels
+        [int(((rows.y == true) & (study.predicted == guess)).sum()) for guess in labels]
+        for true in labels
     ]
+
+
+WORST = 8  # rows in the table
+COLUMNS = 4  # of each
+DIGITS = 4  # of values of columns
+BINS = 10  # of the residuals, by their predictions
+IN_BIN = 8  # minimum number of rows of a bin
+
+
+def worst_errors(study: Study) -> dict[str, Any] | None:
+    """List the rows with the largest errors, if rows may be shown and there are errors."""
+    rows = study.scored
+    if not study.example_rows or study.survives or rows is None:
+        return None
+    loss = row_scores(study, rows)["log_loss" if study.classifies else "mae"]
+    wrong = (study.predicted != rows.target) & (rows.weights > 0)
+    order = np.argsort(-np.where(wrong, loss, -np.inf), kind="stable")
+    order = order[: min(WORST, np.count_nonzero(wrong))]
+    if not len(order):
+        return None
+    columns = [] if study.image_shape else _main_columns(study)
+    return {
+        "columns": [study.columns[j] for j in columns],
+        "rows": [
+            {
+                "number": int(row),
+                "cells": cells,
+                **_outcome(study, rows, int(row)),
+                **_row_image(study, rows, int(row)),
+            }
+            for row, cells in zip(order, _cells(study, rows.taken(order), columns), strict=True)
+        ],
+        "wrong": int(np.count_nonzero(wrong)),
+    }
+
+
+def _main_columns(study: Study) -> list[int]:
+    """Choose the columns that matter most."""
+    if study.effects:
+        return [one.column for one in study.effects[:COLUMNS]]
+    if study.importance is None:
+        return [*range(min(COLUMNS, len(study.columns)))]
+    order = np.argsort(-study.importance.total, kind="stable")[:COLUMNS]
+    return [j for j in order.tolist() if study.importance.total[j] > 0]
+
+
+def _cells(study: Study, rows: LabelledRows, columns: list[int]) -> list[list[str]]:
+    """Write the values of some rows, as they are in the table."""
+    shown = study.encoding.shown(rows.X)
+    return [[isolated(in_words(shown[j][k], DIGITS)) for j in columns] for k in range(len(rows))]
+
+
+def _outcome(study: Study, rows: LabelledRows, row: int) -> dict[str, str]:
+    """Write the true and the predicted value of a row, and how sure the prediction was."""
+    true, guess = rows.target[row], study.predicted[row]
+    if study.probability is None:
+        error = number(float(true) - float(guess), 3)
+        return {"true": number(float(true)), "predicted": number(float(guess)), "error": error}
+    known = dict(zip(study.labels.tolist(), study.classes, strict=True))
+    return {
+        "true": known.get(true, str(true)),
+        "predicted": known[guess],
+        "error": percent(float(study.probability[row].max())),
+    }
+
+
+def _row_image(study: Study, rows: LabelledRows, row: int) -> dict[str, Markup]:
+    """Show a row as an image, if it is one."""
+    if study.image_shape is None:
+        return {}
+    values = rows.taken(np.array([row])).matrix[0]
+    alt = f"Row {row} as an image"
+    low, high = float(values.min()), float(values.max())
+    return {"image": figures.grey_image(values, low, high, study.image_shape, alt)}
+
+
+def residuals(study: Study) -> Markup | None:
+    """Draw the residuals of a regression against its predictions, with their means in bins."""
+    rows = study.scored
+    if study.classifies or study.survives or rows is None:
+        return None
+    kept = np.flatnonzero(rows.weights > 0)
+    guess = study.predicted[kept].astype(np.float64)
+    residual = rows.target[kept].astype(np.float64) - guess
+    alt = f"Residuals of {counted(len(kept), 'row')} against their predictions"
+    draw = partial(_draw_residuals, guess=guess, residual=residual, target=study.target)
+    return figures.picture(draw, (4.2, 4.0), alt, legend=False)
+
+
+def _draw_residuals(ax: Axes, *, guess: FloatArray, residual: FloatArray, target: str) -> None:
+    first = slice(None, None, max(1, -(-len(guess) // figures.POINTS)))
+    ax.axhline(0.0, color=_style.INK, linewidth=0.8, linestyle="--")
+    ax.plot(guess[first], residual[first], "o", color=_style.POSTERIOR, markersize=3, alpha=0.5)
+    order = np.argsort(guess, kind="stable")
+    for part in np.array_split(order, min(BINS, max(1, len(order) // IN_BIN))):
+        if len(part) > 1:
+            middle, error = residual[part].mean(), residual[part].std(ddof=1) / len(part) ** 0.5
+            at = guess[part].mean()
+            ax.plot([at, at], [middle - 2 * error, middle + 2 * error], color=_style.INK)
+            ax.plot(at, middle, "s", color=_style.INK, markersize=4)
+    ax.set_xlabel(f"predicted {target}")
+    ax.set_ylabel("observed minus predicted")
+    _style.open_frame(ax)

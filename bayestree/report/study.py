@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline
@@ -21,8 +21,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import (
-    FittedModel,
-    FittedPosterior,
     TreeDescription,
     features_of,
     has_evidence,
@@ -41,11 +39,16 @@ from bayestree.diagnostics import (
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.sample import check_fitted_rows
 from bayestree.diagnostics.sparsity import NearOptimalTrees
-from bayestree.report.effects import Effect, measured_effects
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._tree import StagedTree
+from bayestree.inference import Posterior
+from bayestree.models.leaves import Survival
 from bayestree.report.rows import (
+    Effect,
     LabelledRows,
     PermutationImportance,
     evaluation_rows,
+    measured_effects,
     permutation_importance,
     rows_of,
     split_uncertainty,
@@ -66,6 +69,10 @@ LEVELS = np.linspace(0.1, 0.9, 9)  # of the intervals whose coverage is measured
 LARGE = 1e7  # numbers from here on have an exponent
 
 
+#: A section: its heading, and the variables of its macro; None if there is nothing to show.
+Shown = tuple[str, dict[str, Any]] | None
+
+
 class Baseline(NamedTuple):
     """A fitted linear model, and the number of training rows that it used."""
 
@@ -83,7 +90,7 @@ class Study:
     ``example_rows`` states whether the page may carry some of the rows.
     """
 
-    estimator: FittedModel
+    estimator: Estimator
     train: LabelledRows | None = None
     held: LabelledRows | None = None
     title: str = ""
@@ -99,7 +106,7 @@ class Study:
     @property
     def encoding(self) -> Encoding:
         """How the columns of the table become features."""
-        return cast(Any, self.estimator).encoding_
+        return self.estimator.encoding_
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -116,7 +123,7 @@ class Study:
 
     @cached_property
     def trees(self) -> tuple[RoutedTree, ...]:
-        return tuple(one.tree_ for one in getattr(self.estimator, "estimators_", [self.estimator]))
+        return tuple(tree for _, tree in self.estimator.fitted_.hard_trees)
 
     @property
     def tree(self) -> RoutedTree:
@@ -136,16 +143,17 @@ class Study:
             return None
         if not (several or has_evidence(self.estimator)):
             return None
-        return self.bayesian.near_optimal_trees(rows.X, rows.response, rows.weights)
+        return self.soft.near_optimal_trees(rows.X, rows.response, rows.weights)
 
     @property
     def is_forest(self) -> bool:
-        return hasattr(self.estimator, "estimators_")
+        return self.estimator.fitted_.forest
 
     @property
-    def bayesian(self) -> Any:
-        """The estimator as a tree; most methods need posterior draws."""
-        return cast(Any, self.estimator)
+    def soft(self) -> StagedTree:
+        """The estimator as a soft tree, for what needs posterior draws."""
+        assert isinstance(self.estimator, StagedTree)
+        return self.estimator
 
     @property
     def classifies(self) -> bool:
@@ -154,11 +162,11 @@ class Study:
     @property
     def survives(self) -> bool:
         """Whether y are survival times, for which predictions are risk scores."""
-        return hasattr(self.estimator, "predict_survival_function")
+        return isinstance(self.estimator.fitted_.response.leaf, Survival)
 
     @property
     def labels(self) -> AnyArray:
-        return cast(Any, self.estimator).classes_
+        return self.estimator.classes_
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -185,9 +193,9 @@ class Study:
         return (int(height), int(width)) if height * width == self.tree.n_features else None
 
     @property
-    def posterior(self) -> FittedPosterior | None:
+    def posterior(self) -> Posterior | None:
         """The result of the inference; None for a forest."""
-        return None if self.is_forest else self.bayesian.posterior_
+        return None if self.is_forest else self.estimator.fitted_.shown.posterior
 
     @property
     def inference(self) -> str:
@@ -196,8 +204,7 @@ class Study:
     @property
     def n_draws(self) -> int:
         """Draws of all chains; 1 for a point estimate."""
-        posterior = self.posterior
-        return 1 if posterior is None else int(posterior.n_chains * posterior.n_draws)
+        return 1 if self.is_forest else self.estimator.fitted_.shown.n_draws
 
     @property
     def has_draws(self) -> bool:
@@ -234,7 +241,7 @@ class Study:
         if self.known_sizes is not None:
             return self.known_sizes
         max_draws = max(MIN_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
-        return self.bayesian.polytope_size(max_draws=max_draws)
+        return self.soft.polytope_size(max_draws=max_draws)
 
     @cached_property
     def size_posterior(self) -> FloatArray:
@@ -270,12 +277,12 @@ class Study:
 
     @cached_property
     def shrinkage(self) -> Shrinkage | None:
-        return self.bayesian.shrinkage() if self.has_split_draws else None
+        return self.soft.shrinkage() if self.has_split_draws else None
 
     @cached_property
     def convergence(self) -> Convergence | None:
-        judged = self.has_draws and hasattr(self.estimator, "check_convergence")
-        return self.bayesian.check_convergence() if judged else None
+        judged = self.has_draws and isinstance(self.estimator, StagedTree)
+        return self.soft.check_convergence() if judged else None
 
     @cached_property
     def evaluated(self) -> LabelledRows | None:
@@ -314,24 +321,24 @@ class Study:
         """Class probabilities of ``scored``, shape (n, C)."""
         if self.scored is None or not self.classifies:
             return None
-        return cast(Any, self.estimator).predict_proba(self.scored.X)
+        return self.estimator.predict_proba(self.scored.X)
 
     @cached_property
-    def predicted(self) -> AnyArray | None:
+    def predicted(self) -> AnyArray:
         """Predicted class or value of ``scored``, shape (n,)."""
         if self.scored is None:
-            return None
+            raise AttributeError("there are no rows to score.")
         if self.probability is not None:
             return self.labels[self.probability.argmax(axis=1)]
         return self.expected(self.scored)
 
     def expected(self, rows: LabelledRows) -> AnyArray:
         """Predict the values of some rows: of counts, for their exposures."""
-        return cast(Any, self.estimator).predict(rows.X, **self._known(rows))
+        return self.estimator.predict(rows.X, **self._known(rows))
 
     def interval(self, rows: LabelledRows, level: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the predictive intervals of some rows, for a regression with draws."""
-        return cast(Any, self.estimator).predict_interval(rows.X, level, **self._known(rows))
+        return self.estimator.predict_interval(rows.X, level, **self._known(rows))
 
     @cached_property
     def coverage(self) -> FloatArray | None:
@@ -340,7 +347,7 @@ class Study:
         if rows is None or self.classifies or not self.has_draws:
             return None
         rows = rows.sample()
-        return self.bayesian.in_interval(rows.X, rows.response, LEVELS).mean(axis=1)
+        return self.soft.in_interval(rows.X, rows.response, LEVELS).mean(axis=1)
 
     def _known(self, rows: LabelledRows) -> dict[str, Any]:
         return {} if rows.extra is None or self.survives else {"exposure": rows.extra}
@@ -359,16 +366,16 @@ class Study:
     @cached_property
     def calibration(self) -> Calibration | None:
         """Calibration of the probabilities of ``scored``."""
-        if self.scored is None or self.scored.y is None or self.probability is None:
+        if self.scored is None or self.probability is None:
             return None
-        known = np.isin(self.scored.y, self.labels) & (self.scored.weights > 0)
+        known = np.isin(self.scored.target, self.labels) & (self.scored.weights > 0)
         if not known.any():
             return None
-        return calibration(self.scored.y[known], self.probability[known], classes=self.labels)
+        return calibration(self.scored.target[known], self.probability[known], classes=self.labels)
 
 
 def study_of(
-    estimator: FittedModel,
+    estimator: Estimator,
     *,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
@@ -386,19 +393,23 @@ def study_of(
     target = getattr(y if y is not None else y_held, "name", None)  # of a Series
     if target is not None and not told.get("data"):
         told["data"] = {"target": str(target)}
-    own: Any = estimator
-    weighted = y is not None or not getattr(own, "class_weight", None)  # as in the fit
+    weighted = y is not None or not getattr(estimator, "class_weight", None)  # as in the fit
     if train is not None and weighted and not told.get("metrics"):  # a run reads its own rows
-        total = train.weights if train.y is None else own._row_weights(train.weights, train.y)
+        total = train.weights if train.y is None else estimator._row_weights(train.weights, train.y)
         remedy = "Give new rows as X_held, y_held and weights_held."
         kept = np.flatnonzero(total > 0)[: None if train.X.size <= LINEAR_WORK else 0]
-        check_fitted_rows(own, train.taken(kept).matrix, float(total.sum()), remedy)
+        check_fitted_rows(estimator, train.taken(kept).matrix, float(total.sum()), remedy)
     held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)
     return Study(estimator, train, held, **told)
 
 
 def fit_baseline(
-    X: Any, y: NDArray[Any], weights: ArrayLike, *, classifies: bool, estimator: Any = None
+    X: Any,
+    y: AnyArray,
+    weights: ArrayLike,
+    *,
+    classifies: bool,
+    estimator: Estimator | None = None,
 ) -> Baseline | None:
     """Fit a logistic or ridge regression to the standardised features of ``estimator``.
 

@@ -17,15 +17,10 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
 from bayestree.description import HalfSpace, Mode, TreeDescription, modes_of, shown_mode
 from bayestree.export.text import export_text
-from bayestree.plots._node_rows import NodeRows
-from bayestree.plots._node_views import view_kind
+from bayestree.plots._node_views import NodeRows, view_kind
 from bayestree.plots._tree import VIEWED_TIPS, NodePlace, boxes_of, layout, plain_description
 from bayestree.report import figures
-from bayestree.report.rows import (
-    PermutationImportance,
-    most_important,
-    permutation_importance,
-)
+from bayestree.report.rows import PermutationImportance, most_important, permutation_importance
 from bayestree.report.study import MINUS, Study, number, percent
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
@@ -289,7 +284,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
     if not found:
         return None
     rows = None if study.evaluated is None else study.evaluated.sample(COMPARED_ROWS)
-    own, whole = shown_mode(study.estimator), study.bayesian
+    own, whole = shown_mode(study.estimator), study.soft
     shown: list[dict[str, Any]] = []
     if rows is not None:
         predict = "predict_proba" if study.classifies else "predict"

@@ -18,6 +18,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, c
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics.draws import spread, tails
+from bayestree.models.leaves import Survival
 from bayestree.report.embedded_model import (
     DOUBLE,
     SINGLE,
@@ -28,7 +29,7 @@ from bayestree.report.embedded_model import (
     why_not,
 )
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import SPACE, Study, number, with_minus
+from bayestree.report.study import SPACE, Shown, Study, number, with_minus
 from bayestree.report.trees import LabelledTree, printed
 from bayestree.tables import Column, Dates, Numbers
 from bayestree.tables.column_types import EXACT, Ordered
@@ -41,8 +42,6 @@ FIELDS = 60  # columns that can be edited
 FIRST = 8  # columns that are not folded
 TIMES = 25  # at which the survival is drawn
 MOST_FACETS = 2_000  # that are put into words
-
-Shown = tuple[str, dict[str, Any]] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,13 +202,12 @@ def _choice(study: Study) -> Choice:
 
 def _loss(study: Study, rows: LabelledRows) -> FloatArray | None:
     """Return how wrong each prediction is, (n,): 0 if the class is predicted."""
-    if rows is not study.scored or study.survives or rows.y is None:
+    if rows is not study.scored or study.survives:
         return None
     if study.probability is None:
-        assert study.predicted is not None
-        return np.abs(rows.y.astype(np.float64) - study.predicted)
-    known = np.isin(rows.y, study.labels)
-    own = class_numbers(np.where(known, rows.y, study.labels[0]), study.labels)
+        return np.abs(rows.target.astype(np.float64) - study.predicted)
+    known = np.isin(rows.target, study.labels)
+    own = class_numbers(np.where(known, rows.target, study.labels[0]), study.labels)
     missed = study.probability.max(axis=1) - study.probability[np.arange(len(own)), own]
     return np.where(known, missed, 0.0)
 
@@ -263,9 +261,9 @@ def _target(study: Study) -> float | None:
 
 def _times(study: Study) -> FloatArray | None:
     """Return times at which survival is predicted: from 0 to the last of the training rows."""
-    if not study.survives:
+    leaf = study.estimator.fitted_.response.leaf
+    if not isinstance(leaf, Survival):
         return None
-    leaf: Any = study.bayesian.posterior_.model.leaf
     rows = study.train or study.scored
     last = 2 * leaf.unit if rows is None or rows.y is None else float(np.max(rows.y))
     return np.linspace(0.0, last, TIMES)
@@ -301,9 +299,9 @@ def _shown_tree(study: Study, found: EmbeddedModel) -> dict[str, Any]:
 
 def _belief(study: Study, found: EmbeddedModel) -> dict[str, Any] | None:
     """Tell which nodes of which part correspond to those of the tree that is shown, if any do."""
-    if study.is_forest or study.bayesian.posterior_.settings.get("mirror"):
+    shown = study.estimator.fitted_.shown
+    if study.is_forest or shown.posterior.settings.get("mirror"):
         return None
-    shown = study.bayesian.fitted_.shown
     own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
     if not own or shown.reach is None:
         return None
@@ -335,7 +333,6 @@ def _row_label(study: Study, rows: LabelledRows, k: int, place: int) -> str:
     if study.survives:
         observed = rows.extra is None or rows.extra[k]
         return f"{text}: {'event' if observed else 'censored'} at {words(rows.y[k])}"
-    assert study.predicted is not None
     return f"{text}: {words(rows.y[k])} (predicted {words(study.predicted[place])})"
 
 

@@ -189,7 +189,7 @@ class Checkpoints:
         self.folder, self.every, self.share = folder, every, share
         self.display = Bars() if display is None else display
         self.stopping = False  # whether the run has been asked to stop
-        self._depth = 0  # number of nested loops that are running
+        self.depth = 0  # number of nested loops that are running
         self._count = 0  # number of outermost loops so far
         self._pending: dict[Path, bytes] = {}  # states not yet written
         self._interval = every
@@ -198,7 +198,7 @@ class Checkpoints:
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         shown = self.display.begin(label, total, parts, show=show)
         state = None
-        if not self._depth:
+        if not self.depth:
             self._count += 1
             if parts is not None:
                 path = self.folder / f"{self._count:04d}.safetensors"
@@ -221,10 +221,10 @@ class Checkpoints:
         self._interval = max(self.every, (self._written - started) / self.share)
 
     @property
-    def _due(self) -> bool:
+    def due(self) -> bool:
         return time.monotonic() - self._written >= self._interval
 
-    def _save(self, state: "_State", done: int, *, write: bool) -> None:
+    def keep(self, state: "_State", done: int, *, write: bool) -> None:
         self._pending[state.path] = state.to_bytes(done)
         if write:
             self.write()
@@ -237,12 +237,13 @@ class _State:
         self.path, self.label, self.total, self.parts = path, label, total, parts
 
     def to_bytes(self, done: int) -> bytes:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         return to_bytes(
             {
                 "label": self.label,
                 "total": self.total,
                 "done": done,
-                "generators": _generators(),
+                "generators": {"cpu": torch.get_rng_state(), "cuda": cuda},
                 "parts": capture(self.parts),
             }
         )
@@ -259,7 +260,9 @@ class _State:
             state = from_bytes(self.path.read_bytes())
             self._check(state["label"], state["total"])
             restore(self.parts, state["parts"])
-            _restore_generators(state["generators"])
+            torch.set_rng_state(state["generators"]["cpu"])
+            if cuda := state["generators"]["cuda"]:
+                torch.cuda.set_rng_state_all(cuda)
             return int(state["done"])
         except DamagedStateError as error:
             warn(
@@ -288,7 +291,7 @@ class _Loop(Watch):
         self.checkpoints, self.shown, self.state = checkpoints, shown, state
 
     def start(self) -> int:
-        self.checkpoints._depth += 1
+        self.checkpoints.depth += 1
         self.shown.start()
         done = 0 if self.state is None else self.state.restore()
         if done:
@@ -297,9 +300,9 @@ class _Loop(Watch):
 
     def step(self, done: int) -> None:
         self.shown.step(done)
-        stopping, due = self.checkpoints.stopping, self.checkpoints._due
+        stopping, due = self.checkpoints.stopping, self.checkpoints.due
         if self.state is not None and (stopping or due):
-            self.checkpoints._save(self.state, done, write=True)
+            self.checkpoints.keep(self.state, done, write=True)
         if stopping:
             self.checkpoints.write()
             raise KeyboardInterrupt
@@ -310,23 +313,11 @@ class _Loop(Watch):
     def finish(self) -> None:
         self.shown.finish()
         if self.state is not None:
-            self.checkpoints._save(self.state, self.state.total, write=self.checkpoints._due)
+            self.checkpoints.keep(self.state, self.state.total, write=self.checkpoints.due)
 
     def stop(self) -> None:
-        self.checkpoints._depth -= 1
+        self.checkpoints.depth -= 1
         self.shown.stop()
-
-
-def _generators() -> dict[str, Any]:
-    """Return the states of torch's global generators."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return {"cpu": torch.get_rng_state(), "cuda": cuda}
-
-
-def _restore_generators(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
 
 
 @contextmanager

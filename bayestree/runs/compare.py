@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ from bayestree._utils.wording import InputError
 from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
-from bayestree.fitted.tree import MixtureEstimator
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._tree import StagedTree
 from bayestree.runs.outputs import MAX_NUMBERS, TINY, predict_rows, report_arguments, sizes_of
 from bayestree.runs.rows import RunRows
 from bayestree.runs.store import Run
@@ -49,7 +50,7 @@ class _HeldOutScores(NamedTuple):
 
 
 def held_out_scores(
-    estimators: Mapping[str, Any], prepared: Mapping[str, RunRows]
+    estimators: Mapping[str, Estimator], prepared: Mapping[str, RunRows]
 ) -> _HeldOutScores | None:
     """Return the log scores of the held-out rows, or squared errors if a run has no density of y.
 
@@ -70,13 +71,13 @@ def held_out_scores(
     return _HeldOutScores(False, errors)
 
 
-def _log_scores(estimator: MixtureEstimator, rows: RunRows) -> FloatArray | None:
+def _log_scores(estimator: Estimator, rows: RunRows) -> FloatArray | None:
     """Return the weighted log p(y) of each held-out row, given the training rows."""
     mixture = estimator.fitted_
     if mixture.response.classifies:
         _, probability = predict_rows(estimator, rows.X_held, rows.y_held)
         return _row_weights(rows) * np.log(np.maximum(probability, TINY))
-    if not hasattr(estimator, "log_score"):
+    if not isinstance(estimator, StagedTree):
         return None
     plug_in, n_draws = mixture.shown.posterior.model.likelihood.plug_in, mixture.shown.n_draws
     if plug_in or len(rows.X_held) * n_draws > MAX_NUMBERS:
@@ -195,7 +196,7 @@ def compare_named(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> Comp
         f"{name}: {doubt}, so that a longer fit may score otherwise; see bayestree diagnose."
         for name, run in named.items()
         if has_draws(run.estimator)
-        and hasattr(run.estimator, "check_convergence")
+        and isinstance(run.estimator, StagedTree)
         and (doubt := UNSETTLED.get(run.estimator.check_convergence().settled))
     ]
     other = HELD_OUT if held is not None else NONE
@@ -356,23 +357,21 @@ def _table_difference(one: Run, other: Run) -> str:
     return ""
 
 
-def _loo(run: Run, rows: RunRows, method: str = "psis") -> Loo | str:
+def _loo(run: Run, rows: RunRows, method: Literal["psis", "kfold"] = "psis") -> Loo | str:
     """Return the score of a run by importance sampling or by refits, or why there is none."""
     estimator = run.estimator
-    if not hasattr(estimator, "loo") or (method == "psis" and not has_draws(estimator)):
+    if not isinstance(estimator, StagedTree) or (method == "psis" and not has_draws(estimator)):
         return "a point estimate has no posterior."
-    n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
-    n_draws *= len(getattr(estimator, "modes_", [estimator]))
+    n_draws = estimator.fitted_.shown.n_draws * len(estimator.fitted_.trees)
     if len(rows.X) * n_draws > MAX_NUMBERS:
         return (
             f"{len(rows.X):,} rows times {n_draws} draws are too many; with this many rows the "
             "held-out rows are sufficient."
         )
     try:
-        found: Loo = estimator.loo(rows.X, rows.y, rows.weights, method=method, n_folds=FOLDS)
+        return estimator.loo(rows.X, rows.y, rows.weights, method=method, n_folds=FOLDS)
     except ValueError as error:
         return str(error)
-    return found
 
 
 def _weights(scores: Mapping[str, Loo]) -> dict[str, float]:
@@ -441,8 +440,7 @@ def comparison_page(named: Mapping[str, Run], rows: Mapping[str, RunRows]) -> st
     widest = max(rows.values(), key=lambda one: one.X.shape[1])
     studies = {}
     for name, run in named.items():
-        drawn = rows[name].thinned(widest)
-        told = report_arguments(run.folder, run.file, drawn, run.manifest, metrics=run.metrics)
+        told = report_arguments(run, rows[name].thinned(widest))
         studies[name] = study_of(run.estimator, **told, known_sizes=sizes_of(run.estimator))
     found = compare_named(named, rows)
     numbers = widest.thinned().rows_held

@@ -14,19 +14,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
+from sklearn.base import BaseEstimator
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.write import whole_file, write_whole
-from bayestree.description import has_draws, has_evidence, modes_of
+from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics.scores import squared_scores
+from bayestree.diagnostics.size import PolytopeSize
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._tree import StagedTree
 from bayestree.export.text import export_text
 from bayestree.fitted.training_rows import parts_of
 from bayestree.report.study import fit_baseline
 from bayestree.runs import store
 from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
-from bayestree.runs.store import Columns, RunFolder
+from bayestree.runs.store import Columns, Run, RunFolder
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the prediction intervals
@@ -34,7 +38,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def scored(
-    estimator: Any,
+    estimator: BaseEstimator,
     X: pd.DataFrame,
     y: AnyArray,
     weights: FloatArray | None,
@@ -51,7 +55,7 @@ def scored(
 
 
 def scores_of(
-    estimator: Any,
+    estimator: BaseEstimator,
     y: AnyArray,
     predicted: AnyArray,
     probability: FloatArray | None = None,
@@ -79,7 +83,7 @@ def scores_of(
     }
 
 
-def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray, ...]:
+def predict_rows(estimator: BaseEstimator, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray, ...]:
     """Return the predictions of rows and, for classes, the probability of each row's true class."""
     if not hasattr(estimator, "classes_"):
         return (np.concatenate([estimator.predict(X.iloc[part]) for part in parts_of(X)]),)
@@ -108,7 +112,7 @@ def _baseline_scores(rows: RunRows) -> dict[str, Any] | None:
 
 
 def predictions(
-    estimator: Any,
+    estimator: Estimator,
     X: pd.DataFrame,
     extra: FloatArray | None = None,
     targets: Sequence[str] = (),
@@ -145,7 +149,7 @@ def format_scores(scores: dict[str, float]) -> str:
 
 MAX_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc by row
 # Sizes by estimator, so that facets.csv and the report share one computation.
-_SIZES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_SIZES: WeakKeyDictionary[Estimator, PolytopeSize] = WeakKeyDictionary()
 
 
 class FittedRun(NamedTuple):
@@ -154,7 +158,7 @@ class FittedRun(NamedTuple):
     folder: RunFolder
     file: RunFile
     rows: RunRows
-    estimator: Any
+    estimator: Estimator
     manifest: Mapping[str, Any]
 
 
@@ -208,10 +212,10 @@ def _of_cluster(run: FittedRun) -> dict[str, Any]:
 
 def _write_draws(run: FittedRun) -> None:
     """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
-    if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
+    if not (has_draws(run.estimator) and isinstance(run.estimator, StagedTree)):
         return
-    rows, posterior = run.rows, run.estimator.posterior_
-    n_draws = posterior.n_chains * posterior.n_draws * max(1, len(modes_of(run.estimator)))
+    rows, mixture = run.rows, run.estimator.fitted_
+    n_draws = mixture.shown.n_draws * len(mixture.trees)
     by_row = len(rows.X) * n_draws <= MAX_NUMBERS
     container = run.estimator.to_arviz(*((rows.X, rows.y, rows.weights) if by_row else ()))
     write_whole(run.folder / store.DRAWS, arviz_compat.netcdf(container))
@@ -265,9 +269,8 @@ def table_writer(path: Path, suffix: str, quote: bool = False) -> Iterator[Calla
 
 def _write_report(run: FittedRun) -> None:
     """Write the HTML report."""
-    metrics = json.loads((run.folder / store.METRICS).read_text(encoding="utf-8"))
-    text = report_of(run.folder.path, *run[1:], metrics=metrics)
-    write_whole(run.folder / store.REPORT, text)
+    written = Run(run.folder.path, run.manifest, run.file)
+    write_whole(run.folder / store.REPORT, report_of(written, run.rows, run.estimator))
 
 
 #: Stages after the fit, in order. The report comes last: it shows how long the others took.
@@ -286,53 +289,31 @@ FILES = {
 }
 
 
-def report_of(
-    folder: Path,
-    file: RunFile,
-    rows: RunRows | None,
-    estimator: Any,
-    manifest: Mapping[str, Any],
-    *,
-    metrics: Mapping[str, Any],
-) -> str:
+def report_of(run: Run, rows: RunRows | None, estimator: Estimator) -> str:
     """Return the HTML report; without rows it has no figures of them."""
     from bayestree.report.page import html_report  # noqa: PLC0415 - importing it takes seconds
 
-    told = report_arguments(folder, file, rows, manifest, metrics=metrics)
-    return html_report(estimator, **told, sizes=sizes_of(estimator))
+    return html_report(estimator, **report_arguments(run, rows), sizes=sizes_of(estimator))
 
 
-def report_arguments(
-    folder: Path,
-    file: RunFile,
-    rows: RunRows | None,
-    manifest: Mapping[str, Any],
-    *,
-    metrics: Mapping[str, Any],
-) -> dict[str, Any]:
+def report_arguments(run: Run, rows: RunRows | None) -> dict[str, Any]:
     """Return the rows and records of a run as the report takes them, thinned if they are many."""
     names: tuple[str, ...] = ()
     if rows is not None:
         rows = rows.thinned()
         names = ("X", "y", "weights")
         names += ("X_held", "y_held", "weights_held") if rows.held_out else ()
-    table = dict(manifest["data"]["data"])
+    table, file = dict(run.manifest["data"]["data"]), run.file
     return {
         **{name: getattr(rows, name) for name in names},
         "title": file.title,
         "question": file.question,
         "data": table | {"target": file.data.target, "task": file.data.task},
-        "metrics": metrics,
-        "command": _repeat_command(folder),
-        "run_file": _strip_folders((folder / store.RUN).read_text(encoding="utf-8")),
-        "manifest": dict(manifest),
+        "metrics": run.metrics,
+        "command": f"bayestree run {store.RUN} --out {shlex.quote(f'../{run.folder.name}-again')}",
+        "run_file": _strip_folders((run.folder / store.RUN).read_text(encoding="utf-8")),
+        "manifest": dict(run.manifest),
     }
-
-
-def _repeat_command(folder: Path) -> str:
-    """Return the command that, in the folder of a run, repeats it in a neighbouring folder."""
-    again = Path("..", f"{folder.name}-again")
-    return f"bayestree run {store.RUN} --out {shlex.quote(str(again))}"
 
 
 def _strip_folders(run_file: str) -> str:
@@ -346,7 +327,7 @@ def _strip_folders(run_file: str) -> str:
     return tomli_w.dumps(content)
 
 
-def text_of(estimator: Any) -> str:
+def text_of(estimator: Estimator) -> str:
     """Return the tree as text, or all trees of a forest."""
     if not hasattr(estimator, "estimators_"):
         return export_text(estimator)
@@ -356,9 +337,9 @@ def text_of(estimator: Any) -> str:
     )
 
 
-def sizes_of(estimator: Any) -> Any:
+def sizes_of(estimator: Estimator) -> PolytopeSize | None:
     """Return the posterior number of facets of each node; None without several draws."""
-    if not (hasattr(estimator, "polytope_size") and has_draws(estimator)):
+    if not (isinstance(estimator, StagedTree) and has_draws(estimator)):
         return None
     if estimator not in _SIZES:
         _SIZES[estimator] = estimator.polytope_size()

@@ -17,6 +17,7 @@ from bayestree import tables
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.write import url_of, whole_file
+from bayestree.estimators._estimator import Estimator
 from bayestree.runs import store
 from bayestree.runs.outputs import predict_rows, predictions, scores_of, table_writer
 from bayestree.runs.rows import sha256
@@ -63,7 +64,7 @@ class _Tally:
     parts: list[tuple[AnyArray, ...]] = field(default_factory=list)
     fault: str | None = None
 
-    def predict(self, estimator: Any, columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    def predict(self, estimator: Estimator, columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the predictions of a chunk, whose index holds row numbers."""
         X = columns.encoding.features(frame)
         used = estimator.fitted_.scaling.used
@@ -76,7 +77,12 @@ class _Tally:
         return table
 
     def _score(
-        self, estimator: Any, columns: Columns, frame: pd.DataFrame, X: Any, table: pd.DataFrame
+        self,
+        estimator: Estimator,
+        columns: Columns,
+        frame: pd.DataFrame,
+        X: Any,
+        table: pd.DataFrame,
     ) -> None:
         found = frame[[*columns.targets]]
         numbers = frame.index.to_numpy()
@@ -119,20 +125,22 @@ class _Tally:
         self._select()
         self._thin()
 
-    def result(self, folder: Path, data: Path, estimator: Any, columns: Columns) -> Predicted:
+    def result(
+        self, folder: Path, data: Path, estimator: Estimator, columns: Columns, n_resumed: int = 0
+    ) -> Predicted:
         """Score the rows, and describe the unknown categories."""
         used = estimator.fitted_.scaling.used
         remarks = columns.encoding.among(used).describe_unknown(self.unknown)
+        n_rows = self.n_rows + n_resumed
         if self.fault is not None or not self.parts:
-            return Predicted(self.n_rows, remarks, self.fault)
+            return Predicted(n_rows, remarks, self.fault, n_resumed=n_resumed)
         _, y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
         try:
             scores = scores_of(estimator, y, *predicted, weights=None, targets=columns.targets)
         except ValueError as error:  # such as survival times without an event
-            return Predicted(self.n_rows, remarks, str(error))
-        return Predicted(
-            self.n_rows, remarks, scores, _count_training_rows(folder, data), n_scored=len(y)
-        )
+            return Predicted(n_rows, remarks, str(error), n_resumed=n_resumed)
+        n_seen = _count_training_rows(folder, data)
+        return Predicted(n_rows, remarks, scores, n_seen, len(y), n_resumed)
 
 
 def _predicted(
@@ -228,9 +236,7 @@ def predict_dataset(
                 calls.append((_predict_part, (folder.resolve(), state["model"], part, target), {}))
         for part_tally in in_order(calls, n_jobs=n_jobs):
             tally.join(part_tally)
-    found = tally.result(folder, data, estimator, columns)
-    n_rows = found.n_rows + n_resumed
-    return found._replace(n_rows=n_rows, n_resumed=n_resumed)
+    return tally.result(folder, data, estimator, columns, n_resumed)
 
 
 def _is_complete(path: Path, n_rows: int) -> bool:
@@ -276,7 +282,7 @@ def _folder(out: Path, state: dict[str, str], *, resume: bool, force: bool) -> I
 
 
 @lru_cache(maxsize=1)
-def _model(folder: Path, _digest: str) -> tuple[Any, Columns]:
+def _model(folder: Path, _digest: str) -> tuple[Estimator, Columns]:
     """Read the model of a folder once in each process; ``_digest`` tells new models from old."""
     return read_model(folder)
 

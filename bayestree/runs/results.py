@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,13 @@ from bayestree.diagnostics import (
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.size import MEANINGS
 from bayestree.diagnostics.verdict import Settled, residuals
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._tree import StagedTree
 from bayestree.export.dot import export_dot
 from bayestree.export.json import export_json
 from bayestree.export.onnx import check_onnx, export_onnx
 from bayestree.export.rules import export_rules
 from bayestree.export.text import export_text
-from bayestree.fitted.tree import MixtureEstimator
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
@@ -39,10 +40,7 @@ from bayestree.report.rows import (
 )
 from bayestree.routed_tree import RoutedTree
 from bayestree.runs import store
-from bayestree.runs.outputs import (
-    LEVEL,
-    sizes_of,
-)
+from bayestree.runs.outputs import LEVEL, sizes_of
 from bayestree.runs.store import Columns, Run, open_run, read_model
 from bayestree.tables import Encoding, Features, InputError, located
 from bayestree.tree import Tree
@@ -190,7 +188,7 @@ def diagnose(run: Run) -> Diagnosis:
     """
     run.columns.check_single("diagnose")
     estimator, held_out = run.estimator, _held_out(run)
-    if has_draws(estimator) and hasattr(estimator, "check_convergence"):
+    if has_draws(estimator) and isinstance(estimator, StagedTree):
         checks = replace(estimator.check_convergence(), held_out=held_out)
     else:
         constant = all(map(has_single_leaf, trees_of(estimator)))
@@ -218,8 +216,8 @@ def _held_out(run: Run) -> HeldOut | None:
     if run.columns.task == "regression":
         low, high, *exposure = (column[kept] for column in others)
         inside = (y[kept] >= low) & (y[kept] <= high)
-        posterior = getattr(run.estimator, "posterior_", None)  # a forest has none
-        whole = posterior is not None and posterior.model.leaf.whole
+        fitted = run.estimator.fitted_
+        whole = not fitted.forest and fitted.shown.posterior.model.leaf.whole
         apart = residuals(y[kept], predicted[kept], *exposure)
         return held_out_intervals(inside, LEVEL, at_least=whole, residual=apart)
     classes = run.estimator.classes_
@@ -232,9 +230,10 @@ def _held_out(run: Run) -> HeldOut | None:
 
 def _inference(run: Run) -> str:
     """Return the tree, its inference and number of draws, in words."""
-    posterior: Any = getattr(run.estimator, "posterior_", None)
-    if posterior is None:
-        return f"{run.file.tree}: a forest of {len(run.estimator.estimators_)} trees"
+    fitted = run.estimator.fitted_
+    if fitted.forest:
+        return f"{run.file.tree}: a forest of {len(fitted.trees)} trees"
+    posterior = fitted.shown.posterior
     chains, draws = posterior.n_chains, posterior.n_draws
     several = len(modes_of(run.estimator))
     name = f"{run.file.tree}, {posterior.inference}{f', {several} modes, each' if several else ''}"
@@ -255,7 +254,8 @@ COMPARED = 10_000  # maximum number of rows on which an ONNX model is compared
 SIMULATED = 1000  # number of simulated rows if the data is unavailable
 
 
-class Checked(NamedTuple):
+@dataclass(frozen=True)
+class Checked:
     """A comparison of an ONNX model with the tree, by numbers of rows and their origin.
 
     ``at_border`` counts rows that fall on the other side of a split because of rounding.
@@ -299,7 +299,9 @@ def exported(estimator: object, kind: str, **limits: Any) -> str | bytes:
         raise InputError(f"{kind}: {error}") from error
 
 
-def checked(content: bytes, folder: Path, estimator: Any, *, columns: bool = False) -> Checked:
+def checked(
+    content: bytes, folder: Path, estimator: Estimator, *, columns: bool = False
+) -> Checked:
     """Compare an ONNX model with its tree on at most 10,000 rows of its run.
 
     If the rows are unavailable, or the model does not belong to a run, rows with a similar
@@ -321,7 +323,7 @@ def _table_rows(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
     return frame[[*encoding.names]].head(COMPARED), "rows of the table"
 
 
-def _encoded_rows(folder: Path, estimator: MixtureEstimator) -> tuple[pd.DataFrame, str]:
+def _encoded_rows(folder: Path, estimator: Estimator) -> tuple[pd.DataFrame, str]:
     if (folder / store.MANIFEST).is_file():
         try:
             rows = open_run(folder).rows()

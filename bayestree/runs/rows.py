@@ -2,13 +2,14 @@
 
 A table in memory is a single chunk. Of a table on disk only the target and the weights are kept in
 memory; the features are written to a memory-mapped file. Such a table is read three times, and
-once more if it is a CSV file.
+once more if it is a CSV file. Workers read the rows of a run with ``[cluster]``.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from sklearn.model_selection import train_test_split
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.distributed.passes import on_workers
+from bayestree.distributed.worker import Source
 from bayestree.fitted.training_rows import PARTS, large_file
 from bayestree.inference import memory_mapped
 from bayestree.runs.configuration import DataTable
@@ -375,3 +378,51 @@ def sha256(path: Path) -> str:
         return str(Dataset.of(path).fingerprint()["sha256"])
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+@contextmanager
+def rows_of(file: RunFile, keep: Collection[str] = (), *, here: bool = False) -> Iterator[RunRows]:
+    """Read the rows of a run or, if it has a cluster, a sample of them by its workers.
+
+    The workers stay for the block. With ``here``, this process reads the rows even so.
+    """
+    if file.cluster is None:
+        yield read_rows(file, keep)
+        return
+    data, where = file.data, file.cluster
+    for key, given in (("test", data.test), ("levels", data.levels), ("event", data.event)):
+        if given is not None:
+            raise InputError(f"[data] {key} is not available with [cluster]; leave one out.")
+    if len(data.targets) > 1:
+        raise InputError("several targets are not available with [cluster]; list one.")
+    dataset = Dataset.of(data.path)
+    target, held = data.targets[0], data.test_fraction
+    source = Source(dataset, target, data.weights, data.exposure, data.drop)
+    source.check()
+    codes = codes_by_column(data.missing_values, source.features)
+    source = replace(source, codes=codes, held_out=held, seed=file.seed)
+    with on_workers(
+        source,
+        data.stated_task,
+        n_workers=1 if here else where.workers,
+        scheduler=None if here else where.scheduler,
+        sample_rows=where.sample_rows,
+    ) as (rows, sample):
+        training = sample.training
+        aside = sample.held_out if held else training
+        yield RunRows(
+            task=sample.target.task,
+            encoding=sample.encoding,
+            X=Features.of(training.X, sample.encoding),
+            y=response(training.y, training.extra),
+            weights=training.weights,
+            X_held=Features.of(aside.X, sample.encoding),
+            y_held=response(aside.y, aside.extra),
+            weights_held=aside.weights,
+            rows_held=aside.numbers,
+            held_out=held > 0,
+            remarks=[*sample.ignored, *sample.doubts],
+            fingerprints={"data": dataset.fingerprint()},
+            distributed=rows,
+            sample=sample,
+        )

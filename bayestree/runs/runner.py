@@ -25,15 +25,15 @@ from bayestree._utils.progress import watching
 from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
 from bayestree.estimators._data_sets import check_partitions, fit_sample
-from bayestree.estimators._tree import check_without_rows
+from bayestree.estimators._estimator import Estimator
+from bayestree.estimators._tree import StagedTree, check_without_rows
 from bayestree.fitting.plan import FitPlan
 from bayestree.inference.memory_mapped import NoRoomError, scratch_in
 from bayestree.runs import outputs, store
 from bayestree.runs.cards import read_toml
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.cluster import rows_of
 from bayestree.runs.display import Display, Displays, Log, LogFile
-from bayestree.runs.rows import RunRows
+from bayestree.runs.rows import RunRows, rows_of
 from bayestree.runs.schema import RunFile, value_lines, without_removed
 from bayestree.runs.settings import tree_parameters
 from bayestree.runs.store import Run, RunFolder, open_run, read_model
@@ -112,17 +112,16 @@ def plan(file: RunFile) -> FitPlan:
     check_fit(file)
     with rows_of(file) as rows:
         estimator = file.estimator(rows.task, rows.y)
-        if not hasattr(estimator, "plan"):
+        if not isinstance(estimator, StagedTree):
             raise InputError(
                 f"tree {file.tree!r} has a single method, whose settings are in the run file: "
                 "there is nothing to plan."
             )
         y, given = _response(file, rows)
         try:
-            found: FitPlan = estimator.plan(rows.X, y, rows.weights, **given)
+            return estimator.plan(rows.X, y, rows.weights, **given)
         except ValueError as error:
             raise InputError(str(error)) from error
-        return found
 
 
 def _response(file: RunFile, rows: RunRows) -> tuple[AnyArray | pd.Series, dict[str, Any]]:
@@ -175,7 +174,7 @@ class _RunInProgress:
     def __post_init__(self) -> None:
         self.checkpoints = Checkpoints(self.folder / store.CHECKPOINTS, display=self.display)
 
-    def go(self, estimator: Any, *, resumed: bool) -> None:
+    def go(self, estimator: Estimator, *, resumed: bool) -> None:
         """Run all stages that are not done yet."""
         self.manifest.pop("error", None)
         self.update(status="running", resumed=self.manifest["resumed"] + resumed)
@@ -196,16 +195,18 @@ class _RunInProgress:
         self.update(status="done", ended=store.now())
 
     @cached_property
-    def _fitted(self) -> Any:
+    def _fitted(self) -> Estimator:
         """The estimator read from its file, as in a resumed run."""
         return read_model(self.folder.path)[0]
 
-    def _write(self, write: Callable[[outputs.FittedRun], None], estimator: Any = None) -> None:
+    def _write(
+        self, write: Callable[[outputs.FittedRun], None], estimator: Estimator | None = None
+    ) -> None:
         fitted = self._fitted if estimator is None else estimator
         with watching(self.display):
             write(outputs.FittedRun(self.folder, self.file, self.rows, fitted, self.manifest))
 
-    def _fit(self, estimator: Any) -> None:
+    def _fit(self, estimator: Estimator) -> None:
         rows = self.rows
         y, given = _response(self.file, rows)
         with watching(self.checkpoints):

@@ -14,6 +14,7 @@ from sklearn.base import is_classifier
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
 from bayestree.fitted.removed import OLD_GUIDE, REMOVED
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
@@ -100,14 +101,17 @@ class RunFile(Head):
         parameters += [
             one for one in settings if one.key not in CARD_KEYS.get(one.table, (one.key,))
         ]
-        head = {one.key: one for one in last.values() if one.table == ""}
+        head, cluster = (
+            {one.key: one for one in last.values() if one.table == table}
+            for table in ("", "cluster")
+        )
         run = cls(
             **dict(check_section(Head, head, where, root)),
             data=_data(settings, where, root),
             tree=one_tree({origin: tree for origin, tree in trees if tree is not None}),
             settings=tuple(parameters),
             output=_output(last, where, root),
-            cluster=_cluster(last, where, root),
+            cluster=check_section(ClusterTable, cluster, where, root) if cluster else None,
         )
         run.check()
         return run
@@ -132,7 +136,7 @@ class RunFile(Head):
         seeded = "random_state" in parameters_of(estimator_of(self.tree, task))
         return found | ({"random_state": self.seed} if seeded else {})
 
-    def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Any:
+    def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Estimator:
         """Return the estimator of the run, not fitted.
 
         ``class_weight`` in a file names classes by text, which ``labels``, the targets of the rows,
@@ -346,13 +350,6 @@ def _output(last: Mapping[Any, Setting], where: Path, root: str | Path | None) -
     if root is not None:
         check_links(output.folder, root)
     return output
-
-
-def _cluster(
-    last: Mapping[Any, Setting], where: Path, root: str | Path | None
-) -> ClusterTable | None:
-    given = {one.key: one for one in last.values() if one.table == "cluster"}
-    return check_section(ClusterTable, given, where, root) if given else None
 
 
 def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, float]:

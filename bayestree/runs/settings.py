@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails
 from bayestree import estimators
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.fitted.removed import REMOVED
 from bayestree.runs.cards import Card, cards
@@ -62,7 +63,7 @@ EXPECTED = {
 Checked = TypeVar("Checked", bound=KnownKeys)
 
 
-def estimator_of(tree: str, task: str) -> Any:
+def estimator_of(tree: str, task: str) -> type[Estimator]:
     """Return the estimator class of a tree for a task that it supports."""
     return getattr(estimators, str(TREES[tree].of(task)))
 
@@ -73,7 +74,7 @@ def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
     named, kind = TREES[tree], estimator_of(tree, task)
     found = {
         name: replace(one, default=named.start.get(name, one.default))
-        for name, one in (parameters_of(kind) | kind.file_settings()).items()
+        for name, one in {**parameters_of(kind), **kind.file_settings()}.items()
         if one.group != RUN
     }
     return found | {

@@ -25,9 +25,9 @@ from bayestree import __version__
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.own import without_imports
 from bayestree._utils.write import naming, write_whole
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.files import load
-from bayestree.runs.cluster import rows_of
-from bayestree.runs.rows import RunRows, sha256
+from bayestree.runs.rows import RunRows, rows_of, sha256
 from bayestree.runs.schema import RunFile, digest_of_values, read_run
 from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
 from bayestree.tables.column_types import Ignored
@@ -122,7 +122,7 @@ class RunFolder:
 
     def is_new(self) -> bool:
         """Return whether there are no files except what a run killed at its start may leave."""
-        return not self.path.is_dir() or all(map(self._is_ignorable, self.path.iterdir()))
+        return not self.path.is_dir() or all(map(self.is_ignorable, self.path.iterdir()))
 
     def is_run(self) -> bool:
         return (self / MANIFEST).is_file()
@@ -191,7 +191,7 @@ class RunFolder:
         whole = plain | {CHECKSUM: _checksum(plain)}
         write_whole(self / name, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
 
-    def _is_ignorable(self, path: Path) -> bool:
+    def is_ignorable(self, path: Path) -> bool:
         """Return whether a file may exist in a new folder."""
         return path.name in (LOCK, LOG) or self._is_draft(path)
 
@@ -339,11 +339,11 @@ class Run:
     file: RunFile
 
     @cached_property
-    def _model(self) -> tuple[Any, Columns]:
+    def _model(self) -> tuple[Estimator, Columns]:
         return read_model(self.folder)
 
     @property
-    def estimator(self) -> Any:
+    def estimator(self) -> Estimator:
         """The fitted estimator; an InputError if the run was interrupted before it was fitted."""
         return self._model[0]
 
@@ -399,7 +399,7 @@ def open_run(folder: str | Path) -> Run:
         return Run(place.path, manifest, read_run(checked(place / RUN, manifest), removed="any"))
 
 
-def read_model(folder: Path) -> tuple[Any, Columns]:
+def read_model(folder: Path) -> tuple[Estimator, Columns]:
     """Return the estimator of a folder and its columns; the folder need not have a manifest.
 
     Models of version 0.1.0 take features; they get the encoding of the columns.

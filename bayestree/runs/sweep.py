@@ -23,6 +23,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, Fold, IntArray, split_
 from bayestree._utils.parallel import Call, in_parallel, threads_for
 from bayestree._utils.wording import InputError
 from bayestree._utils.write import write_whole
+from bayestree.estimators._estimator import Estimator
 from bayestree.runs.configuration import Metric
 from bayestree.runs.display import Display
 from bayestree.runs.outputs import scored
@@ -64,7 +65,7 @@ class PointOutcome:
 
 
 def fit_and_score(
-    estimator: Any,
+    estimator: Estimator,
     X: pd.DataFrame,
     y: AnyArray,
     weights: FloatArray,
@@ -211,9 +212,9 @@ class SweepFolder(RunFolder):
     def write_table(self, table: pd.DataFrame) -> None:
         write_whole(self / TABLE, table.to_parquet(index=False))
 
-    def _is_ignorable(self, path: Path) -> bool:
+    def is_ignorable(self, path: Path) -> bool:
         empty = path.name == POINTS and path.is_dir() and not any(path.iterdir())
-        return empty or super()._is_ignorable(path)
+        return empty or super().is_ignorable(path)
 
     def _file_name(self, point: SweepPoint) -> str:
         return f"{POINTS}/{point.key}.json"

@@ -8,8 +8,8 @@ import pytest
 import typer.main
 
 from bayestree import cli
-from bayestree.cli.output import print_json
-from bayestree.runs import cluster
+from bayestree.cli.shared import print_json
+from bayestree.runs import rows
 from tests.cli.command import QUICK, refused, run
 
 #: A command of each verb that prints JSON, with input that it refuses.
@@ -74,7 +74,7 @@ def test_ends_of_other_kinds(raised, code, said, table, place, monkeypatch):
         raise raised
 
     table.to_csv("data.csv", index=False)
-    monkeypatch.setattr(cluster, "read_rows", fail)
+    monkeypatch.setattr(rows, "read_rows", fail)
     result = run("fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK, "--json")
     assert result.exit_code == code  # a fault ends with 70 where there is no test runner
     assert error_of(result).startswith(said)

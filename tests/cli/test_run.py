@@ -115,6 +115,6 @@ def test_nobody_reads_the_progress(file, place, monkeypatch):
     def gone(text, *, err=False):
         raise BrokenPipeError
 
-    monkeypatch.setattr("bayestree.cli.output.typer.echo", gone)
+    monkeypatch.setattr("bayestree.cli.shared.typer.echo", gone)
     run("run", file)
     assert open_run(place / "results").manifest["status"] == "done"

@@ -9,7 +9,7 @@ import pytest
 
 from bayestree import export_text
 from bayestree.cli import results as verb
-from bayestree.cli.output import score_lines
+from bayestree.cli.shared import score_lines
 from bayestree.description import POLYTOPE_RULE
 from bayestree.runs.results import summary
 from bayestree.runs.store import open_run

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.cli import output
+from bayestree.cli import shared
 from bayestree.estimators.registry import TREES
 from bayestree.runs.settings import tree_parameters
 from tests.cli.command import NUMBERS, QUICK, done, refused
@@ -82,7 +82,7 @@ def test_a_large_tree_is_written_not_printed(tables, tmp_path, monkeypatch):
     words = ("fit", "classes.csv", "--target", "kind", "--tree", "wodt", *NUMBERS, "--out")
     printed = done(*words, "a").stdout
     assert (tmp_path / "a" / "tree.txt").read_text() in printed
-    monkeypatch.setattr(output, "MAX_PRINTED", 1)
+    monkeypatch.setattr(shared, "MAX_PRINTED", 1)
     printed = done(*words, "b").stdout
     assert "leaves: see b/tree.txt" in printed
     assert (tmp_path / "b" / "tree.txt").read_text() not in printed

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import bayestree
-from bayestree.explain.counterfactual import Wanted
-from bayestree.explain.robustness import Robustness
+from bayestree.explain.counterfactual import Robustness, Wanted
 from bayestree.inference import Svi
 
 N = 150

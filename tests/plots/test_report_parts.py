@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from bayestree.plots._inference import draw_margins
 from bayestree.plots._predictions import draw_coverage, draw_predicted
-from bayestree.plots._split_uncertainty import draw_margins
 from bayestree.plots._tree import boxes_of, draw_branch, layout, plain_description
 from bayestree.topology import Topology
 from tests.plots.cases import drawn, make_tree, texts

@@ -7,8 +7,7 @@ import pytest
 
 import bayestree as bt
 from bayestree.report import comparison
-from bayestree.report.agreement import agreement_of, differences
-from bayestree.report.compared import Compared
+from bayestree.report.compared import Compared, agreement_of, differences
 from bayestree.report.scores import scores_of
 from bayestree.report.study import percent, study_of
 from bayestree.runs.compare import comparison_page, named_runs, same_rows

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.report.errors import residuals, worst_errors
+from bayestree.report.scores import residuals, worst_errors
 from bayestree.report.study import study_of
 from bayestree.tables import Features
 from tests.explain.test_counterfactual import table

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import calibration
-from bayestree.report.answer import answer_of
-from bayestree.report.findings import Finding, _calibration, _prediction
+from bayestree.models import Categorical
+from bayestree.report.findings import Finding, _calibration, _prediction, answer_of
 from bayestree.report.rows import LabelledRows
 from bayestree.report.scores import ScoreLine, Scores, scores_of
 from bayestree.report.study import Study
@@ -99,7 +99,9 @@ class Fitted:
     """Predicts the sign of the first feature."""
 
     classes_ = np.array(["a", "b"])
-    tree_ = SimpleNamespace(value=np.eye(2), class_names=("a", "b"), n_features=2)
+    tree = SimpleNamespace(value=np.eye(2), class_names=("a", "b"), n_features=2)
+    response = SimpleNamespace(leaf=Categorical(2))
+    fitted_ = SimpleNamespace(hard_trees=[(1.0, tree)], forest=False, response=response)
 
     def predict_proba(self, X):
         right = np.where(X[:, 0] > 0, 0.9, 0.1)

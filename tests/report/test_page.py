@@ -16,10 +16,10 @@ from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.inference import Map, Smc, Svi
 from bayestree.models import Network
 from bayestree.report import figures
-from bayestree.report.answer import _depends as depends
 from bayestree.report.comparison import html_comparison
-from bayestree.report.effects import Range
+from bayestree.report.findings import _depends as depends
 from bayestree.report.page import html_report
+from bayestree.report.rows import Range
 from bayestree.report.study import MINUS, percent, study_of
 from tests.fitted_cases import CLASSIFIERS, REGRESSORS, linear, rows
 from tests.report.conftest import rings

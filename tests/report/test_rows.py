@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayestree.plots._explanations import Dependence
-from bayestree.report.effects import trend_of
+from bayestree import ConvexPolytopeTreeClassifier
+from bayestree.plots._predictions import Dependence
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
     most_important,
     permutation_importance,
     split_uncertainty,
+    trend_of,
 )
 from tests.export.test_text import committee, oblique
 from tests.fitted_cases import encoding_of, network_tree
@@ -83,12 +84,12 @@ def test_held_out_rows_are_asked_first():
 
 @pytest.mark.parametrize(("draws", "mirror"), [(1, False), (8, True)])
 def test_nothing_is_said_where_draws_do_not_tell(draws, mirror):
-    estimator = SimpleNamespace(
-        tree_=oblique(),
-        posterior_=SimpleNamespace(n_chains=1, n_draws=draws, settings={"mirror": mirror}),
-        split_uncertainty=pytest.fail,
-    )
-    assert split_uncertainty(estimator, rows_for(oblique())) is None
+    class Silent(ConvexPolytopeTreeClassifier):
+        tree_ = oblique()
+        posterior_ = SimpleNamespace(n_chains=1, n_draws=draws, settings={"mirror": mirror})
+        split_uncertainty = pytest.fail
+
+    assert split_uncertainty(Silent(), rows_for(oblique())) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.parameters import parameters_of
-from bayestree.cli.output import check_output
+from bayestree.cli.shared import check_output
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.fitting.settings import with_methods
 from bayestree.runs.cards import (
