@@ -229,7 +229,9 @@ class StagedTree(BaseTree):
         """Plan the fit to these rows, and refuse it if memory is short."""
         n_rows, n_features = task.rows.X.shape
         in_parts = isinstance(task.rows.X, FileRows)
-        plan = self._planned(Table(n_rows, n_features, task.leaf.n_classes, in_parts), **changes)
+        on_disk = isinstance(task.rows.X, FileRows) and task.rows.X.mapped
+        table = Table(n_rows, n_features, task.leaf.n_classes, in_parts, on_disk)
+        plan = self._planned(table, **changes)
         if self.device == "cpu" and task.start is None:
             for what, needed in plan.memory(task.n_used).items():
                 check_memory(what, needed)

@@ -7,7 +7,7 @@ Every default of a convex polytope tree that depends on the rows or on the metho
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree._utils.wording import counted
@@ -60,7 +60,8 @@ class Table(NamedTuple):
     n_rows: int | None = None
     n_features: int | None = None
     n_classes: int = 0  # 0 of numbers
-    in_parts: bool = False  # whether the rows stay in a file or come in batches
+    in_parts: bool = False  # whether the rows are copied in parts, or come in batches
+    on_disk: bool = False  # whether they stay in a file
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,10 @@ class FitPlan:
 
         None of methods, sizes and settings for which this has not been measured.
         """
-        n_rows, n_features, n_classes, in_parts = self.table
+        n_rows, n_features, n_classes, *elsewhere = self.table
         depth, usual = self.limits.max_depth, GrowthLimits.max_depth
         larger = self.n_trees > Vi.default_modes or self.n_experts > FEW_EXPERTS or depth > usual
-        if not (isinstance(self.last, Vi) and n_rows and n_features) or larger or in_parts:
+        if not (isinstance(self.last, Vi) and n_rows and n_features) or larger or any(elsewhere):
             return None
         factor, *powers = SECONDS_OF_CLASSES if n_classes else SECONDS_OF_NUMBERS
         of_table = (n_rows, n_features, max(n_classes, 2) / 2)
@@ -244,7 +245,9 @@ def named_prior(name: str, n_classes: int, image_shape: Any = None) -> Hyperplan
             )
         case "spatial":
             return Spatial(1.0, image_shape)
-    return Flat()
+        case "flat":
+            return Flat()
+    raise ParameterError(f"prior must be one of {list(get_args(PriorName))}, got {name!r}.")
 
 
 def prior_of(given: Mapping[str, Any], table: Table, reasons: dict[str, str]) -> HyperplanePrior:

@@ -284,6 +284,12 @@ POLYTOPE: Rules = (
         "deterministic tree facets of its own; leave one of them at its default.",
     ),
     Rule(
+        "sparsity of rows in a file",
+        lambda case: case.plan.table.on_disk and asks_for_sparsity(vars(case.given)),
+        "{found} cannot be used, because sparse facets need the rows in memory, but these stay in "
+        "a file: leave it at its default.",
+    ),
+    Rule(
         "search_facets and the model",
         _searches_another_prior,
         "search_facets needs prior='inverse-gamma', steepness 1, and n_experts of 2 or more, got "

@@ -170,7 +170,11 @@ def with_settings(inference: Any, given: Mapping[str, Any]) -> Any:
         return inference
     kinds, found = PIPELINES[inference], []
     for kind in kinds:
-        own = {setting: changed[name] for setting, name in NAMES[kind].items() if name in changed}
+        own = {
+            setting: changed[name]
+            for setting, name in NAMES.get(kind, {}).items()
+            if name in changed
+        }
         if kind is not kinds[-1]:
             own.pop("n_draws", None)
         follows = kind is Map and Svi in kinds  # has the settings of SVI
@@ -220,7 +224,7 @@ def differs(name: str, value: Any) -> bool:
 
 
 def _names_of(method: str) -> set[str]:
-    return {name for kind in PIPELINES.get(method, ()) for name in NAMES[kind].values()}
+    return {name for kind in PIPELINES.get(method, ()) for name in NAMES.get(kind, {}).values()}
 
 
 def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:

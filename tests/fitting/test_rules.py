@@ -20,7 +20,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree.estimators._tree import check_without_rows
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.fitting.rules import STREAMING, rules_of
-from bayestree.inference import Em, Svi
+from bayestree.inference import Em, Svi, memory_mapped
 from bayestree.literature.plane_searches import OC1
 from bayestree.models import GroupedScale, Laplace, Network
 
@@ -70,6 +70,11 @@ REFUSED = {
         CLASSIFIER,
         {"max_columns": 2, "image_shape": (2, 2)},
         r"max_columns=2 cannot be combined with image_shape=(2, 2), which gives",
+    ),
+    "sparsity of rows in a file": (
+        CLASSIFIER,
+        {"max_columns": 2, "inference": "grow"},
+        "max_columns=2 cannot be used, because sparse facets need the rows in memory",
     ),
     "model and method": (
         CLASSIFIER,
@@ -172,6 +177,7 @@ OF_ROWS = {
     "leaf and features",
     "monotonic_cst and leaf",
     "several outputs",
+    "sparsity of rows in a file",
     "image_shape",
 }
 
@@ -220,8 +226,12 @@ def iris():
 
 
 @pytest.mark.parametrize("rule", REFUSED)
-def test_a_combination_is_refused(iris, rule):
+def test_a_combination_is_refused(iris, rule, tmp_path, monkeypatch):
     (X, y), (kind, settings, said) = iris, REFUSED[rule]
+    if rule == "sparsity of rows in a file":
+        monkeypatch.setattr(memory_mapped, "HELD", X.size - 1)
+        np.save(tmp_path / "X.npy", X)
+        X = np.load(tmp_path / "X.npy", mmap_mode="r")
     if rule == "leaf and features":
         X = np.random.default_rng(0).normal(size=(150, 60))
     if rule == "several outputs":

@@ -16,7 +16,6 @@ import numpy as np
 
 from bayestree._utils.arrays import IntArray
 from bayestree._utils.parallel import one_thread
-from bayestree._utils.parameters import ParameterError
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sparsity import (
     SAME,
@@ -87,11 +86,6 @@ class Projection:
         shown, asked = found.shown, asks_for_sparsity(self.given)
         tree = shown.tree
         if isinstance(rows.X, FileRows) and rows.X.mapped:
-            if asked:
-                raise ParameterError(
-                    f"{asked} cannot be used, because sparse facets need the rows in memory, but "
-                    "these stay in a file: leave it at its default."
-                )
             return found
         if not isinstance(tree, Tree) or tree.n_nodes == 0:
             return found
