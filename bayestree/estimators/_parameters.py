@@ -25,7 +25,7 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree._utils.progress import Verbose
-from bayestree.fitting.plan import PriorName
+from bayestree.fitting.defaults import PriorName
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
 from bayestree.models.priors import (

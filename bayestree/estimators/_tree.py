@@ -30,9 +30,10 @@ from bayestree.fitted.assessment import warn_if_unconverged
 from bayestree.fitted.training_rows import FileRows, Scaling, UnitRule, units
 from bayestree.fitted.tree import Mixture, Prediction
 from bayestree.fitted.validation import fitted_rows, validated
+from bayestree.fitting.defaults import precision_of
 from bayestree.fitting.engine import Recipe, fit_tree
 from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import FitPlan, Table, precision_of
+from bayestree.fitting.plan import FitPlan, Table
 from bayestree.fitting.rules import BASE, CONTRACT, STAGED, Case, Rules, check_rules, rules_of
 from bayestree.fitting.settings import refuse_settings
 from bayestree.fitting.stages import Stages

@@ -49,9 +49,10 @@ from bayestree.estimators._tree import StagedTree
 from bayestree.fitted import assessment, diagnostics
 from bayestree.fitted.tree import Mixture, one_output
 from bayestree.fitted.validation import counted_rows
+from bayestree.fitting.defaults import METHODS, polytope_plan
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
-from bayestree.fitting.plan import METHODS, FitPlan, Table, polytope_plan
+from bayestree.fitting.plan import FitPlan, Table
 from bayestree.fitting.projection import Projection, near_optimal
 from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors

@@ -20,8 +20,9 @@ from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.fitted.assessment import UnconvergedWarning
 from bayestree.fitted.training_rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitting.defaults import SINGLE_ROWS
 from bayestree.fitting.engine import Prepared, Recipe, complete, fit_each, prepare
-from bayestree.fitting.plan import SINGLE_ROWS, FitPlan
+from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, pointwise
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf

@@ -43,17 +43,10 @@ from bayestree.estimators._parameters import (
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._tree import StagedTree
+from bayestree.fitting.defaults import agreed, check_refines, named_prior, precision_of, prior_of
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import (
-    FitPlan,
-    Table,
-    agreed,
-    check_refines,
-    named_prior,
-    precision_of,
-    prior_of,
-)
+from bayestree.fitting.plan import FitPlan, Table
 from bayestree.fitting.rules import Case, Rule, Rules, complaint
 from bayestree.fitting.settings import prior_settings
 from bayestree.fitting.stages import grown

@@ -16,7 +16,7 @@ from bayestree import (
     load,
 )
 from bayestree.estimators._contents import arrays_of, describe
-from bayestree.fitting import plan
+from bayestree.fitting import defaults
 from bayestree.inference import Growth, Svi, Vi, memory_mapped
 from bayestree.testing import check_every_stop, same_posterior
 from tests.sampling import quickly
@@ -213,7 +213,7 @@ def test_files_keep_the_method_and_the_predictions(joint, tmp_path):
 
 def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
     """Even if the tree that is shown has a single leaf, whose posterior is exact."""
-    monkeypatch.setattr(plan, "MOST_ROWS", 50)
+    monkeypatch.setattr(defaults, "MOST_ROWS", 50)
     found = ConvexPolytopeTreeClassifier(n_modes=2, **SMALL).fit(*labelled())
     bare = replace(found.fitted_.trees[0].posterior, inference="conjugate")
     trees = [replace(found.fitted_.trees[0], posterior=bare), found.fitted_.trees[1]]
@@ -229,7 +229,7 @@ def test_a_warm_start_keeps_the_method(monkeypatch, tmp_path):
     found = ConvexPolytopeTreeClassifier(n_modes=2, warm_start=True, **SMALL).fit(X, y)
     topologies = [one.posterior_.model.topology for one in found.modes_]
     found.save(tmp_path / "tree.safetensors")
-    monkeypatch.setattr(plan, "MOST_ROWS", 50)
+    monkeypatch.setattr(defaults, "MOST_ROWS", 50)
     for estimator in (found, load(tmp_path / "tree.safetensors")):
         estimator.fit(X, y)
         assert [one.posterior_.inference for one in estimator.modes_] == ["vi", "vi"]
@@ -256,7 +256,7 @@ def test_the_method_follows_the_rows_and_the_parameters(monkeypatch):
     found = ConvexPolytopeTreeClassifier(n_modes=1, **SMALL)
     methods = []
     for changes, most in (({}, 90), ({"dtype": "float32"}, 90), ({"dtype": "auto"}, 90), ({}, 89)):
-        monkeypatch.setattr(plan, "MOST_ROWS", most)
+        monkeypatch.setattr(defaults, "MOST_ROWS", most)
         found.set_params(**changes).fit(X, y)
         assert found.plan_.method == found.posterior_.inference
         methods.append(found.posterior_.inference)

@@ -10,7 +10,8 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
-from bayestree.fitting.plan import Table, polytope_plan
+from bayestree.fitting.defaults import polytope_plan
+from bayestree.fitting.plan import Table
 from bayestree.inference import Em, Growth, Map, Mcmc, Nuts, Smc, Svi, Vi
 from bayestree.models import (
     Categorical,

@@ -27,9 +27,9 @@ from bayestree.diagnostics.sparsity import (
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import Mixture
+from bayestree.fitting.defaults import MOST_SPARSE_LEAVES
 from bayestree.fitting.engine import as_data
 from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import MOST_SPARSE_LEAVES
 from bayestree.fitting.projection.nodes import Columns
 from bayestree.fitting.projection.path import Projected, Sparsity, project
 from bayestree.inference import Data, Units

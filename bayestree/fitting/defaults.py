@@ -1,0 +1,372 @@
+"""Defaults that depend on the rows or on the method, and the plan of a convex polytope tree.
+
+They are decided by :func:`polytope_plan`, a pure function; the fit then carries the plan out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from bayestree._utils.parameters import ParameterError, parameters_of
+from bayestree.fitted.tree import Mixture
+from bayestree.fitting.plan import FitPlan, Table
+from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
+from bayestree.inference.stage import Minibatches
+from bayestree.models.leaves import Leaf
+from bayestree.models.priors import (
+    Flat,
+    GammaProcess,
+    HyperplanePrior,
+    InverseGammaScale,
+    Laplace,
+    Spatial,
+)
+
+#: The stages that each name of a method selects, growth first.
+PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
+    "vi": (Growth, Vi),
+    "svi": (Growth, Map, Svi),
+    "nuts": (Growth, Map, Svi, Nuts),
+    "mcmc": (Growth, Vi, Mcmc),
+    "smc": (Growth, Smc),
+    "map": (Growth, Map),
+    "grow": (Growth,),
+}
+METHODS: Mapping[str, type[Stage]] = {name: kinds[-1] for name, kinds in PIPELINES.items()}
+
+MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which "auto" selects "vi"
+SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision
+#: Experts of a node, if the fit is, or starts with, one by VI; otherwise for classes, for numbers.
+FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
+# Slow growth leaves more to the refinement by Adam, which then generalises better.
+SLOW_GROWTH = 0.015
+INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
+MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
+
+#: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
+PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
+
+
+def precision_of(dtype: str, n_rows: int | None, needs_double: bool) -> str:
+    """Return the name of the precision of a fit to so many rows."""
+    if dtype != "auto":
+        return dtype
+    many = n_rows is not None and n_rows >= SINGLE_ROWS
+    return "float32" if many and not needs_double else "float64"
+
+
+def named_prior(name: str, n_classes: int, image_shape: Any = None) -> HyperplanePrior:
+    """Return the prior on hyperplanes of a name, for classes or for numbers (0)."""
+    match name:
+        case "inverse-gamma":
+            return InverseGammaScale(0.5, 0.1, 0.1) if n_classes else InverseGammaScale(2.0)
+        case "laplace":
+            return Laplace(1.0, INTERCEPT_SCALE)
+        case "spatial" if image_shape is None:
+            raise ParameterError(
+                "prior='spatial' needs image_shape, the height and width of the image in each row."
+            )
+        case "spatial":
+            return Spatial(1.0, image_shape)
+        case "flat":
+            return Flat()
+    raise ParameterError(f"prior must be one of {list(get_args(PriorName))}, got {name!r}.")
+
+
+def prior_of(given: Mapping[str, Any], table: Table, reasons: dict[str, str]) -> HyperplanePrior:
+    """Return the prior on hyperplanes of a fit; refuse one for images of another size."""
+    prior = given["prior"]
+    if prior == "inverse-gamma":
+        reasons["prior"] = f"by default for {_kind(table)}"
+    if isinstance(prior, str):
+        prior = named_prior(prior, table.n_classes, given["image_shape"])
+    if isinstance(prior, Spatial) and table.n_features is not None:
+        prior.check_width(table.n_features)
+    found: HyperplanePrior = prior
+    return found
+
+
+def polytope_plan(
+    given: Mapping[str, Any], leaf: Leaf, table: Table, start: Mixture | None = None
+) -> FitPlan:
+    """Plan the fit of a convex polytope tree.
+
+    Parameters
+    ----------
+    given : mapping
+        The parameters of the estimator by name.
+    leaf : Leaf
+        The family of its leaves, for any number of classes.
+    table : Table
+        What is known of the rows.
+    start : Mixture, optional
+        The trees from which the fit continues.
+
+    Raises
+    ------
+    ParameterError
+        If ``inference`` is no method for these trees, or states other values than a parameter.
+    """
+    reasons: dict[str, str] = {}
+    prior, weight = prior_of(given, table, reasons), given["weight_prior"]
+    weight = GammaProcess() if isinstance(weight, str) else weight
+    given = {**given, "prior": prior, "weight_prior": weight}
+    inference = given["inference"]
+    if isinstance(inference, str) and inference == "auto":
+        inference, reasons["method"] = selected(given, table, start)
+    method, kinds, objects = pipeline(inference)
+    if start is not None:
+        reasons["stages"] = "from the tree of the fit before, in the place of growth"
+    natural = Vi in kinds
+    stages = _stages(given, kinds, objects, table)
+    n_trees = _n_trees(given, stages[-1], start, reasons)
+    if n_trees == 1:
+        stages[-1] = agreed(stages[-1], "n_jobs", given["n_jobs"])
+    asked = _asked_steepness(objects)
+    stages = _annealed(stages, objects, asked, table, start)
+    needs_double = leaf.needs_double or any(stage.needs_double for stage in stages)
+    last = stages[-1]
+    return FitPlan(
+        method,
+        tuple(stages),
+        _limits(given, last, table, reasons),
+        n_trees,
+        _n_experts(given, natural, table, start, reasons),
+        precision_of(given["dtype"], table.n_rows, needs_double),
+        prior,
+        weight,
+        table,
+        steeper=asked is None and _may_be_steeper(last, table),
+        sparse=_is_sparse(given, last, table, reasons),
+        reasons=reasons,
+    )
+
+
+def selected(given: Mapping[str, Any], table: Table, start: Mixture | None) -> tuple[str, str]:
+    """Return the method that ``inference="auto"`` selects, and why."""
+    if asked := asks_for_svi(given):
+        return "svi", f"{asked} needs it"
+    if start is not None:
+        by_svi = any(one.posterior.inference == "svi" for one in start.trees)
+        return "svi" if by_svi else "vi", "it continues the fit before"
+    if table.in_parts:
+        return "svi", "the rows do not stay in memory"
+    if (table.n_rows or 0) > MOST_ROWS:
+        return "svi", f"more than {MOST_ROWS:,} rows"
+    if (table.n_features or 0) > MOST_FEATURES:
+        return "svi", f"more than {MOST_FEATURES} features"
+    return "vi", f"up to {MOST_ROWS:,} rows in memory and {MOST_FEATURES} features"
+
+
+def asks_for_svi(given: Mapping[str, Any]) -> str:
+    """Return the parameter that only SVI can follow; empty if there is none."""
+    if not isinstance(given["prior"], InverseGammaScale):
+        return "prior"
+    if not given["weight_prior"].implements("law"):
+        return "weight_prior"
+    usual = {"monotonic_cst": None, "image_shape": None, "device": "cpu"}
+    for name, value in usual.items():
+        found = given.get(name, value)
+        if not (isinstance(found, type(value)) and found == value):
+            return name
+    return "dtype='float32'" if given["dtype"] == "float32" else ""
+
+
+def pipeline(inference: Any) -> tuple[str, tuple[type[Stage], ...], tuple[Stage, ...]]:
+    """Return the name of a method, the classes of its stages, and the stages that are given."""
+    if isinstance(inference, str):
+        return inference, PIPELINES[inference], ()
+    objects = tuple(inference) if isinstance(inference, Sequence) else (inference,)
+    if not objects or len(set(map(type, objects))) < len(objects):
+        raise ParameterError(
+            f"inference must have each stage once, the method of the fit last, got {inference!r}."
+        )
+    last = objects[-1]
+    name = next((name for name, kind in METHODS.items() if isinstance(last, kind)), "")
+    kinds = PIPELINES[name] if name else (*PIPELINES["svi"][:-1], type(last))
+    if not name:
+        check_refines(last, PIPELINES)
+    places = [place for one in objects for place, kind in enumerate(kinds) if isinstance(one, kind)]
+    if places != sorted(places):
+        order = ", ".join(kind.__name__ for kind in kinds)
+        raise ParameterError(f"inference must have its stages in the order {order}.")
+    for one in objects:
+        if sum(isinstance(one, kind) for kind in kinds) != 1:
+            raise ParameterError(
+                f"inference has {one!r}, but a fit that ends with {type(last).__name__} has the "
+                f"stages {', '.join(kind.__name__ for kind in kinds)}: leave it out."
+            )
+    return name or type(last).__name__, kinds, objects
+
+
+def check_refines(stage: Stage, names: Iterable[str]) -> None:
+    """Raise ParameterError for a method that does not continue from a grown tree."""
+    if not stage.refines:
+        raise ParameterError(
+            f"inference must be one of {[*names]} or a method that continues from a grown soft "
+            f"tree, got {stage!r}."
+        )
+
+
+def _stages(
+    given: Mapping[str, Any],
+    kinds: tuple[type[Stage], ...],
+    objects: tuple[Stage, ...],
+    table: Table,
+) -> list[Stage]:
+    """Return the stages before their steepness is known: as given, or with the defaults here."""
+    found: list[Stage] = []
+    for kind in reversed(kinds):
+        stage = next((one for one in objects if isinstance(one, kind)), None)
+        after = found[0] if found else None
+        if stage is None:
+            stage = kind.from_keywords(_defaults(kind, given, kinds, after, table))
+        found.insert(0, stage)
+    return [*found[:-1], agreed(found[-1], "max_depth", given["max_depth"])]
+
+
+def _defaults(
+    kind: type[Stage],
+    given: Mapping[str, Any],
+    kinds: tuple[type[Stage], ...],
+    after: Stage | None,
+    table: Table,
+) -> dict[str, Any]:
+    """Return the settings of a stage that is not given, where they are not its own defaults."""
+    if kind is Growth and Vi not in kinds and table.n_classes:
+        return {"learning_rate": SLOW_GROWTH}
+    if kind is Map and isinstance(after, Svi):
+        return after.chosen(*parameters_of(Minibatches))
+    automatic = isinstance(given["inference"], str) and given["inference"] == "auto"
+    expects = given["prior"].expects and given["weight_prior"].implements("law")
+    if kind is Svi and automatic and not expects:
+        return {"guide": "AutoNormal"}  # which needs the density alone
+    return {}
+
+
+def agreed(stage: Any, name: str, value: Any) -> Stage:
+    """Return a stage with a parameter of the estimator as its setting, if it has such a one."""
+    known = parameters_of(type(stage))
+    if value is None or name not in known:
+        return stage
+    own = getattr(stage, name)
+    usual = [None, value, known[name].default, stage.in_estimators.get(name)]
+    if own not in usual:
+        raise ParameterError(
+            f"{name}={value!r} contradicts {stage!r} in inference: set {name} in one of them."
+        )
+    found: Stage = replace(stage, **{name: value})
+    return found
+
+
+def _asked_steepness(objects: Sequence[Stage]) -> float | None:
+    """Return the steepness at the end that a stage states; pairs are of MAP alone."""
+    values = {getattr(one, "steepness", None) for one in objects}
+    stated = sorted(float(one) for one in values if isinstance(one, int | float))
+    if len(stated) > 1:
+        raise ParameterError(f"inference has stages of different steepness, {stated}: state one.")
+    return stated[0] if stated else None
+
+
+def _annealed(
+    stages: Sequence[Stage],
+    objects: Sequence[Stage],
+    asked: float | None,
+    table: Table,
+    start: Mixture | None,
+) -> list[Stage]:
+    """Return the stages with the steepness of the splits at their start and their end.
+
+    SVI keeps that which MAP before it has reached.
+    """
+    deciding = stages[-1:] if stages[-1].samples_topology else stages  # whatever it starts from
+    final = asked or min(stage.steepness_for(table.n_classes) for stage in deciding)
+    posterior = None if start is None else start.shown.posterior
+    first = 1.0 if posterior is None else posterior.model.steepness
+    path: tuple[float, float] | None = (first, final)
+    if asked is None and isinstance(stages[-1], Map):
+        # chosen once: a refined tree that is continued has seen the rows to be left out
+        refined = posterior is not None and posterior.inference != "grow"
+        path = (first, first) if refined else None
+    reached: dict[type[Stage], Any] = {Map: path, Svi: None, Vi: final, Smc: final}
+    kinds = tuple(map(type, objects))  # of those whose settings are given
+
+    def with_steepness(stage: Any) -> Any:
+        kind = next((kind for kind in reached if isinstance(stage, kind)), None)
+        if kind is None:
+            return stage
+        own = stage.steepness
+        follows = stage is not stages[-1] and own == parameters_of(kind)["steepness"].default
+        if isinstance(stage, kinds) and isinstance(own, tuple) and not follows:
+            return stage
+        return replace(stage, steepness=reached[kind])
+
+    return [with_steepness(stage) for stage in stages]
+
+
+def _n_trees(
+    given: Mapping[str, Any], last: Stage, start: Mixture | None, reasons: dict[str, str]
+) -> int:
+    if given["n_modes"] is not None:
+        return int(given["n_modes"])
+    if start is not None:
+        reasons["trees"] = "as in the fit before"
+        return len(start.trees)
+    reasons["trees"] = f"by default with {type(last).__name__}"
+    return last.default_modes
+
+
+def _n_experts(
+    given: Mapping[str, Any],
+    natural: bool,
+    table: Table,
+    start: Mixture | None,
+    reasons: dict[str, str],
+) -> int:
+    if given["n_experts"] is not None:
+        return int(given["n_experts"])
+    if start is not None:
+        reasons["facets"] = "as in the fit before"
+        split: Any = start.shown.posterior.model.split
+        return int(split.n_experts)
+    if natural:
+        reasons["facets"] = "by default with Vi"
+        return FEW_EXPERTS
+    reasons["facets"] = f"by default for {_kind(table)} without Vi"
+    return OF_CLASSES if table.n_classes else OF_NUMBERS
+
+
+def _limits(
+    given: Mapping[str, Any], last: Stage, table: Table, reasons: dict[str, str]
+) -> GrowthLimits:
+    if given["max_depth"] is None:
+        many = table.n_classes > 2**GrowthLimits.max_depth
+        number = f" for {table.n_classes} classes" if many else ""
+        reasons["depth"] = f"by default with {type(last).__name__}{number}"
+    depth = given["max_depth"]
+    return GrowthLimits(
+        last.default_depth(table.n_classes) if depth is None else int(depth),
+        *(given[name] for name in ("max_leaves", "min_rows", "min_leaf", "min_gain")),
+    )
+
+
+def _may_be_steeper(last: Stage, table: Table) -> bool:
+    by_svi = isinstance(last, Svi) and last.own_guide and not last.search_facets
+    return by_svi and not table.n_classes
+
+
+def _is_sparse(
+    given: Mapping[str, Any], last: Stage, table: Table, reasons: dict[str, str]
+) -> bool:
+    if any(given[name] not in ("auto", None) for name in ("sparsity", "max_columns", "points")):
+        return True
+    several = last.draws not in (None, (1, 1))
+    narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES
+    if not (several and narrow and given["sparsity"] == "auto") or given.get("image_shape"):
+        return False
+    reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
+    return True
+
+
+def _kind(table: Table) -> str:
+    return "classes" if table.n_classes else "numbers"
