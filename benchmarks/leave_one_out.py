@@ -41,7 +41,7 @@ def densities(fit: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Log p(y | x) under each draw, shape (draws, n), in the units of y."""
     data = fit.training_data(X, y)
     terms = pointwise.log_likelihood(fit.posterior_.model, fit.posterior_.each(), data)
-    return terms - np.log(fit._scaling.units.y_scale)
+    return terms - np.log(fit.fitted_.scaling.units.y_scale)
 
 
 def refitted(whole: Any, X: np.ndarray, y: np.ndarray, folds: int, *, keep: bool) -> np.ndarray:

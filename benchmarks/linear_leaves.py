@@ -49,7 +49,7 @@ def scores_of(reg: ConvexPolytopeTreeRegressor, X: np.ndarray, y: np.ndarray) ->
         found = mode.posterior_
         terms = log_likelihood(found.model, found.each(), mode.training_data(X, y))
         parts.append(np.log(weight + 1e-300) + logsumexp(terms, axis=0) - np.log(len(terms)))
-    return logsumexp(parts, axis=0) - np.log(reg._scaling.units.y_scale)
+    return logsumexp(parts, axis=0) - np.log(reg.fitted_.scaling.units.y_scale)
 
 
 def fitted(leaf: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.ndarray,

@@ -51,7 +51,7 @@ def densities(mode: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Log p(y | x) under each draw, shape (draws, n), in the units of y."""
     data = mode.training_data(X, y)
     terms = pointwise.log_likelihood(mode.posterior_.model, mode.posterior_.each(), data)
-    return terms - np.log(mode._scaling.units.y_scale)
+    return terms - np.log(mode.fitted_.scaling.units.y_scale)
 
 
 def score_of(fit: Any, mean: np.ndarray, y: np.ndarray) -> float:

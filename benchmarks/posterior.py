@@ -65,7 +65,7 @@ def compare(name: str, options: argparse.Namespace) -> None:
                 random_state=options.seed,
             )
             seconds["nuts"] = time.perf_counter() - started
-            rows = fitted._scaling.standardise(split.X_test)
+            rows = fitted.fitted_.scaling.standardise(split.X_test)
             said = expected(exact, rows)
             print(
                 f"{name}: {len(split.X)} rows, {approximate.model.topology.n_leaves} leaves; NUTS "

@@ -79,7 +79,7 @@ def restacked(posteriors: list[Posterior], data: Data) -> np.ndarray:
 
 def warm(full: Any, X: pd.DataFrame, y: np.ndarray, folds: list[Fold]) -> np.ndarray:
     """Log p(y_i | x_i, rows of the other folds), by refits that start from the full fit."""
-    scaling, trees = full._scaling, full.fitted_.trees
+    scaling, trees = full.fitted_.scaling, full.fitted_.trees
     data, _ = training_rows(full, X, y, None)
     data = data._replace(X=data.X[:, torch.as_tensor(np.flatnonzero(scaling.used))])
     model = trees[0].posterior.model.among(scaling.used)
@@ -137,7 +137,7 @@ def measured(
         "short": lambda: whole(clone(base).set_params(inference=short), X_own, y_own, five),
         "psis": lambda: importance(full, X_own, y_own).elpd_row - (y_scale if not classes else 0),
     }
-    y_scale = np.log(full._scaling.units.y_scale).sum()
+    y_scale = np.log(full.fitted_.scaling.units.y_scale).sum()
     found["bad"] = len(importance(full, X_own, y_own).bad_rows) / n_rows
     found |= {"new": full.log_score(X.iloc[new], y[new]).tolist()}
     found |= {"fitted": full.log_score(X_own, y_own).tolist()}

@@ -202,7 +202,7 @@ def inside_modes(case: Simulated, seed: int) -> dict[str, float]:
     values, weights = [], []
     for mode, weight in zip(clf.modes_, clf.mode_weights_, strict=True):
         posterior = mode.posterior_
-        rows = mode._scaling.standardise(PLACES)
+        rows = mode.fitted_.scaling.standardise(PLACES)
         for sites in posterior.each():
             values.append(posterior.leaf_probs(rows, sites) @ sites["leaf_probs"].numpy()[:, 1])
             weights.append(weight)
@@ -241,8 +241,8 @@ def inside_numbers(case: Simulated, seed: int) -> dict[str, float]:
     true = share @ case.truth["leaf_mean"][0, 0]
     each = []
     for mode in reg.modes_:
-        units, posterior = mode._scaling.units, mode.posterior_
-        found = np.concatenate([*posterior.expectations(mode._scaling.standardise(PLACES))])
+        units, posterior = mode.fitted_.scaling.units, mode.posterior_
+        found = np.concatenate([*posterior.expectations(mode.fitted_.scaling.standardise(PLACES))])
         each.append(units.y_center + units.y_scale * found)
     weights = np.repeat(reg.mode_weights_, [len(one) for one in each])
     result = {}

@@ -1,7 +1,7 @@
 """Forests: trees that are fitted to the same rows and kept together."""
 
 from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,12 +66,15 @@ class Forest(Estimator):
         shared = self._shared()
         return [self._tree(random_state=seed, **shared) for seed in seeds.tolist()]
 
+    def _fitted(self, task: Task) -> Self:
+        tree = self._tree(**self._shared())
+        return super()._fitted(tree._with_plan(task) if isinstance(tree, StagedTree) else task)
+
     def _recipes(self, task: Task) -> list[Recipe]:
         """Return the recipes of the trees."""
-        first, *others = self._trees()
-        task = first._with_plan(task) if isinstance(first, StagedTree) else task
-        found = [tree._recipe(task) for tree in (first, *others)]
-        first._check(task, found[0].model)
+        trees = self._trees()
+        found = [tree._recipe(task) for tree in trees]
+        trees[0]._check(task, found[0].model)
         return found
 
     def _forest(self, trees: list[FittedTree], recipe: Recipe, task: Task) -> Mixture:

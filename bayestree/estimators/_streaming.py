@@ -189,7 +189,7 @@ def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **class
     )
     form = estimator._form(replace(estimator._again(), plan=plan))
     mixture: Mixture = estimator.fitted_
-    estimator.fitted_ = replace(mixture.alone(_shown(form, updated)), plan=plan)
+    estimator.fitted_ = mixture.alone(_shown(form, updated))
     return estimator
 
 

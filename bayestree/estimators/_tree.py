@@ -215,13 +215,14 @@ class StagedTree(BaseTree):
             found: FitPlan = self.fitted_.plan
             return found
         by_svi = any(one.posterior.inference == "svi" for one in self.fitted_.trees)
-        return self._before_rows(in_parts=by_svi)
+        in_batches = {"sparsity": None} if self.fitted_.shown.stream else {}
+        return self._before_rows(in_parts=by_svi, **in_batches)
 
-    def _before_rows(self, *, in_parts: bool = False) -> FitPlan:
+    def _before_rows(self, *, in_parts: bool = False, **changes: Any) -> FitPlan:
         """Plan the fit to rows that are not known, of two classes for a classifier."""
         fitted = hasattr(self, "fitted_")
         classes = getattr(self, "classes_", "") if fitted else "ab" if is_classifier(self) else ""
-        return self._planned(Table(n_classes=len(classes), in_parts=in_parts))
+        return self._planned(Table(n_classes=len(classes), in_parts=in_parts), **changes)
 
     def _fitted(self, task: Task) -> Self:
         return super()._fitted(task if task.plan else self._with_plan(task))
@@ -231,7 +232,8 @@ class StagedTree(BaseTree):
         n_rows, n_features = task.rows.X.shape
         in_parts = isinstance(task.rows.X, FileRows)
         on_disk = isinstance(task.rows.X, FileRows) and task.rows.X.mapped
-        table = Table(n_rows, n_features, task.leaf.n_classes, in_parts, on_disk)
+        leaf = task.leaf
+        table = Table(n_rows, n_features, leaf.n_classes, in_parts, on_disk, leaf.n_outputs > 1)
         plan = self._planned(table, **changes)
         if self.device == "cpu" and task.start is None:
             for what, needed in plan.memory(task.n_used).items():

@@ -172,7 +172,9 @@ class Mixture:
 
     def alone(self, tree: FittedTree) -> Self:
         """Return one of the trees, or a changed one, as a mixture of its own."""
-        return replace(self, trees=(tree,), weights=np.ones(1), medoid=0, forest=False)
+        plan = None if self.plan is None else self.plan.of_one_tree()
+        own: dict[str, Any] = {"sample_check": None, "forest": False, "plan": plan}
+        return replace(self, trees=(tree,), weights=np.ones(1), medoid=0, **own)
 
     def __iter__(self) -> Iterator[tuple[FittedTree, float]]:
         """Iterate over trees and weights."""

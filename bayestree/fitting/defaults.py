@@ -3,6 +3,7 @@
 They are decided by :func:`polytope_plan`, a pure function; the fit then carries the plan out.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -42,6 +43,12 @@ FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
 SLOW_GROWTH = 0.015
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
+
+#: CPU seconds of a default fit: a factor, and powers of the rows, features and half the classes, of
+#: tables up to these numbers of rows and features; see benchmarks/results/speed.md.
+SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0097, 0.60, 0.88, 0.0)
+TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("constant", "linear")
+
 
 #: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
 PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
@@ -126,7 +133,7 @@ def polytope_plan(
     stages = _annealed(stages, objects, asked, table, start)
     needs_double = leaf.needs_double or any(stage.needs_double for stage in stages)
     last = stages[-1]
-    return FitPlan(
+    plan = FitPlan(
         method,
         tuple(stages),
         _limits(given, last, table, reasons),
@@ -140,6 +147,8 @@ def polytope_plan(
         sparse=_is_sparse(given, last, table, reasons),
         reasons=reasons,
     )
+    timed = start is None and given["leaf"] in TIMED_LEAVES
+    return replace(plan, seconds=_seconds(plan)) if timed else plan
 
 
 def selected(given: Mapping[str, Any], table: Table, start: Mixture | None) -> tuple[str, str]:
@@ -366,6 +375,21 @@ def _is_sparse(
         return False
     reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
     return True
+
+
+def _seconds(plan: FitPlan) -> float | None:
+    """Estimate the CPU seconds of a fit by VI with the default settings and size."""
+    n_rows, n_features, n_classes, *elsewhere = plan.table
+    if not (isinstance(plan.last, Vi) and n_rows and n_features) or any(elsewhere):
+        return None
+    size = (plan.n_trees, plan.n_experts, plan.limits.max_depth)
+    usual = size == (Vi.default_modes, FEW_EXPERTS, GrowthLimits.max_depth)
+    usual = usual and plan.stages == (Growth(), Vi(steepness=plan.last.steepness))
+    if not usual or n_rows > TIMED_ROWS or n_features > TIMED_FEATURES:
+        return None
+    factor, *powers = SECONDS_OF_CLASSES if n_classes else SECONDS_OF_NUMBERS
+    of_table = (n_rows, n_features, max(n_classes, 2) / 2)
+    return factor * math.prod(one**power for one, power in zip(of_table, powers, strict=True))
 
 
 def _kind(table: Table) -> str:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from bayestree._utils.wording import counted
-from bayestree.inference import Growth, GrowthLimits, Stage, Vi
+from bayestree.inference import Growth, GrowthLimits, Stage
 from bayestree.inference.stage import Minibatches
 from bayestree.models.priors import (
     Flat,
@@ -14,11 +14,6 @@ from bayestree.models.priors import (
     HyperplanePrior,
     WeightPrior,
 )
-
-#: CPU seconds of a fit by VI: a factor, and powers of the rows, features and half the classes, from
-#: fits to 46 raw tables of up to 2,000 rows; see benchmarks/results/speed.md.
-SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0097, 0.60, 0.88, 0.0)
-MEASURED = 4  # trees, facets of a split and depth, at most
 
 
 class Table(NamedTuple):
@@ -29,6 +24,7 @@ class Table(NamedTuple):
     n_classes: int = 0  # 0 of numbers
     in_parts: bool = False  # whether the rows are copied in parts, or come in batches
     on_disk: bool = False  # whether they stay in a file
+    several_outputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +54,9 @@ class FitPlan:
         the deterministic tree.
     sparse : bool
         Whether the deterministic tree gets sparse facets.
+    seconds : float, optional
+        CPU seconds that the fit takes, within a factor of 3 on a server of 2024; None where this
+        has not been measured.
     reasons : mapping
         Why, by the name of what was decided.
     """
@@ -73,6 +72,7 @@ class FitPlan:
     table: Table = field(default_factory=Table)
     steeper: bool = False
     sparse: bool = False
+    seconds: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -95,19 +95,10 @@ class FitPlan:
         sizes = (stage.batch_size for stage in self.stages if isinstance(stage, Minibatches))
         return max(sizes, default=Minibatches.batch_size)
 
-    @property
-    def seconds(self) -> float | None:
-        """CPU seconds that the fit takes, within a factor of 3 on a server of 2024.
-
-        None of methods, sizes and settings for which this has not been measured.
-        """
-        n_rows, n_features, n_classes, *elsewhere = self.table
-        larger = max(self.n_trees, self.n_experts, self.limits.max_depth) > MEASURED
-        if not (isinstance(self.last, Vi) and n_rows and n_features) or larger or any(elsewhere):
-            return None
-        factor, *powers = SECONDS_OF_CLASSES if n_classes else SECONDS_OF_NUMBERS
-        of_table = (n_rows, n_features, max(n_classes, 2) / 2)
-        return factor * math.prod(one**power for one, power in zip(of_table, powers, strict=True))
+    def of_one_tree(self) -> "FitPlan":
+        """Return the plan of one of the trees."""
+        reasons = {name: reason for name, reason in self.reasons.items() if name != "trees"}
+        return replace(self, n_trees=1, seconds=None, reasons=reasons)
 
     def work(self, n_rows: int) -> int:
         """Number of values that a step processes, which determines the threads."""

@@ -273,9 +273,25 @@ def test_time_is_stated_where_it_was_measured():
         assert found.seconds == pytest.approx(seconds)
         assert f"time      about {seconds:.2g} s of one core" in str(found)
         assert found.to_json()["seconds"] == found.seconds
-    for given in ({"inference": "svi"}, {"max_depth": 5}, {"n_modes": 5}, {"n_experts": 6}):
+    for given in (
+        {"inference": "svi"},
+        {"inference": Vi(kl_weight=0.5)},
+        {"max_depth": 5},
+        {"n_modes": 1},
+        {"n_experts": 6},
+    ):
         assert plan(Table(150, 4, 3), **given).seconds is None
-    assert plan(Table(n_classes=2)).seconds is None
+    for size in (
+        Table(n_classes=2),
+        Table(20_000, 4, 2),
+        Table(150, 140),
+        Table(150, 4, in_parts=True),
+        Table(150, 4, several_outputs=True),
+    ):
+        assert plan(size, inference="vi").seconds is None
+    assert plan(Table(150, 4, 3)).of_one_tree().seconds is None
+    given = ConvexPolytopeTreeClassifier(leaf="logistic").get_params(deep=False)
+    assert polytope_plan(given, Categorical(3), Table(150, 4, 3)).seconds is None
 
 
 def table(n=60, d=2):

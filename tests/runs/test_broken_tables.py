@@ -344,7 +344,7 @@ def test_runs_with_an_index_among_their_features_still_open(tmp_path):
     model = load(folder / "model.safetensors")
     named = {"number": "Unnamed: 0"}
     columns = [replace(one, name=named.get(one.name, one.name)) for one in model.encoding_.columns]
-    model.encoding_ = Encoding(tuple(columns))
+    model.fitted_ = replace(model.fitted_, encoding=Encoding(tuple(columns)))
     model.feature_names_in_ = np.array(model.encoding_.names, dtype=object)
     model.save(folder / "model.safetensors")
     place = RunFolder(folder)
