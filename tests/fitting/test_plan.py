@@ -7,6 +7,7 @@ from bayestree import (
     ConvexPolytopeTreeClassifier,
     ConvexPolytopeTreeRegressor,
     ConvexPolytopeTreeSurvival,
+    EndToEndForestClassifier,
     EndToEndTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
@@ -366,3 +367,25 @@ def test_rows_may_stay_in_a_file_if_the_plan_reads_them_in_chunks():
     assert ConvexPolytopeTreeRegressor(inference="map")._in_parts()
     assert not ConvexPolytopeTreeClassifier(inference="vi")._in_parts()
     assert not ConvexPolytopeTreeRegressor(leaf="linear")._in_parts()
+
+
+def test_members_have_the_plan_of_one_tree():
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(inference="grow", n_modes=2, max_depth=1, random_state=0)
+    clf.fit(X, y)
+    assert clf.plan_.n_trees == 2
+    assert [one.plan_.n_trees for one in clf.modes_] == [1, 1]
+    forest = EndToEndForestClassifier(n_estimators=2, max_depth=1, epochs=1, random_state=0)
+    forest.fit(X, y)
+    assert [one.plan_.table.n_rows for one in forest.estimators_] == [60, 60]
+
+
+def test_batches_keep_the_plan_of_the_first():
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Svi(epochs=1), n_modes=1, n_experts=1, max_depth=1, random_state=0
+    )
+    for rows in (slice(0, 40), slice(40, 60)):
+        clf.partial_fit(X[rows], y[rows])
+    assert clf.plan_.table.n_rows == 40
+    assert not clf.plan_.sparse
