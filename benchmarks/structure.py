@@ -21,6 +21,7 @@ PHRASES = re.compile(
     r"\b(?:those|that|which|one|ones) of\b|\bof (?:which|whom|those)\b"
     r"|\bat hand\b|\bas a rule\b|\bby itself\b"
 )
+DECORATORS = str(ROOT / "_utils" / "state.py")  # around public methods
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 VERBS = set(
     """accept add adjust advance align allocate allow answer append apply approximate arrange as ask
@@ -164,6 +165,8 @@ class Calls:
             return
         self.functions.add((code.co_filename, code.co_qualname))
         back = frame.f_back  # type: ignore[attr-defined]
+        while back is not None and back.f_code.co_filename == DECORATORS:
+            back = back.f_back  # what is decorated is called by the caller of the decorator
         caller = "" if back is None else back.f_code.co_filename
         if caller.startswith(str(ROOT)) and caller != code.co_filename:
             self.edges.add((caller, code.co_filename))

@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, ExitStack, contextmanager
-from functools import lru_cache
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache, wraps
 from inspect import isfunction
 from typing import Any, TypeVar, cast
 
@@ -12,37 +12,39 @@ import torch
 from sklearn.utils import check_random_state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-ENTERED = threading.local()  # the states that each thread has yet to leave
 TURN = threading.RLock()  # torch's generator is shared by all threads
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
-class usual_state(ContextDecorator):  # noqa: N801 - as the managers of contextlib
-    """Compute as in a new process, in a block or a function; only this thread is affected.
+@contextmanager
+def usual_state() -> Iterator[None]:
+    """Compute as in a new process; only this thread is affected, and only within the block.
 
     Fits need gradients, tensors that are kept must not belong to the inference mode of the caller,
     and tensors are on the CPU unless they are given a device. A probability that underflows is 0,
     as it should be; NumPy treats overflow and invalid values as the caller demands.
     """
+    elsewhere = torch.get_default_device().type != "cpu"
+    device = torch.device("cpu") if elsewhere else nullcontext()  # a mode delays every call
+    with np.errstate(under="ignore"), torch.inference_mode(False), torch.enable_grad(), device:
+        yield
 
-    # without a state of its own, so that classes with such methods can be sent to other processes
-    def __enter__(self) -> None:
-        with ExitStack() as stack:
-            stack.enter_context(np.errstate(under="ignore"))
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.enable_grad())
-            if torch.get_default_device().type != "cpu":  # a mode delays every call
-                stack.enter_context(torch.device("cpu"))
-            ENTERED.stacks = [*getattr(ENTERED, "stacks", ()), stack.pop_all()]
 
-    def __exit__(self, *_: object) -> None:
-        ENTERED.stacks.pop().close()
+def in_usual_state(function: Function) -> Function:
+    """Let a function compute in the usual state."""
+
+    @wraps(function)
+    def inside(*args: Any, **given: Any) -> Any:
+        with usual_state():
+            return function(*args, **given)
+
+    return cast(Function, inside)
 
 
 def cached(function: Function) -> Function:
     """Keep the results of a function, such as tensors, for calls in any state."""
-    return cast(Function, lru_cache(maxsize=32)(usual_state()(function)))
+    return cast(Function, lru_cache(maxsize=32)(in_usual_state(function)))
 
 
 class InUsualState:
@@ -52,7 +54,7 @@ class InUsualState:
         super().__init_subclass__(**given)
         for name, method in [*vars(cls).items()]:
             if isfunction(method) and not name.startswith("_"):
-                setattr(cls, name, usual_state()(method))
+                setattr(cls, name, in_usual_state(method))
 
 
 def draw_seed(random_state: RandomState) -> int:

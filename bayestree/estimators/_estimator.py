@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Parameter, ParameterError, Seed
 from bayestree._utils.progress import Verbose
-from bayestree._utils.state import InUsualState, usual_state
+from bayestree._utils.state import InUsualState, in_usual_state
 from bayestree._utils.wording import counted, nearest_match
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
@@ -49,7 +49,7 @@ def at_once(fit: Fit) -> Fit:
     """
 
     @wraps(fit)
-    @usual_state()
+    @in_usual_state
     def whole(self: Any, *args: Any, **given: Any) -> Any:
         refuse_dask(*args, *given.values())
         fitted = copy(self)

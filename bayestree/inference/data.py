@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayestree._utils.state import usual_state
+from bayestree._utils.state import in_usual_state
 from bayestree.inference import memory_mapped
 from bayestree.models.leaves import Leaf
 
@@ -37,7 +37,7 @@ class Data(NamedTuple):
     weights: Tensor
 
     @classmethod
-    @usual_state()
+    @in_usual_state
     def of(
         cls,
         X: Any,

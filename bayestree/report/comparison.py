@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
-from bayestree._utils.state import usual_state
+from bayestree._utils.state import in_usual_state
 from bayestree._utils.wording import counted, isolated
 from bayestree.estimators._estimator import Estimator
 from bayestree.report import sections as of_one
@@ -46,7 +46,7 @@ JUDGED = {
 SHARES = ("bad_k", "weight", "probability")
 
 
-@usual_state()
+@in_usual_state
 def html_comparison(
     estimators: Mapping[str, Estimator],
     *,

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike
 
 from bayestree._utils.progress import fitting
-from bayestree._utils.state import usual_state
+from bayestree._utils.state import in_usual_state
 from bayestree._utils.wording import CONTROL, counted, quantity
 from bayestree._version import __version__
 from bayestree.description import modes_of
@@ -31,7 +31,7 @@ from bayestree.report.trees import DOT
 SCRIPTS = ("what_if_model.js", "what_if_search.js", "what_if.js")
 
 
-@usual_state()
+@in_usual_state
 def html_report(
     estimator: Estimator,
     *,

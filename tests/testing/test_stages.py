@@ -129,10 +129,12 @@ class TestTao(FromTree):
 
 
 def test_no_method_is_left_out():
-    ours = {  # without the examples of docstrings
+    ours = {  # without the examples of docstrings, and bases that declare no settings
         kind
         for kind in subclasses(Stage)
-        if kind.__module__.startswith("bayestree.") and ".testing." not in kind.__module__
+        if "__dataclass_fields__" in vars(kind)
+        and kind.__module__.startswith("bayestree.")
+        and ".testing." not in kind.__module__
     }
     assert covered(globals(), "stage") == ours
 
