@@ -96,6 +96,17 @@ def test_scores_and_differences_are_those_of_the_rows(numbers, pair):
     assert any("idge" in one["text"] for one in numbers.all("th"))
 
 
+def test_the_linear_model_is_compared_by_its_squared_errors(pair):
+    """a - b = (a^2 - b^2) / (a + b), of which the numerator is a mean over the rows."""
+    rows, scores = pair[0].scored, scores_of(pair[0])
+    own = (rows.y - pair[0].predicted) ** 2
+    linear = (rows.y - pair[0].baseline.model.predict(rows.X)) ** 2
+    assert scores.get("rmse").baseline == pytest.approx(np.sqrt(linear.mean()))
+    roots = np.sqrt(own.mean()) + np.sqrt(linear.mean())
+    error = (own - linear).std() / np.sqrt(len(own)) / roots
+    assert scores.baseline_error == pytest.approx(error)
+
+
 def test_differences_of_a_study_from_itself_are_zero(pair):
     scores = scores_of(pair[0])
     assert set(differences(pair[0], pair[0], (scores, scores)).values()) == {"0"}
