@@ -19,6 +19,7 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
+from bayestree.fitted.predictions import mode_counts
 from bayestree.inference import Svi
 from tests.estimators.modes import QUICK, weighted
 
@@ -150,6 +151,16 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
     worst = max(mode.check_convergence()["elbo"].verdict == "failed" for mode in several.modes_)
     assert (found["elbo"].verdict == "failed") == worst
     assert found.held_out is not None
+
+
+def test_each_mode_has_its_share_of_the_draws_on_average():
+    """Of three draws, a mode of weight w has 3 w rounded down or up."""
+    weights = np.array([0.5, 0.3, 0.2])
+    counts = np.array([mode_counts(weights, 3, np.random.RandomState(n)) for n in range(400)])
+    assert (counts.sum(axis=1) == 3).all()
+    assert (np.abs(counts - 3 * weights) < 1).all()
+    error = counts.std(axis=0) / np.sqrt(len(counts))
+    assert (np.abs(counts.mean(axis=0) - 3 * weights) < 4 * error).all()
 
 
 @pytest.mark.parametrize("kind", ["number", "count", "time"])
