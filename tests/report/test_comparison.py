@@ -1,6 +1,7 @@
 """The page of several fits side by side."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,6 +106,25 @@ def test_the_linear_model_is_compared_by_its_squared_errors(pair):
     roots = np.sqrt(own.mean()) + np.sqrt(linear.mean())
     error = (own - linear).std() / np.sqrt(len(own)) / roots
     assert scores.baseline_error == pytest.approx(error)
+
+
+def test_scores_and_differences_count_rows_by_their_weights(pair):
+    """The scores are those of copies; the errors are those of 16 rows of unequal shares."""
+    held, square = pair[0].held, [(one.scored.y - one.predicted) ** 2 for one in pair]
+    weights = np.where(square[0] > np.median(square[0]), 9, 1)
+    copies = held.taken(np.repeat(np.arange(len(held)), weights))
+    weighted = [replace(one, held=replace(held, weights=weights * 1.0)) for one in pair]
+    scores = [scores_of(one) for one in weighted]
+    for one, other in zip(
+        scores[0].each, scores_of(replace(pair[0], held=copies)).each, strict=True
+    ):
+        assert one.value == pytest.approx(other.value)
+        assert one.baseline == pytest.approx(other.baseline)
+    share = weights / weights.sum()
+    apart, total = square[1] - square[0], sum(np.sqrt(share @ one) for one in square)
+    error = np.sqrt(share**2 @ (apart - share @ apart) ** 2) / total
+    _, found = differences(*weighted, scores)["rmse"].split(" ± ")
+    assert float(found) == pytest.approx(error, rel=0.05)
 
 
 def test_differences_of_a_study_from_itself_are_zero(pair):

@@ -145,10 +145,12 @@ def test_the_standard_error_of_a_score_is_that_of_weighted_rows():
     X = np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     y = np.array(["b", "b", "a", "a"])  # Fitted is wrong about the middle rows
     held = LabelledRows(X, y, np.array([3.0, 1.0, 1.0, 1.0]), held_out=True)
-    accuracy = scores_of(Study(Fitted(), None, held)).get("accuracy")
+    scores = scores_of(Study(Fitted(), None, held))
+    accuracy = scores.get("accuracy")
     assert accuracy.value == pytest.approx(4 / 6)
     variance = (3 / 6) ** 2 / 9 + (4 / 9 + 4 / 9 + 1 / 9) / 6**2
     assert accuracy.error == pytest.approx(np.sqrt(variance))
+    assert scores.get("baseline").value == pytest.approx(4 / 6)  # of "b"
 
 
 def test_the_most_uncertain_node_is_named():
