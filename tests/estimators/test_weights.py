@@ -71,6 +71,19 @@ def test_scores_count_a_weight_as_so_many_rows(rows, estimator, target):
         assert scores == pytest.approx(repeated)
 
 
+@pytest.mark.parametrize("leaf", ["constant", "student"])
+def test_units_are_those_of_copies(rows, leaf):
+    """Of X and y; a tree of one leaf is fitted in them."""
+    X, y = rows
+    weights = np.where(y > 6, 3, 1)
+    copies = np.repeat(np.arange(128), weights)
+    tree = ConvexPolytopeTreeRegressor(leaf=leaf, **SMALL | {"max_depth": 0})
+    once = clone(tree).fit(X, y, weights).fitted_.scaling.units
+    repeated = clone(tree).fit(X[copies], y[copies]).fitted_.scaling.units
+    for one, other in zip(once, repeated, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
 def test_the_scale_of_other_weights_counts_rows():
     for counts in ([3.0, 0.0, 1.0], [0.5, 0.0, 0.6], [0.0, 1.0, 0.0]):
         assert checked_weights(counts, 3).tolist() == counts
