@@ -115,15 +115,14 @@ def test_scores_and_differences_count_rows_by_their_weights(pair):
     copies = held.taken(np.repeat(np.arange(len(held)), weights))
     weighted = [replace(one, held=replace(held, weights=weights * 1.0)) for one in pair]
     scores = [scores_of(one) for one in weighted]
-    for one, other in zip(
-        scores[0].each, scores_of(replace(pair[0], held=copies)).each, strict=True
-    ):
+    repeated = scores_of(replace(pair[0], held=copies))
+    for one, other in zip(scores[0].each, repeated.each, strict=True):
         assert one.value == pytest.approx(other.value)
         assert one.baseline == pytest.approx(other.baseline)
     share = weights / weights.sum()
     apart, total = square[1] - square[0], sum(np.sqrt(share @ one) for one in square)
     error = np.sqrt(share**2 @ (apart - share @ apart) ** 2) / total
-    _, found = differences(*weighted, scores)["rmse"].split(" ± ")
+    _, found = differences(weighted[0], weighted[1], scores)["rmse"].split(" ± ")
     assert float(found) == pytest.approx(error, rel=0.05)
 
 
