@@ -66,18 +66,23 @@ def test_wrong_options(words, place):
     ("raised", "code", "said"),
     [
         (KeyboardInterrupt, 130, "interrupted; repeat the command with --resume"),
-        (RuntimeError("of the program"), 1, "RuntimeError: of the program"),
+        (RuntimeError("of the program"), 70, "RuntimeError: of the program"),
     ],
 )
-def test_ends_of_other_kinds(raised, code, said, table, place, monkeypatch):
+def test_ends_of_other_kinds(raised, code, said, place, monkeypatch, capsys):
     def fail(*_, **__):
         raise raised
 
-    table.to_csv("data.csv", index=False)
+    (place / "data.csv").write_text("size,kind\n1,a\n2,b\n")
     monkeypatch.setattr(rows, "read_rows", fail)
-    result = run("fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK, "--json")
-    assert result.exit_code == code  # a fault ends with 70 where there is no test runner
-    assert error_of(result).startswith(said)
+    words = ["fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK, "--json"]
+    monkeypatch.setattr(sys, "argv", ["bayestree", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capsys.readouterr()
+    assert ended.value.code == code
+    assert json.loads(told.out)["error"].startswith(said)
+    assert ("Traceback" in told.err) == (code == 70)  # for the report of a fault
 
 
 def test_nobody_reads_the_output():

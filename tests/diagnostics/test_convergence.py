@@ -56,12 +56,13 @@ class TestChains:
         assert (found.quantities["vary"] == [1, 6, 2]).all()
 
     def test_a_chain_elsewhere_is_named(self):
-        found = check_convergence(dataset(p_right=0.9), {})
+        quantities = dataset(p_right=0.9)
+        quantities["p_right"][..., 0, :2] = 1.0  # what does not vary counts in its place
+        found = check_convergence(quantities, {})
         assert not found.converged
         assert found["r_hat"].verdict == "failed"
-        assert "p_right[node L, point 2]" in found["r_hat"].says or (
-            "p_right[node root, point 2]" in found["r_hat"].says
-        )
+        assert "for p_right[node L, point 2]" in found["r_hat"].says
+        assert found.quantities.loc["p_right", "vary"] == 4
         assert "Run longer" in found["r_hat"].remedy
 
     def test_a_small_disagreement_is_doubtful(self):

@@ -382,6 +382,16 @@ def test_the_score_of_a_mixture():
     assert "200 draws" in str(found)
 
 
+def test_the_score_of_a_mixture_by_hand():
+    """p(y) is .25 * .5 + .75 * .1 = .2 and .25 * .2 + .75 * .4 = .35; the first counts thrice."""
+    weights, p = np.array([3.0, 1.0]), np.array([[0.5, 0.2], [0.1, 0.4]])
+    each = [Loo.of(weights * np.log(one), weights * np.log(2 * one)) for one in p]
+    found = mixed_loo(each, [0.25, 0.75], row_weights=weights)
+    np.testing.assert_allclose(found.elpd_row, [3 * np.log(0.2), np.log(0.35)])
+    assert found.elpd == pytest.approx(np.log(0.2**3 * 0.35))
+    assert found.p_loo == pytest.approx(4 * np.log(2))
+
+
 def test_other_rows_are_refused():
     with pytest.raises(ValueError, match="same rows"):
         mixed_loo([loo(np.zeros((1, 40, n))) for n in (3, 4)], [0.5, 0.5])

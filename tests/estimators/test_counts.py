@@ -88,6 +88,16 @@ def test_exposure_multiplies_predictions(rows, fitted):
     assert ((low <= drawn) & (drawn <= high)).mean() > 0.8
 
 
+def test_both_ends_belong_to_an_interval(rows, fitted):
+    X, _, exposure, _ = rows
+    low, high = fitted.predict_interval(X, 0.8, exposure=exposure)
+    for count, inside in ((low, 1.0), (high, 1.0), (high + 1, 0.0)):
+        assert (fitted.in_interval(X, count, 0.8, exposure=exposure) == inside).all()
+    positive = low > 0
+    below = X[positive], low[positive] - 1
+    assert not fitted.in_interval(*below, 0.8, exposure=exposure[positive]).any()
+
+
 def test_equal_exposures_only_change_the_unit(rows):
     X, y, *_ = rows
     once = tree(inference=MAP).fit(X, y)

@@ -122,7 +122,10 @@ def test_evidence(classifier, oblique):
 def test_every_reader_accepts_nodes_that_do_not_split(classifier, oblique, tmp_path, any_k):
     X, y = rows()
     assert all(np.isfinite(value).all() for value in classifier.posterior_.draws.values())
-    assert classifier.polytope_size().leaf_probabilities is not None
+    in_use = classifier.polytope_size().leaf_probabilities()
+    assert in_use.sum() == pytest.approx(1)
+    # rows need not reach all leaves of a draw
+    assert 1 < in_use @ np.arange(len(in_use)) <= classifier.posterior_.stats["n_leaves"].mean()
     for reader in (
         classifier.shrinkage,
         classifier.facets,

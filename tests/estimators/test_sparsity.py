@@ -24,11 +24,11 @@ from bayestree import (
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.sparsity import SparsityPath, same_splits
 from bayestree.fitted.training_rows import TrainingRows
-from bayestree.fitting.projection import _alike, _Candidate, _merged
+from bayestree.fitting.projection import _alike, _Candidate, _compared, _merged
 from bayestree.fitting.projection.facets import Conjunction
 from bayestree.fitting.projection.nodes import Columns
 from bayestree.fitting.projection.path import Sparsity, project
-from bayestree.inference import Data, Map, Svi
+from bayestree.inference import Data, Map, Svi, Units
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -411,6 +411,21 @@ class TestNearOptimalTrees:
         for tree, mode in ((shown, 1), (better, 0), (stump([[1.0], [-1.0]], X), 0)):
             (kept,) = _merged(found, rows, tree)
             assert (kept.mode, kept.weight) == (mode, 1.0)
+
+    def test_the_loss_and_its_error_are_those_of_weighted_rows(self):
+        """Of rows of the shares 3/6, 1/6, 1/6, 1/6, the first and the last lose 1 nat."""
+        X = np.linspace(-1, 1, 50)[:, None]
+        best, other = (
+            _Candidate(
+                stump([[1.0]], X), [True], 0, 0.5,
+                SimpleNamespace(share=np.array([3, 1, 1, 1]) / 6, log_density=-np.array(lost)),
+            )
+            for lost in ([0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0])
+        )  # fmt: skip
+        found = _compared([best, other], ["x0"], Units(np.zeros(1), np.ones(1)), ())
+        np.testing.assert_allclose(found.loss, [0, 4 / 6])
+        variance = (3 / 6) ** 2 / 9 + (4 / 9 + 4 / 9 + 1 / 9) / 6**2
+        np.testing.assert_allclose(found.se, [0, np.sqrt(variance)])
 
     def test_rows_count_by_their_weights(self, fitted):
         _, X, y = fitted

@@ -31,7 +31,7 @@ def labels(y):
     return (y > 4).astype(int)
 
 
-@pytest.mark.parametrize(
+each_kind = pytest.mark.parametrize(
     ("estimator", "target"),
     [
         (ConvexPolytopeTreeClassifier(**SMALL), labels),
@@ -43,6 +43,9 @@ def labels(y):
     ],
     ids=["classes", "numbers", "linear leaves", "counts", "survival", "TAO"],
 )
+
+
+@each_kind
 def test_shares_that_sum_to_one_weigh_as_much_as_rows(rows, estimator, target):
     X, y = rows[0], target(rows[1])
     whole = clone(estimator).fit(X, y)
@@ -52,6 +55,33 @@ def test_shares_that_sum_to_one_weigh_as_much_as_rows(rows, estimator, target):
     assert found.tree_.leaf_rows.sum() == 128
     if hasattr(found, "training_data"):
         assert found.training_data(X, y, shares).weights.sum() == 128
+
+
+@each_kind
+def test_scores_count_a_weight_as_so_many_rows(rows, estimator, target):
+    X, y = rows[0], target(rows[1])
+    found = clone(estimator).fit(X, y)
+    rng = np.random.default_rng(1)
+    y, weights = rng.permutation(y), rng.integers(3, size=128)  # right for some rows alone
+    copies = np.repeat(np.arange(128), weights)
+    assert found.score(X, y, weights) == pytest.approx(found.score(X[copies], y[copies]))
+    if hasattr(found, "scores"):
+        scores = found.scores(y, found.predict(X), weights)
+        repeated = found.scores(y[copies], found.predict(X[copies]), np.ones(len(copies)))
+        assert scores == pytest.approx(repeated)
+
+
+@pytest.mark.parametrize("leaf", ["constant", "student"])
+def test_units_are_those_of_copies(rows, leaf):
+    """Of X and y; a tree of one leaf is fitted in them."""
+    X, y = rows
+    weights = np.where(y > 6, 3, 1)
+    copies = np.repeat(np.arange(128), weights)
+    tree = ConvexPolytopeTreeRegressor(leaf=leaf, **SMALL | {"max_depth": 0})
+    once = clone(tree).fit(X, y, weights).fitted_.scaling.units
+    repeated = clone(tree).fit(X[copies], y[copies]).fitted_.scaling.units
+    for one, other in zip(once, repeated, strict=True):
+        np.testing.assert_allclose(one, other)
 
 
 def test_the_scale_of_other_weights_counts_rows():

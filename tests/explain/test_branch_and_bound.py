@@ -140,6 +140,19 @@ def test_a_search_that_is_cut_off_says_so():
     assert short.bound <= whole.distance <= short.distance
 
 
+@pytest.mark.parametrize("seed", [0, 4])
+def test_no_change_is_below_the_bound_wherever_a_search_ends(seed):
+    """Leaves that wait for their turn may hold the nearest row, too."""
+    tree = make_tree(topology=Topology.complete(3), n_experts=3, n_features=3, seed=seed)
+    search = tree, np.zeros(3), other_class(tree, np.zeros(3)), unbounded(3)
+    whole = nearest_row(*search)
+    assert whole.complete
+    for programs in range(1, whole.programs):
+        short = nearest_row(*search, max_programs=programs)
+        assert not short.complete
+        assert short.bound <= whole.distance <= short.distance
+
+
 def test_a_tree_of_one_class_has_no_change():
     tree = make_tree(topology=Topology.stump())
     tree = replace(tree, value=np.array([[1.0, 0.0], [0.9, 0.1]]))

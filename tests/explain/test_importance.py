@@ -1,10 +1,10 @@
 """Importance of features, against CART and against sums over rows and draws."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import check_random_state
@@ -157,22 +157,24 @@ def test_the_mixture_of_modes_is_scored():
 def test_point_estimates_of_numbers():
     X, _, y = rows()
     reg = trained("numbers", "linear leaves")
-    found = reg.importance(X, y, n_repeats=2, random_state=0)
+    weights = np.resize([1.0, 3.0], len(X))
+    found = reg.importance(X, y, weights, n_repeats=2, random_state=0)
     orders = shuffles(len(X), 2)
-    before = ((reg.predict(X) - y) ** 2).mean()
+    before = np.average((reg.predict(X) - y) ** 2, weights=weights)
     after = []
     for order in orders:
         moved = X.copy()
         moved[:, 0] = X[order, 0]
-        after.append(((reg.predict(moved) - y) ** 2).mean())
+        after.append(np.average((reg.predict(moved) - y) ** 2, weights=weights))
     np.testing.assert_allclose(found.loss[0], (np.mean(after) - before) / (2 * before))
     assert "votes_low" not in str(found)
 
 
-def test_weights_count_rows(posterior):
+@pytest.mark.parametrize("prediction", ["posterior", "tree"])
+def test_weights_count_rows(posterior, prediction):
     X, y, _ = rows(40, seed=2)
-    weights = np.r_[np.ones(20), np.zeros(20)]
-    clf = clone(posterior).set_params(prediction="tree").fit(*rows()[:2])
+    weights = np.r_[np.resize([1.0, 3.0], 20), np.zeros(20)]
+    clf = copy(posterior).set_params(prediction=prediction)
     found = clf.importance(X, y, weights, n_repeats=1)
     expected = clf.importance(X[:20], y[:20], 2 * weights[:20], n_repeats=1)
     np.testing.assert_allclose(found.loss, expected.loss)
@@ -182,9 +184,13 @@ def test_weights_count_rows(posterior):
     moved[:, 0] = X[order, 0]
 
     def score(rows_):
-        return np.log(clf.predict_proba(rows_)[np.arange(20), y[:20]]).mean()
+        return np.log(clf.predict_proba(rows_)[np.arange(20), y[:20]])
 
-    np.testing.assert_allclose(found.loss[0], score(X[:20]) - score(moved))
+    share, loss = weights[:20] / weights.sum(), score(X[:20]) - score(moved)
+    mean = share @ loss
+    np.testing.assert_allclose(found.loss[0], mean, rtol=1e-5)
+    error = np.sqrt(share**2 @ (loss - mean) ** 2)
+    np.testing.assert_allclose(found.loss_error[0], error, rtol=1e-5)
 
 
 def test_refusals(posterior):

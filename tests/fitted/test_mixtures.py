@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.special import betaln
 from sklearn.base import clone
 
 import bayestree
@@ -18,6 +19,7 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
+from bayestree.fitted.predictions import mode_counts
 from bayestree.inference import Svi
 from tests.estimators.modes import QUICK, weighted
 
@@ -151,6 +153,16 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
     assert found.held_out is not None
 
 
+def test_each_mode_has_its_share_of_the_draws_on_average():
+    """Of three draws, a mode of weight w has 3 w rounded down or up."""
+    weights = np.array([0.5, 0.3, 0.2])
+    counts = np.array([mode_counts(weights, 3, np.random.RandomState(n)) for n in range(400)])
+    assert (counts.sum(axis=1) == 3).all()
+    assert (np.abs(counts - 3 * weights) < 1).all()
+    error = counts.std(axis=0) / np.sqrt(len(counts))
+    assert (np.abs(counts.mean(axis=0) - 3 * weights) < 4 * error).all()
+
+
 @pytest.mark.parametrize("kind", ["number", "count", "time"])
 def test_modes_differ_in_the_units_of_their_predictions(kind):
     X = np.random.default_rng(0).normal(size=(150, 3))
@@ -178,15 +190,18 @@ def test_modes_differ_in_the_units_of_their_predictions(kind):
         assert "prediction" in found.quantities.index, "rates vary in any unit of time"
 
 
-def coin(heads, tails, seed, draws=4000):
-    """Log-likelihood of 9 heads and 3 tails under draws of a posterior; exact scores without one.
+def coin(heads, tails, weight, seed, draws=4000):
+    """Weighted log-likelihood of 9 heads and 3 tails under draws of a posterior; exact scores.
 
-    Modes differ in their prior, Beta(heads, tails).
+    Modes differ in their prior, Beta(heads, tails). All copies of a row are left out with it.
     """
     y = np.repeat([1, 0], [9, 3])
-    theta = np.random.default_rng(seed).beta(heads + 9, tails + 3, (1, draws, 1))
-    exact = np.where(y, heads + 8, tails + 2) / (heads + tails + 11)
-    terms = xr.DataArray(np.log(np.where(y, theta, 1 - theta)), dims=("chain", "draw", "row"))
+    after = heads + 9 * weight, tails + 3 * weight
+    theta = np.random.default_rng(seed).beta(*after, (1, draws, 1))
+    others = np.column_stack((after[0] - weight * y, after[1] - weight * (1 - y)))
+    exact = betaln(*after) - betaln(*others.T)
+    terms = weight * np.log(np.where(y, theta, 1 - theta))
+    terms = xr.DataArray(terms, dims=("chain", "draw", "row"))
     return terms.assign_coords(chain=[0], draw=np.arange(draws)), exact
 
 
@@ -194,22 +209,18 @@ def coin(heads, tails, seed, draws=4000):
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_leave_one_out_of_the_draws_is_that_of_the_mixture(weight):
     weights = np.array([0.5, 0.3, 0.2])
-    coins = [coin(*prior, seed=n) for n, prior in enumerate([(1, 1), (30, 3), (3, 30)])]
+    coins = [coin(*prior, weight, seed=n) for n, prior in enumerate([(1, 1), (30, 3), (3, 30)])]
     each, exact = zip(*coins, strict=True)
     made = MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
-    shifted = made._mixed_likelihood([weight * one for one in each])
     drawn = MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
     posterior = xr.Dataset({"p": (("chain", "draw"), np.zeros((1, 12_000)))})
-    groups = {"posterior": posterior, "log_likelihood": drawn.dataset(shifted)}
+    likelihood = drawn.dataset(made._mixed_likelihood(each))
+    groups = {"posterior": posterior, "log_likelihood": likelihood}
     found = arviz_compat.arviz().loo(arviz_compat.container(groups, {}), pointwise=True)
     terms = found.elpd_i if arviz_compat.major_version() else found.loo_i
-    if weight == 1:
-        np.testing.assert_allclose(terms, np.log(weights @ exact), atol=0.02)
-    assert terms.shape == (12,)
-    expected = mixed_loo(
-        [loo(weight * one) for one in each], weights, row_weights=np.full(12, weight)
-    )
-    np.testing.assert_allclose(terms, expected.elpd_row, atol=0.03)
+    # the predictions of a copy, whose logarithms are multiplied by the number of copies
+    expected = weight * np.log(weights @ np.exp(np.array(exact) / weight))
+    np.testing.assert_allclose(terms, expected, atol=0.02 * weight)
 
 
 def test_the_score_of_the_mixture(iris, several):

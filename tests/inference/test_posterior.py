@@ -106,17 +106,37 @@ def test_draws_and_points_are_read_back():
     assert np.array_equal(point.draws["leaf_probs"][0, 0], posterior.point["leaf_probs"])
 
 
+def step_at_zero(steepness, means):
+    """A point estimate of a split of one feature at 0, with the means of its leaves."""
+    sites = {
+        "hyperplane": torch.ones(1, 1, 1, dtype=torch.float64),
+        "intercept": torch.zeros(1, 1, dtype=torch.float64),
+        "leaf_mean": torch.as_tensor(means, dtype=torch.float64),
+        "leaf_scale": torch.ones(2, dtype=torch.float64),
+    }
+    model = SoftTree(Topology.stump(), Oblique(), leaf=Gaussian(), steepness=steepness)
+    return Posterior.from_point(model, sites, "map")
+
+
 @pytest.mark.parametrize(("steepness", "worse"), [(0.5, True), (500.0, False)])
 def test_soft_splits_fit_a_step_worse_than_hard_ones(steepness, worse):
     x = np.linspace(-1, 1, 40)  # no row at 0
     data = Data.of(x[:, None], np.where(x > 0, 1.0, -1.0) + 0.1 * np.cos(40 * x))
-    model = SoftTree(Topology.stump(), Oblique(), leaf=Gaussian(), steepness=steepness)
-    sites = {
-        "hyperplane": torch.ones(1, 1, 1, dtype=torch.float64),
-        "intercept": torch.zeros(1, 1, dtype=torch.float64),
-        # The best means, which shrunk ones of the tree cannot beat.
-        "leaf_mean": torch.stack([data.y[:20].mean(), data.y[20:].mean()]),
-        "leaf_scale": torch.ones(2, dtype=torch.float64),
-    }
-    found = Posterior.from_point(model, sites, "map")
+    # The best means, which shrunk ones of the tree cannot beat.
+    found = step_at_zero(steepness, [float(data.y[:20].mean()), float(data.y[20:].mean())])
     assert fits_worse_than_tree(found, data) == worse
+
+
+@pytest.mark.parametrize(("weight", "worse"), [(1, True), (20, False)])
+def test_fits_are_compared_by_weighted_rows(weight, worse):
+    """Soft splits predict .24 where y is 1, hard ones miss the two rows at the border by .33.
+
+    The squared errors are 20 * .76^2 = 11.4, and with 20 copies of the two rows
+    20 * .67^2 + 40 * .33^2 = 13.2; by the same means, but without the copies, they would be 9.1.
+    """
+    x, y = np.repeat([-1, -0.01, 0.01, 1], [10, 1, 1, 10]), np.repeat([-1.0, 0, 1], [10, 2, 10])
+    weights = np.where(y == 0, weight, 1)
+    copies = np.repeat(np.arange(22), weights)
+    found = step_at_zero(0.5, [-1.0, 1.0])
+    for rows, each in ((np.arange(22), weights), (copies, None)):
+        assert fits_worse_than_tree(found, Data.of(x[rows, None], y[rows], each)) == worse

@@ -1,6 +1,7 @@
 """The page of several fits side by side."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,35 @@ def test_scores_and_differences_are_those_of_the_rows(numbers, pair):
     assert se == pytest.approx(square.std() / 4 / sum(rmse), rel=0.05)
     assert lines["Mean absolute error"][2] != ""
     assert any("idge" in one["text"] for one in numbers.all("th"))
+
+
+def test_the_linear_model_is_compared_by_its_squared_errors(pair):
+    """a - b = (a^2 - b^2) / (a + b), of which the numerator is a mean over the rows."""
+    rows, scores = pair[0].scored, scores_of(pair[0])
+    own = (rows.y - pair[0].predicted) ** 2
+    linear = (rows.y - pair[0].baseline.model.predict(rows.X)) ** 2
+    assert scores.get("rmse").baseline == pytest.approx(np.sqrt(linear.mean()))
+    roots = np.sqrt(own.mean()) + np.sqrt(linear.mean())
+    error = (own - linear).std() / np.sqrt(len(own)) / roots
+    assert scores.baseline_error == pytest.approx(error)
+
+
+def test_scores_and_differences_count_rows_by_their_weights(pair):
+    """The scores are those of copies; the errors are those of 16 rows of unequal shares."""
+    held, square = pair[0].held, [(one.scored.y - one.predicted) ** 2 for one in pair]
+    weights = np.where(square[0] > np.median(square[0]), 9, 1)
+    copies = held.taken(np.repeat(np.arange(len(held)), weights))
+    weighted = [replace(one, held=replace(held, weights=weights * 1.0)) for one in pair]
+    scores = [scores_of(one) for one in weighted]
+    repeated = scores_of(replace(pair[0], held=copies))
+    for one, other in zip(scores[0].each, repeated.each, strict=True):
+        assert one.value == pytest.approx(other.value)
+        assert one.baseline == pytest.approx(other.baseline)
+    share = weights / weights.sum()
+    apart, total = square[1] - square[0], sum(np.sqrt(share @ one) for one in square)
+    error = np.sqrt(share**2 @ (apart - share @ apart) ** 2) / total
+    _, found = differences(weighted[0], weighted[1], scores)["rmse"].split(" ± ")
+    assert float(found) == pytest.approx(error, rel=0.05)
 
 
 def test_differences_of_a_study_from_itself_are_zero(pair):

@@ -3,11 +3,19 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayestree.diagnostics import calibration
 from bayestree.models import Categorical
-from bayestree.report.findings import Finding, _calibration, _prediction, answer_of
+from bayestree.report.findings import (
+    Finding,
+    _calibration,
+    _prediction,
+    _tree,
+    _uncertainty,
+    answer_of,
+)
 from bayestree.report.rows import LabelledRows
 from bayestree.report.scores import ScoreLine, Scores, scores_of
 from bayestree.report.study import Study
@@ -130,3 +138,31 @@ def test_a_tree_is_compared_with_logistic_regression():
     assert "logistic regression, fitted to 300 of the training" in _prediction(study, scores).text
     minus = "\N{MINUS SIGN}"
     assert f"difference {minus}{-100 * gap:.1f} ± {100 * error:.1f} percentage points" in says
+
+
+def test_the_standard_error_of_a_score_is_that_of_weighted_rows():
+    """The mean is 4 / 6; rows of the shares 3/6, 1/6, 1/6, 1/6 are 1/3, 2/3, 2/3, 1/3 off."""
+    X = np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    y = np.array(["b", "b", "a", "a"])  # Fitted is wrong about the middle rows
+    held = LabelledRows(X, y, np.array([3.0, 1.0, 1.0, 1.0]), held_out=True)
+    scores = scores_of(Study(Fitted(), None, held))
+    accuracy = scores.get("accuracy")
+    assert accuracy.value == pytest.approx(4 / 6)
+    variance = (3 / 6) ** 2 / 9 + (4 / 9 + 4 / 9 + 1 / 9) / 6**2
+    assert accuracy.error == pytest.approx(np.sqrt(variance))
+    assert scores.get("baseline").value == pytest.approx(4 / 6)  # of "b"
+
+
+def test_the_most_uncertain_node_is_named():
+    table = pd.DataFrame({"unsure": [0.1, 0.6, np.nan]}, index=["root", "L", "R"])
+    rows = SimpleNamespace(kind="held-out rows")
+    study = SimpleNamespace(uncertainty=True, evaluated=rows, uncertainty_table=table)
+    said = _uncertainty(study).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert said.startswith("At node L, the most uncertain one, 60.0 % of the held-out rows may")
+
+
+def test_the_span_of_leaves_leaves_out_a_twentieth_at_either_end():
+    sizes = SimpleNamespace(n_leaves=np.arange(1, 101).reshape(4, 25))
+    tree = SimpleNamespace(n_nodes=7, n_leaves=8, depth=3)
+    said = _tree(SimpleNamespace(is_forest=False, tree=tree, sizes=sizes)).text
+    assert said.endswith("The posterior uses 5 to 95 leaves (90\N{NO-BREAK SPACE}%).")

@@ -39,6 +39,7 @@ class TestClasses:
         found = scored(Classifier(), X, np.array(["a", "b", "a"]), np.array([1.0, 0.0, 3.0]))
         assert found["accuracy"] == 0.25
         assert found["accuracy_of_most_frequent_class"] == 1.0
+        assert found["log_loss"] == pytest.approx(-(np.log(0.9) + 3 * np.log(0.2)) / 4)
 
     def test_weights_of_zero_count_as_one(self):
         y = np.array(["a", "b", "a"])

@@ -376,7 +376,7 @@ class TestEncoding:
         feature = learned(frame, y).encode_training(frame)[:, 0]
         assert np.corrcoef(feature, effect[states])[0, 1] > 0.9, "shrinkage alone differs"
 
-    def test_chunks_do_not_matter(self):
+    def test_chunks_do_not_matter_and_weights_are_copies(self):
         rng = np.random.default_rng(0)
         frame = pd.DataFrame(
             {
@@ -386,12 +386,14 @@ class TestEncoding:
                 "d": pd.date_range("2024-01-01", periods=200),
             }
         )
-        y, weights = rng.normal(size=200), rng.random(200)
+        y, weights = rng.normal(size=200), rng.integers(4, size=200).astype(float)
         learner = Learner({str(name): kind_of(frame[name]) for name in frame}, ["mean of y"], {})
         for rows in (slice(0, 63), slice(63, 64), slice(64, 200)):
             learner.add(frame[rows], y[rows, None], weights[rows])
         found, whole = learner.learned(), learned(frame, y, weights)
-        np.testing.assert_allclose(found.encoding.encode(frame), whole.encoding.encode(frame))
+        copies = np.repeat(np.arange(200), weights.astype(int))
+        for same in (whole.encoding, encoding_of(frame.loc[copies], y[copies])):
+            np.testing.assert_allclose(found.encoding.encode(frame), same.encode(frame))
         parts = [found.encode_training(frame[:63]), found.encode_training(frame[63:], 63)]
         np.testing.assert_allclose(np.concatenate(parts), whole.encode_training(frame))
 
