@@ -50,7 +50,7 @@ class Classifier(ClassifierMixin, Estimator):
         ValueError
             For infinite values, missing ones in y, other shapes, or a single class.
         """
-        return self._fitted(self._task_of(X, y, sample_weight))
+        return self._fit_task(self._task_of(X, y, sample_weight))
 
     def _task_of(
         self, X: Any, y: Any, sample_weight: Any, announced: ArrayLike | None = None
@@ -69,10 +69,10 @@ class Classifier(ClassifierMixin, Estimator):
             classes, encoded = _in_order(y, classes, encoded)
         if self._continues():
             self._check_same_classes(classes)
-        scaling = replace(self._scaling(found, weights), labels=classes)
+        scaling = replace(self._scaling_of(found, weights), labels=classes)
         names = tuple(str(label) for label in classes)
         rows = TrainingRows(drawn_in(found.X, weights), encoded, weights, names)
-        return self._task(rows, leaf, scaling, found.encoding)
+        return self._task_from(rows, leaf, scaling, found.encoding)
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """Return the distribution of y in a leaf, before its prior is calibrated."""

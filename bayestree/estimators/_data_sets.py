@@ -162,7 +162,7 @@ def _fit_classes(
     estimator: StagedTree, X: Features, y: AnyArray, weights: FloatArray, classes: AnyArray
 ) -> None:
     """Fit to a sample, which may lack some of the classes of all rows."""
-    estimator._fitted(estimator._task_of(X, y, weights, classes))
+    estimator._fit_task(estimator._task_of(X, y, weights, classes))
 
 
 def _with_all_rows(fitted: FittedTree, sums: LeafSums, smoothing: float, seed: int) -> FittedTree:

@@ -138,16 +138,16 @@ class Estimator(InUsualState, BaseEstimator):
         """Return the fitted trees."""
         raise NotImplementedError
 
-    def _fitted(self, task: Task) -> Self:
+    def _fit_task(self, task: Task) -> Self:
         """Fit, and keep the result."""
-        found = self._fit(task)
-        self.fitted_ = replace(found, encoding=task.encoding, plan=task.plan)
+        self.fitted_ = replace(self._fit(task), encoding=task.encoding, plan=task.plan)
         return self
 
-    def _task(self, rows: TrainingRows, leaf: Leaf, scaling: Scaling, encoding: Encoding) -> Task:
+    def _task_from(
+        self, rows: TrainingRows, leaf: Leaf, scaling: Scaling, encoding: Encoding
+    ) -> Task:
         """Return the task of a fit to rows that have been checked."""
-        start = self.fitted_ if self._continues() else None
-        names = self._feature_names(encoding)
+        names, start = self._feature_names(encoding), self.fitted_ if self._continues() else None
         return Task(rows.counted(), leaf, scaling, encoding, names, start)
 
     def _continues(self) -> bool:
@@ -189,7 +189,7 @@ class Estimator(InUsualState, BaseEstimator):
                 ) from error
             raise
 
-    def _scaling(self, found: Encoded, weights: FloatArray, of_y: Units = NO_UNITS) -> Scaling:
+    def _scaling_of(self, found: Encoded, weights: FloatArray, of_y: Units = NO_UNITS) -> Scaling:
         """Choose the columns in use, given the units of y; a fit that continues keeps both."""
         if self._continues():
             return self.fitted_.scaling

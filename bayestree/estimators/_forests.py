@@ -66,9 +66,9 @@ class Forest(Estimator):
         shared = self._shared()
         return [self._tree(random_state=seed, **shared) for seed in seeds.tolist()]
 
-    def _fitted(self, task: Task) -> Self:
+    def _fit_task(self, task: Task) -> Self:
         tree = self._tree(**self._shared())
-        return super()._fitted(tree._with_plan(task) if isinstance(tree, StagedTree) else task)
+        return super()._fit_task(tree._with_plan(task) if isinstance(tree, StagedTree) else task)
 
     def _recipes(self, task: Task) -> list[Recipe]:
         """Return the recipes of the trees."""

@@ -94,7 +94,7 @@ class Regressor(Estimator):
         ValueError
             For infinite values, missing ones in y, or other shapes.
         """
-        return self._fitted(self._task_of(X, y, sample_weight))
+        return self._fit_task(self._task_of(X, y, sample_weight))
 
     def _task_of(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """Check the rows of a fit."""
@@ -109,12 +109,12 @@ class Regressor(Estimator):
         weights = self._row_weights(sample_weight, target)
         check_generated(self._leaf_family(), target, extra)
         of_y = NO_UNITS if self._continues() else self._units_of(target, weights)
-        scaling, rows = self._scaling(found, weights, of_y), found.X
+        scaling, rows = self._scaling_of(found, weights, of_y), found.X
         # slopes follow values however far away; TAO's are of the tree alone
         if self.leaf != "linear" and not self._leaf_family().regresses:
             rows = drawn_in(rows, weights)
         training = TrainingRows(rows, scaling.units.encode(target), weights, extra=extra)
-        return self._task(training, self._family_of(target), scaling, found.encoding)
+        return self._task_from(training, self._family_of(target), scaling, found.encoding)
 
     def _units_of(self, y: FloatArray, weights: FloatArray) -> Units:
         """Choose the units of y."""

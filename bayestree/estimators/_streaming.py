@@ -197,7 +197,7 @@ def _start(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **classes:
     task = estimator._task_of(X, y, sample_weight, **classes)
     # a method that goes on with further rows, and no facets that later batches cannot choose
     method = "svi" if estimator.inference == "auto" else estimator.inference
-    estimator._fitted(estimator._with_plan(task, inference=method, sparsity=None))
+    estimator._fit_task(estimator._with_plan(task, inference=method, sparsity=None))
     first: FittedTree = estimator.fitted_.shown
     data = estimator.training_data(X, y, sample_weight)
     stream = _remembered({}, first.posterior, data, _seed(estimator, {}))

@@ -224,8 +224,8 @@ class StagedTree(BaseTree):
         classes = getattr(self, "classes_", "") if fitted else "ab" if is_classifier(self) else ""
         return self._planned(Table(n_classes=len(classes), in_parts=in_parts), **changes)
 
-    def _fitted(self, task: Task) -> Self:
-        return super()._fitted(task if task.plan else self._with_plan(task))
+    def _fit_task(self, task: Task) -> Self:
+        return super()._fit_task(task if task.plan else self._with_plan(task))
 
     def _with_plan(self, task: Task, **changes: Any) -> Task:
         """Plan the fit to these rows, and refuse it if memory is short."""
@@ -244,7 +244,7 @@ class StagedTree(BaseTree):
         """Return the model, and the columns in use of X in the units that a fit to X would have."""
         found = validated(self, X, dtype=np.float64)
         weights = np.ones(len(found.X))
-        scaling = self._scaling(found, weights)
+        scaling = self._scaling_of(found, weights)
         task = Task(None, self._some_family(), scaling, found.encoding, plan=self._before_rows())
         center, scale = units(found.X, weights, self.scaling)
         standardised: FloatArray = ((found.X - center) / scale)[:, task.used]
