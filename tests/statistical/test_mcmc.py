@@ -10,14 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numba import njit
 from scipy import stats
 
 from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, mcmc, nuts
+from bayestree.inference.core import experts
+from bayestree.inference.core.arrays import OLD
+from bayestree.inference.core.paths import refresh
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.method import Mcmc, Run
-from bayestree.inference.samplers.mcmc.moves import LeafMoves, NodeExperts, Tally, mirror
-from bayestree.inference.samplers.mcmc.trees import ChainTrees
+from bayestree.inference.samplers.mcmc.chains import Chains
+from bayestree.inference.samplers.mcmc.leaves import LeafMoves
 from bayestree.models import (
     Categorical,
     Gaussian,
@@ -31,6 +34,16 @@ from bayestree.models import (
 )
 from bayestree.models.soft_tree import sample_prior
 from bayestree.topology import Topology
+from tests.inference.core.chains import (
+    FRESH,
+    MIRROR,
+    NEWTON,
+    SHARPEN,
+    SHIFT,
+    TRADE,
+    WEIGHT,
+    move,
+)
 from tests.statistical.joint import N_FEATURES, from_prior, tree
 
 long = pytest.mark.statistical
@@ -94,58 +107,64 @@ def moved(model, X, sites, ys, kernel, *, weight=1.0, seed=0):
         part = vectors[start : start + BLOCK]
         # the rows of all data sets, of which each chain sees one
         data = Data.of(X.repeat(len(part), 1), torch.cat(ys[start : start + BLOCK]))
-        trees = ChainTrees(model, data, part)
-        trees.weights = weight * np.repeat(np.eye(len(part)), n, axis=1)
-        trees.refresh()
+        chains = Chains(model, data, part, rng.spawn(len(part)))
+        chains.weights = weight * np.repeat(np.eye(len(part)), n, axis=1)
         with np.errstate(all="ignore"):
-            kernel(trees, rng)
+            kernel(chains, rng)
     return layout.sites(vectors)
 
 
-def sweep(trees, rng):
-    run = Run(trees.vectors, rng)
+def sweep(chains, rng):
+    moves = LeafMoves(chains, rng)
     for _ in range(2):
-        Mcmc(mirror=True, n_warmup=2)._sweep(trees, run)
+        chains.sweep(mirrors=True)
+        moves.update()
 
 
-def leaves(trees, rng):
+def leaves(chains, rng):
+    moves = LeafMoves(chains, rng)
     for _ in range(3):
-        LeafMoves(trees, rng, Tally(trees.n_chains)).update()
+        moves.update()
 
 
-def mirrors(trees, rng):
-    tally = Tally(trees.n_chains)
-    for node in [*range(trees.n_nodes)] * 3:
-        for expert in range(trees.model.split.n_experts):
-            mirror(trees, node, expert, rng, tally)
+def redraw(chains, rng):
+    for chain, own in zip(chains.each, chains.rngs, strict=True):
+        for place in np.ndindex(chain.shrinkage.shape):
+            redraw_one(chains.priors, chain, chains.work, *place, own)
 
 
-def move(*names):
+@njit
+def redraw_one(priors, chain, work, node, k, rng):
+    experts.load(chain, node, k, work.small[OLD])
+    b, at = work.small[OLD], chain.shrinkage[node, k]
+    chain.shrinkage[node, k] = experts.draw_shrinkage(priors, rng, b, at, work)
+
+
+def moves(*kinds):
     """A kernel of some moves of all experts."""
 
-    def kernel(trees, rng):
-        tally = Tally(trees.n_chains)
-        for node in [*range(trees.n_nodes)] * 3:
-            here = NodeExperts(trees, node, rng, tally)
-            for name in names:
-                for expert in range(here.n_experts):
-                    if name in ("sharpen", "shift", "trade"):
-                        here.slide(name, expert)
-                    else:
-                        getattr(here, name)(expert)
-            here.finish()
+    def kernel(chains, rng):
+        for c, (chain, own) in enumerate(zip(chains.each, chains.rngs, strict=True)):
+            rows = chains.rows_of(c)
+            refresh(rows, chain, chains.work)
+            for node in [*range(chains.n_nodes)] * 3:
+                for kind in kinds:
+                    for k in range(chain.log_weight.shape[1]):
+                        given = rows, chains.priors, chain, chains.work
+                        move(kind, *given, node, k, own, chains.tally[c])
+        chains._arrange_leaves()
 
     return kernel
 
 
 KERNELS = {
-    "newton": move("newton"),
-    "redraw": move("redraw"),
-    "slides": move("sharpen", "shift", "trade"),
-    "weight": move("change_weight"),
-    "fresh": move("fresh"),
+    "newton": moves(NEWTON),
+    "redraw": redraw,
+    "slides": moves(SHARPEN, SHIFT, TRADE),
+    "weight": moves(WEIGHT),
+    "fresh": moves(FRESH),
     "leaves": leaves,
-    "mirrors": mirrors,
+    "mirrors": moves(MIRROR),
 }
 
 

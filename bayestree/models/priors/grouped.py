@@ -165,6 +165,9 @@ class GroupedScale(InverseGammaScale):
         own = self.shrinkage_shape - 0.5 * width - self.shrinkage_rate * b[..., 0]
         into["shrinkage"][...] = own + (half / (b + half)) @ shape
 
+    def scale_of(self, n_features: int) -> IntArray:
+        return scale_places(self.groups, n_features)
+
     def draw_precision(self, free: FreeSites, rng: np.random.Generator) -> FloatArray:
         return self._by_coefficient(self._drawn_scales(free, rng), free["hyperplane"])
 

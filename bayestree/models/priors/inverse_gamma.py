@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributions import kl_divergence
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.state import cached
 from bayestree.distributions import draw_log_gamma, inverse_gamma_scale
 from bayestree.models.priors.base import (
@@ -239,6 +239,10 @@ class InverseGammaScale(HyperplanePrior):
         )
 
     # The conditionals.
+
+    def scale_of(self, n_features: int) -> IntArray:
+        """Return the number of the scale of each coefficient, (d,)."""
+        return np.arange(n_features)
 
     def draw_precision(self, free: FreeSites, rng: np.random.Generator) -> FloatArray:
         plane = free["hyperplane"] / self.coefficient_scale

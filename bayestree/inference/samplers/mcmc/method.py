@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,12 +15,14 @@ from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior, at_medoid
 from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
-from bayestree.inference.samplers.expert_moves import ExpertMoves
-from bayestree.inference.samplers.mcmc.moves import MOVES, LeafMoves, NodeExperts, Tally, mirror
-from bayestree.inference.samplers.mcmc.trees import ChainTrees
 from bayestree.inference.stage import as_function
 from bayestree.models.soft_tree import SoftTree
 
+if TYPE_CHECKING:
+    from bayestree.inference.samplers.mcmc.chains import Chains
+    from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+
+MOVES = ("newton", "slide", "weight", "fresh", "mirror", "leaf")
 NEAR = 0.1  # standard deviation of the starts about a point estimate
 SEGMENTS = 50  # parts of a run, between which progress is shown and kept
 
@@ -29,39 +31,39 @@ SEGMENTS = 50  # parts of a run, between which progress is shown and kept
 class Run:
     """The state and records of all chains: everything needed to resume them."""
 
-    vectors: FloatArray  # (C, D)
+    chains: "Chains"
     rng: np.random.Generator
     done: int = 0
-    tally: Tally = field(init=False)
     draws: list[FloatArray] = field(default_factory=list)
-    shares: list[FloatArray] = field(default_factory=list)  # accepted by move, (moves, C)
-
-    def __post_init__(self) -> None:
-        self.tally = Tally(len(self.vectors))
+    log_likelihoods: list[FloatArray] = field(default_factory=list)
+    shares: list[FloatArray] = field(default_factory=list)  # accepted by move, (C, moves)
 
     def record(self) -> None:
         """Keep the state as a draw, and what was accepted since the last."""
-        self.draws.append(self.vectors.copy())
-        accepted, proposed = self.tally.counts
+        self.draws.append(self.chains.vectors.copy())
+        self.log_likelihoods.append(self.chains.log_likelihood())
+        accepted, proposed = self.chains.tally.swapaxes(0, 1)
         self.shares.append(accepted / np.maximum(proposed, 1.0))
-        self.tally = Tally(len(self.vectors))
+        self.chains.tally[...] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "vectors": self.vectors,
-            "rng": self.rng.bit_generator.state,
+            "vectors": self.chains.vectors,
+            "rngs": [one.bit_generator.state for one in (self.rng, *self.chains.rngs)],
             "done": self.done,
-            "tally": self.tally.counts,
+            "tally": self.chains.tally,
             "draws": np.array(self.draws),
+            "log_likelihoods": np.array(self.log_likelihoods),
             "shares": np.array(self.shares),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.vectors[...] = state["vectors"]
-        self.rng.bit_generator.state = state["rng"]
-        self.done = state["done"]
-        self.tally.counts[...] = state["tally"]
-        self.draws, self.shares = list(state["draws"]), list(state["shares"])
+        for rng, own in zip((self.rng, *self.chains.rngs), state["rngs"], strict=True):
+            rng.bit_generator.state = own
+        self.chains.vectors[...], self.chains.tally[...] = state["vectors"], state["tally"]
+        self.chains.set_leaves()
+        self.done, self.draws, self.shares = state["done"], [*state["draws"]], [*state["shares"]]
+        self.log_likelihoods = [*state["log_likelihoods"]]
 
 
 def starts(layout: Layout, init: Posterior, n_chains: int, rng: np.random.Generator) -> FloatArray:
@@ -122,18 +124,13 @@ class Mcmc(ChainSampler):
     def check(self, model: SoftTree) -> None:
         super().check(model)
         model.likelihood.check_mixture("A sampler")
-        hyperplane = model.priors.hyperplane.collapsed()
-        known = all(
-            prior.implements("expert_log_density")
-            for prior in (hyperplane, *model.split_priors[1:])
-        )
-        conditional = hyperplane.implements("draw_precision") and hyperplane.implements("redraw")
-        if not (known and conditional and ExpertMoves.covers(model.collapsed())):
+        weight, hyperplane = model.priors.weight, model.priors.hyperplane
+        known = hyperplane.implements("scale_of") and not weight.sites
+        if not (known and (weight.implements("law") or not model.split.weighted)):
             raise ValueError(
-                "inference='mcmc' needs the conditionals of the prior's scales, and draws of "
-                "experts: use InverseGammaScale on hyperplanes and GammaProcess without "
-                f"hyper-priors on weights, got {model.priors}; inference='nuts' samples under "
-                "other priors too."
+                "inference='mcmc' is compiled for some priors alone: use InverseGammaScale on "
+                "hyperplanes and GammaProcess without hyper-priors on weights, got "
+                f"{model.priors}; inference='nuts' samples under other priors too."
             )
 
     def fit(
@@ -169,11 +166,11 @@ class Mcmc(ChainSampler):
         Returns
         -------
         Posterior
-            ``stats`` holds, each (chain, draw): ``lp``, the log joint density of the sites, and
-            the shares of proposals since the last draw that were accepted, by move:
-            ``accepted_newton``, ``accepted_slide``, ``accepted_weight``, ``accepted_fresh``,
-            ``accepted_mirror`` (0 without ``mirror``) and ``accepted_leaf``. ``point`` is the draw
-            whose predictions are nearest to the posterior mean.
+            ``stats`` holds, each (chain, draw): ``lp``, the log joint density of the sites,
+            ``log_likelihood``, and the shares of proposals since the last draw that were accepted,
+            by move: ``accepted_newton``, ``accepted_slide``, ``accepted_weight``,
+            ``accepted_fresh``, ``accepted_mirror`` (0 without ``mirror``) and ``accepted_leaf``.
+            ``point`` is the draw whose predictions are nearest to the posterior mean.
 
         Raises
         ------
@@ -181,43 +178,42 @@ class Mcmc(ChainSampler):
             For invalid settings, a start of another topology or with other sites, a tree without
             a split, plug-in leaves, or other priors.
         """
+        # numba takes half a second to import
+        from bayestree.inference.samplers.mcmc.chains import Chains  # noqa: PLC0415
+        from bayestree.inference.samplers.mcmc.leaves import LeafMoves  # noqa: PLC0415
+
         init = self._checked(model, init, data)
         model = init.model.collapsed()
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
-        layout = Layout(model, data.X.shape[1])
-        run = Run(starts(layout, init, self.n_chains, rng), rng)
-        trees = ChainTrees(model, plain, run.vectors)
+        vectors = starts(Layout(model, data.X.shape[1]), init, self.n_chains, rng)
+        run = Run(Chains(model, plain, vectors, rng.spawn(self.n_chains)), rng)
+        leaves = LeafMoves(run.chains, rng)
         track = Track(segments(self.total, SEGMENTS), "mcmc", show=progress, parts={"chains": run})
         # there are too few rows for threads to help
         with threadpool_limits(limits=1), np.errstate(all="ignore"):
             for length in track:
                 for _ in range(length):
-                    self._sweep(trees, run)
+                    self._sweep(leaves, run)
                 track.note("warm-up" if run.done <= self.n_warmup else "")
         return self._posterior(model, plain, run)
 
-    def _sweep(self, trees: ChainTrees, run: Run) -> None:
+    def _sweep(self, leaves: "LeafMoves", run: Run) -> None:
         """Move all parameters once."""
-        trees.refresh()
-        leaves = LeafMoves(trees, run.rng, run.tally)
+        run.chains.sweep(mirrors=self.mirror)
         for _ in range(self.leaf_rounds):
             leaves.update()
-        for node in range(trees.n_nodes):
-            NodeExperts(trees, node, run.rng, run.tally).update()
-            if self.mirror:
-                expert = int(run.rng.integers(trees.model.split.n_experts))
-                mirror(trees, node, expert, run.rng, run.tally)
         run.done += 1
         if keeps(self, run.done):
             run.record()
         elif run.done <= self.n_warmup:
-            run.tally = Tally(trees.n_chains)
+            run.chains.tally[...] = 0.0
 
     def _posterior(self, model: SoftTree, data: Data, run: Run) -> Posterior:
         vectors = np.array(run.draws).swapaxes(0, 1)
-        shares = np.array(run.shares).transpose(1, 2, 0)  # (moves, C, draws)
+        shares = np.array(run.shares).transpose(2, 1, 0)  # (moves, C, draws)
         stats = {"lp": log_joint(model, data, vectors)}
+        stats["log_likelihood"] = np.array(run.log_likelihoods).T
         stats |= {f"accepted_{move}": share for move, share in zip(MOVES, shares, strict=True)}
         draws = Layout(model, data.X.shape[1]).sites(vectors)
         return at_medoid(recorded(self, model, draws, stats, "mcmc"), data)

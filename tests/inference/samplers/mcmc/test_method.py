@@ -9,9 +9,9 @@ from scipy import stats
 
 from bayestree.inference import Data, Posterior, mcmc
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.method import starts
-from bayestree.inference.samplers.mcmc.moves import MOVES, LeafMoves, Tally
-from bayestree.inference.samplers.mcmc.trees import ChainTrees
+from bayestree.inference.samplers.mcmc.chains import Chains
+from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.method import MOVES, starts
 from bayestree.models import (
     Categorical,
     GammaProcess,
@@ -121,7 +121,11 @@ class TestRecords:
         for name, value in found.draws.items():
             assert value.shape == (3, 6, *shapes[name])
             assert found.point[name].shape == shapes[name]
-        assert found.stats.keys() == {"lp", *(f"accepted_{move}" for move in MOVES)}
+        assert found.stats.keys() == {
+            "lp",
+            "log_likelihood",
+            *(f"accepted_{move}" for move in MOVES),
+        }
         for name, value in found.stats.items():
             assert value.shape == (3, 6), name
             assert np.isfinite(value).all(), name
@@ -130,6 +134,8 @@ class TestRecords:
             sites = {n: torch.as_tensor(v[chain, draw]) for n, v in found.draws.items()}
             expected = float(found.model.log_joint(sites, *data))
             np.testing.assert_allclose(found.stats["lp"][chain, draw], expected, 1e-9)
+            expected = float(found.model.log_likelihood(sites, *data))
+            np.testing.assert_allclose(found.stats["log_likelihood"][chain, draw], expected, 1e-9)
         assert found.settings["mirror"] is True
 
     def test_shares_of_accepted_moves(self):
@@ -244,8 +250,8 @@ def test_leaves_given_splits_of_weighted_rows(leaf, weight):
     layout = Layout(model, 2)
     vectors = np.array([layout.vector({k: v[i] for k, v in (one | free_leaves).items()})
                         for i in range(n)])  # fmt: skip
-    trees = ChainTrees(model, data, vectors)
-    moves = LeafMoves(trees, np.random.default_rng(1), Tally(n))
+    chains = Chains(model, data, vectors, np.random.default_rng(2).spawn(n))
+    moves = LeafMoves(chains, np.random.default_rng(1))
     for _ in range(30):
         moves.update()
     drawn = value({name: layout.sites(vectors)[name] for name in leaf.sites})

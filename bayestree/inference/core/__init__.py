@@ -1,0 +1,6 @@
+"""Compiled loops over rows: probabilities of paths, and a sweep of Metropolis-within-Gibbs moves.
+
+numba compiles a function when it is first called, and keeps the code beside the module, or in the
+user's cache if that folder cannot be written. It compiles again when the file of the function
+changes, but not when a file changes from which that one imports.
+"""

@@ -1,0 +1,154 @@
+"""Chains of trees of one topology: their parameters, and what these say about each row."""
+
+import numpy as np
+import torch
+from numpy.random import Generator
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.inference.core.arrays import Chain, Rows, priors_of, rows_of, workspace
+from bayestree.inference.core.experts import LEAF, sweep
+from bayestree.inference.core.paths import TINY, draw_paths, refresh
+from bayestree.inference.data import Data
+from bayestree.inference.samplers.density import Layout, Sites, constrained
+from bayestree.models.soft_tree import SoftTree
+
+
+class Chains:
+    """C trees of one topology.
+
+    Parameters
+    ----------
+    model : SoftTree
+        With collapsed scales.
+    data : Data
+        n rows.
+    vectors : array, shape (C, D)
+        Parameters in the order of a ``Layout``; moves change them in place.
+    rngs : sequence of Generator
+        One for each chain.
+
+    Attributes
+    ----------
+    free : dict of arrays
+        The parameters by site, as views of the vectors, each (C, ...).
+    weights : array, shape (C, n)
+        Weights of the rows.
+    log_density : array, shape (C, L, n)
+        log p(y_n | leaf).
+    tally : array, shape (C, 2, moves)
+        Numbers of accepted and of proposed moves, by kind.
+    """
+
+    def __init__(
+        self, model: SoftTree, data: Data, vectors: FloatArray, rngs: list[Generator]
+    ) -> None:
+        self.model, self.vectors, self.rngs = model, vectors, rngs
+        self.layout = Layout(model, data.X.shape[1])
+        self.free = self.layout.free(vectors)
+        own = data.to(torch.empty(0, dtype=torch.float64)).for_leaf(model.leaf)
+        self.y, weights = own.y, own.weights.numpy()
+        n_nodes, n_experts, d = self.layout.shapes["hyperplane"]
+        weight = model.priors.weight if model.split.weighted else None
+        self.rows = rows_of(own.X.numpy(), weights, model.topology, model.steepness)
+        self.priors = priors_of(weight, model.priors.hyperplane, n_experts, d)
+        self.work = workspace(self.rows, self.priors, n_experts)
+        count, n = len(vectors), len(own.X)
+        self.weights = np.broadcast_to(weights, (count, n))
+        self.n_nodes, self.n_leaves = n_nodes, model.topology.n_leaves
+        self.tally = np.zeros((count, 2, LEAF + 1))
+        self._branches = np.zeros((count, 2, n_nodes, n))
+        self._values = np.zeros((count, n_nodes + self.n_leaves, n))
+        self._order = np.tile(np.arange(self.n_leaves), (count, 1))
+        ones = np.zeros((count, n_nodes, n_experts))  # log-weights of splits without weights
+        sites = {"log_weight": ones, **self.free}
+        names = ("log_weight", "hyperplane", "intercept", "shrinkage")
+        caches = (self._order, self._branches, self._values)
+        self.each = [
+            Chain(*(sites[name][c] for name in names), *(one[c] for one in caches))
+            for c in range(count)
+        ]
+        self.set_leaves()
+        self.refresh()
+
+    @property
+    def n_chains(self) -> int:
+        return len(self.vectors)
+
+    def refresh(self) -> None:
+        """Compute the branches from the vectors."""
+        for c, chain in enumerate(self.each):
+            refresh(self.rows_of(c), chain, self.work)
+
+    def rows_of(self, chain: int) -> Rows:
+        """Return the rows with the weights that they have for a chain."""
+        return self.rows._replace(weights=self.weights[chain])
+
+    def sweep(self, *, mirrors: bool) -> None:
+        """Move the experts of all nodes of each chain."""
+        for c, (chain, rng) in enumerate(zip(self.each, self.rngs, strict=True)):
+            own = self.rows_of(c), self.priors, chain, self.work
+            sweep(*own, mirrors, rng, self.tally[c])
+        if mirrors:
+            self._arrange_leaves()
+
+    def _arrange_leaves(self) -> None:
+        """Give leaves the places to which exchanges of branches have carried them."""
+        rest = np.arange(self.n_leaves)
+        for c in np.flatnonzero((self._order != rest).any(axis=1)):
+            order = self._order[c].copy()
+            for name in self.model.leaf.sites:
+                self.free[name][c] = self.free[name][c][order]
+            self.log_density[c] = self.log_density[c][order]
+            self._order[c] = rest
+
+    # Leaves.
+
+    def leaf_sites(self, free: Sites) -> dict[str, torch.Tensor]:
+        """Return the sites of leaves (...), one after another, from their coordinates."""
+        found = {}
+        for name in self.model.leaf.sites:
+            own = self.layout.free_shapes[name][1:]
+            value = torch.from_numpy(np.ascontiguousarray(free[name]).reshape(-1, *own))
+            support = self.layout.supports[name]
+            found[name] = constrained(value, support)[0]
+            if support == "simplex":
+                found[name].clamp_min_(torch.finfo(value.dtype).tiny)
+        return found
+
+    def leaf_density(self, free: Sites) -> FloatArray:
+        """Compute log p(y_n | leaf), (..., n), of leaves (...) given their coordinates."""
+        first = next(iter(self.model.leaf.sites))
+        shape = free[first].shape[: free[first].ndim - len(self.layout.free_shapes[first]) + 1]
+        found = self.model.leaf.log_density(self.leaf_sites(free), self.y)
+        density: FloatArray = found.numpy().T.reshape(*shape, -1)
+        return density
+
+    def set_leaves(self) -> None:
+        """Compute the densities of the rows in the leaves from the vectors."""
+        found = self.leaf_density(self.free)
+        self.log_density, self._best = found, found.max(axis=1)
+        np.exp(found - self._best[:, None], out=self._values[:, self.n_nodes :])
+        for node in range(self.n_nodes - 1, -1, -1):
+            sides = self._branches[:, :, node] * self._values[:, self.rows.children[node]]
+            self._values[:, node] = sides.sum(axis=1)
+
+    def reach(self) -> FloatArray:
+        """Compute P(leaf | x) of all rows, (C, L, n)."""
+        found = np.ones_like(self._values)
+        for node, (left, right) in enumerate(self.rows.children):
+            found[:, left] = found[:, node] * self._branches[:, 0, node]
+            found[:, right] = found[:, node] * self._branches[:, 1, node]
+        return found[:, self.n_nodes :]
+
+    def paths(self, copies: FloatArray) -> FloatArray:
+        """Draw the numbers of copies (C, n) of each row in each leaf given y, (C, L, n)."""
+        found = np.empty((self.n_chains, self.n_leaves, copies.shape[-1]))
+        for c, (chain, rng) in enumerate(zip(self.each, self.rngs, strict=True)):
+            draw_paths(self.rows, chain, copies[c], rng, found[c])
+        return found
+
+    def log_likelihood(self) -> FloatArray:
+        """Return the log-likelihood of each chain, shape (C,)."""
+        row = np.log(np.maximum(self._values[:, 0], TINY)) + self._best
+        total: FloatArray = (row * self.weights).sum(axis=-1)
+        return total

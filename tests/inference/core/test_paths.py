@@ -1,0 +1,36 @@
+"""What the caches of a chain say about rows is what the model says about each."""
+
+import numpy as np
+import pytest
+
+from bayestree.inference.core.paths import draw_paths
+from tests.inference.core.chains import CASES, chains_of, sites_of
+
+
+@pytest.mark.parametrize("parts", CASES.values(), ids=CASES)
+class TestPaths:
+    def test_likelihood_equals_that_of_the_model(self, parts):
+        chains, data = chains_of(parts)
+        expected = [
+            float(chains.model.log_likelihood(sites_of(chains, c), *data)) for c in range(3)
+        ]
+        np.testing.assert_allclose(chains.log_likelihood(), expected, 1e-9)
+
+    def test_reach_equals_that_of_the_model(self, parts):
+        chains, data = chains_of(parts)
+        for c, found in enumerate(chains.reach()):
+            expected = chains.model.leaf_log_probs(sites_of(chains, c), data.X).T
+            seen = expected.numpy() > -600
+            np.testing.assert_allclose(np.log(found[seen]), expected.numpy()[seen], 1e-8, 1e-8)
+
+    def test_drawn_paths_follow_x_and_y(self, parts):
+        chains, data = chains_of(parts, n_chains=1)
+        n, size = len(data.X), 4000
+        counts = np.empty((chains.n_leaves, n))
+        draw_paths(chains.rows, chains.each[0], np.full(n, size), np.random.default_rng(0), counts)
+        joint = chains.reach()[0] * np.exp(chains.log_density[0] - chains.log_density[0].max(0))
+        share = joint / joint.sum(0)
+        error = np.sqrt(share * (1 - share) / size)
+        # the largest of at most 80 z-scores; small counts follow a Poisson law
+        assert (np.abs(counts / size - share) <= 4 * error + 6 / size).all()
+        assert (counts.sum(0) == size).all()
