@@ -103,9 +103,11 @@ PAGES = [
 WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
     for name in (
+        "posterior/questions",
+        "how-to/continue",
         "posterior/convergence",
         "posterior/arviz",
-        "trees/trees",
+        "trees/fitting",
         "show/export",
         "show/explain",
         "posterior/modes",
@@ -113,7 +115,8 @@ WITHOUT_PICTURES = [
         "posterior/smc",
         "data/tables",
         "data/large-data",
-        "develop/development",
+        "develop/own-parts",
+        "develop/own-methods",
     )
 ]
 
