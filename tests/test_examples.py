@@ -103,17 +103,22 @@ PAGES = [
 WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
     for name in (
+        "posterior/questions",
+        "how-to/continue",
         "posterior/convergence",
+        "posterior/scores",
         "posterior/arviz",
-        "trees/trees",
+        "trees/fitting",
         "show/export",
         "show/explain",
         "posterior/modes",
         "data/responses",
+        "data/monotone",
         "posterior/smc",
         "data/tables",
         "data/large-data",
-        "develop/development",
+        "develop/own-parts",
+        "develop/own-methods",
     )
 ]
 

@@ -127,8 +127,8 @@ def mixed_convergence(
     ----------
     each : sequence of M Convergence
     weights : array, shape (M,)
-        Modes of less than 1 %, or of many modes those below half of an equal share, are left out:
-        they hardly matter.
+        Modes with a weight below 1 %, or with many modes below half of an equal share, are left
+        out: they hardly matter.
     quantities : xarray.Dataset, optional
         ``prediction`` [chain, draw, row(, class)], and others to compare, with the modes as chains
         (coordinate ``mode``).

@@ -17,8 +17,8 @@ from bayestree.topology import Topology
 Draws = Mapping[str, NDArray[Any]]
 SHARE = 0.01  # experts whose largest vote stays below this share of log 2 are ignored
 VARIATIONAL = (
-    "From a single variational fit, whose numbers of facets are too certain and may be wrong;\n"
-    "inference='nuts' samples them."
+    "Counts from a variational fit are overconfident and can be wrong;\n"
+    "use inference='mcmc' to sample them."
 )
 MAX_NAMES = 4  # feature names listed in a table cell
 

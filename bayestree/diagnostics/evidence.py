@@ -21,10 +21,10 @@ class Evidence:
     Attributes
     ----------
     runs : array, shape (chain,)
-        Log evidence by each independent run: log p(y | X), the topology integrated out.
+        The log evidence of each independent run, log p(y | X), with the topology integrated out.
     n_leaves, depth : arrays of int, shape (chain, draw)
     rows : int, optional
-        Fingerprint of y and the weights of the rows; None for fits of versions without it.
+        A fingerprint of y and of the weights of the rows; None if an earlier version made the fit.
     """
 
     runs: FloatArray
@@ -42,7 +42,7 @@ class Evidence:
     def standard_error(self) -> float:
         """Standard error of ``log_evidence`` from the spread of the runs; NaN for one run.
 
-        With few runs it is itself uncertain, by a factor of about two with four.
+        With few runs it is itself uncertain: with four, by a factor of about two.
         """
         if len(self.runs) == 1:
             return float("nan")
@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def full_share(self) -> float:
-        """Share of the draws that have all leaves which the depth of the deepest draw allows."""
+        """The share of the draws with as many leaves as the depth of the deepest draw allows."""
         return float((self.n_leaves == 2 ** self.depth.max()).mean())
 
     @property

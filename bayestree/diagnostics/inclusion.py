@@ -76,16 +76,16 @@ class ColumnInclusion:
     ----------
     columns : tuple of str, length c
     probability : array, shape (c,)
-        For the whole tree, over all draws and modes. 0 of columns that the fit ignored, and for a
-        tree without a split.
+        The probability for the whole tree, over all draws and modes. It is 0 for columns that the
+        fit ignored, and for a tree without a split.
     effect : array, shape (c,)
-        Root mean square, between the rows, of what one standard deviation of the column changes in
-        the prediction by the facets (probabilities of the classes, or mean of y).
+        Root mean square over the rows of the change in the prediction (probabilities of the
+        classes, or mean of y) that one standard deviation of the column makes by the facets.
     sd : array, shape (c,)
         Posterior standard deviation of ``effect``.
     node_probability : array, shape (V, c)
-        The same probability of each node of ``tree_``, for its draws: of the effect on the
-        probability of going right.
+        For each node of ``tree_`` and its draws, the probability that the column has an effect on
+        the probability of going right.
     labels : tuple of str
         Path of each node from the root.
     """
@@ -100,7 +100,7 @@ class ColumnInclusion:
     def false_discovery_rate(self, threshold: float, node: str | None = None) -> float:
         """Compute the Bayesian false discovery rate of columns of at least some probability.
 
-        The mean of 1 - probability over these columns; 0 if there is none.
+        The rate is the mean of 1 - probability over these columns, and 0 if there is none.
 
         Parameters
         ----------
@@ -122,9 +122,9 @@ class ColumnInclusion:
     def get_support(
         self, fdr: float = 0.1, *, node: str | None = None, indices: bool = False
     ) -> BoolArray | IntArray:
-        """Choose as many columns as keep the Bayesian false discovery rate at most at ``fdr``.
+        """Choose as many columns as possible at a Bayesian false discovery rate of at most ``fdr``.
 
-        The most probable come first, so that no other choice of this rate has more of them
+        The most probable columns come first: no other choice at this rate has more that are
         expected to be right (Mueller and others, 2004).
 
         Parameters
@@ -345,7 +345,7 @@ def _effects(
 def inclusion_probability(effects: Effects) -> FloatArray:
     """Compute the probability that each column has an effect, over the draws, (c,).
 
-    Effects of exactly 0 have the probability 0, and tell nothing about others.
+    Effects of exactly 0 have the probability 0, and say nothing about the others.
     """
     found, some = np.zeros(len(effects.size)), effects.size > 0
     if some.any():

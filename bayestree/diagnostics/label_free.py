@@ -187,7 +187,7 @@ def _labelled(
 def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
     """Compute :func:`label_free` of a stored posterior.
 
-    They are those of :func:`label_free`.
+    The result is that of :func:`label_free`.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ class Loo:
     corrected : bool
         Whether draws of an approximation were reweighted to the posterior.
     n_folds : int
-        Number of folds of a score by refits, which has no k (-inf); 0 for importance sampling.
+        Number of folds if the score comes from refits, which have no k (-inf); otherwise 0.
     reason : str
         Why an estimator's ``loo(method="auto")`` chose this method; empty if it was given.
     """
@@ -102,7 +102,7 @@ class Loo:
         n_folds: int = 0,
         reason: str = "",
     ) -> "Loo":
-        """Sum these terms of the rows."""
+        """Make a score of the terms of the rows."""
         n = len(elpd_row)
         return cls(
             elpd=float(elpd_row.sum()),
@@ -125,7 +125,7 @@ class Loo:
 
     @property
     def trusted(self) -> bool:
-        """Whether the sum over all rows means something: k is good for nine rows of ten."""
+        """Whether the sum over all rows can be trusted: k is good for at least nine rows in ten."""
         return len(self.bad_rows) <= MAX_BAD_SHARE * len(self.k)
 
     @property
@@ -304,7 +304,7 @@ def stacking_weights(
     log_density : array, shape (n, M)
         log p_m(y_n).
     row_weights : array, shape (n,), optional
-        A weight is a number of equal rows; by default 1.
+        The number of equal rows that each row stands for; by default 1.
     prior_rows : float
         Rows in favour of each model that are added to the given ones: the weights are then the
         mode of their posterior under a Dirichlet prior, which keeps few rows from deciding alone.

@@ -57,9 +57,9 @@ class Calibration:
         Mean log-probability of the observed class, in nats (higher is better); -inf if an
         observed class was given probability 0.
     gain : Score
-        How much lower the Brier score is than the score of the class frequencies among these
-        rows: the larger the better, and 0 or less if the probabilities are worth no more. It is
-        finite for any probabilities.
+        How much lower the Brier score is than the score of the class frequencies among these rows:
+        it is larger for better probabilities, and 0 or less if they predict no better. It is always
+        finite.
     n_rows, n_zero : int
         Number of rows, and of rows whose class was given probability 0.
     bins : DataFrame
@@ -287,8 +287,8 @@ def ranked_probability(
 ) -> FloatArray:
     """Compute the ranked probability score of each row (Epstein, 1969), (n,); 0 is perfect.
 
-    The squared differences of cumulative probabilities from the indicators of the observed class,
-    summed over the C - 1 cuts between the classes. It counts how far wrong classes are.
+    It sums, over the C - 1 cuts between the classes, the squared differences of cumulative
+    probabilities from the indicators of the observed class: it counts how far wrong a class is.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class Shrinkage:
     prior_weight : array, shape (prior draw, K)
         The same under the prior, which is the same for every node; empty if it is improper.
     effective : array, shape (chain, draw, V)
-        Effective number of weights, (sum r)^2 / sum r^2. That of votes is in ``polytope_size()``.
+        The effective number of weights, (sum r)^2 / sum r^2; ``polytope_size()`` has that of votes.
     prior_effective : array, shape (prior draw,)
     largest_share : array, shape (chain, draw, V)
         Largest weight as a share of their sum.

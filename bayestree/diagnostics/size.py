@@ -43,14 +43,14 @@ class TreeSize:
     Attributes
     ----------
     facets : array, shape (largest number + 1,)
-        Of each number of facets of the root, by the main measure of ``PolytopeSize``; 0 for a tree
-        without a split.
+        The probability of each number of facets of the root, by the main measure of
+        ``PolytopeSize``; a tree without a split has 0.
     splits : array, shape (largest number + 1,)
-        Of each total number of facets of all splits.
+        The probability of each total number of facets of all splits.
     leaves : array, shape (largest number + 1,), or None
-        Of each number of leaves in use by a draw; None if they were not counted.
+        The probability of each number of leaves in use by a draw; None if they were not counted.
     depth : array, shape (largest depth + 1,)
-        Of each depth of the deterministic trees, one for each mode.
+        The probability of each depth of the deterministic trees, of which each mode has one.
     """
 
     facets: FloatArray
@@ -170,8 +170,8 @@ class PolytopeSize:
         draws of a prior with large weights (``concentration=10``) do so: "one facet" then does not
         mean a split by one hyperplane.
     effective : array, shape (chain, draw, V)
-        Effective number of votes, (sum c)^2 / sum c^2 of the largest votes c. That of weights is in
-        ``shrinkage()``.
+        The effective number of votes, (sum c)^2 / sum c^2 for the largest votes c. ``shrinkage()``
+        has the effective number of weights.
     labels : tuple of str
         Path of each node from the root.
     rows : array, shape (V,)
@@ -179,18 +179,18 @@ class PolytopeSize:
     prior : PriorSize, optional
         The same quantities under the prior, inside the same boxes.
     n_leaves : array of int, shape (chain, draw), optional
-        Number of leaves in use by a draw, those that training rows reach under its hard splits: up
-        to all leaves of the fit, while ``tree_`` keeps only leaves that its own splits reach.
+        Number of leaves that training rows reach under the hard splits of each draw. There may be
+        more than in ``tree_``, which keeps only those that its own splits reach.
     cutting : array of int, shape (chain, draw, V), optional
-        Number of ``facets`` that alone cut off, and so send right, at least 1 % of the
-        node's rows; the main measure. Boxes of many features have corners far from any row:
-        unlike ``facets``, this number does not count what cuts off only these. Unknown for models
-        that were saved by an earlier version; ``facets`` is then the main measure.
+        Number of ``facets`` that alone cut off, and so send right, at least 1 % of the node's rows;
+        the main measure. Boxes of many features have corners far from any row; unlike ``facets``,
+        this number does not count facets that cut off only such corners. Unknown for models that
+        were saved by an earlier version; ``facets`` is then the main measure.
     variational : bool
         Whether the draws come from a single variational fit, whose numbers of facets are too
         certain.
     over_modes : TreeSize, optional
-        Over several modes; all else refers to the tree of one.
+        The sizes of the trees of all modes; everything else refers to the tree of one mode.
     """
 
     weights: IntArray
@@ -280,8 +280,8 @@ class PolytopeSize:
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
         """Tabulate nodes: mode, mean, median and interval of the facets, means of the others.
 
-        ``facets`` is the main measure, ``box_mean`` the mean of the attribute ``facets`` where
-        that is another one.
+        ``facets`` is the main measure, and ``box_mean`` the mean of the attribute ``facets`` if
+        that is another measure.
 
         Parameters
         ----------

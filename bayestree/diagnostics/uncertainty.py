@@ -413,9 +413,9 @@ class RuleProbability:
         ----------
         by : {"region", "column", "row"}
             For each node and leaf: the share of the rows in its inner region, that the
-            deterministic tree sends there, and in its outer region; of the latter the mean share of
-            the draws that agree about the side, which leaves have no (``agreement``). For each of
-            them and each feature: the least and the largest value in its inner region, in the
+            deterministic tree sends there, and in its outer region; for the rows of the latter at a
+            node, the mean share of the draws that agree about their side (``agreement``). For each
+            of them and each feature: the least and the largest value in its inner region, in the
             region of the deterministic tree, and in the outer region. For each row: its leaf, and
             the share of the draws that agree about this path and about the prediction.
 

@@ -84,7 +84,7 @@ class Check:
     at_least : bool
         Whether ``threshold`` is a lower limit.
     unit : str
-        Of the value and the limit; empty if they have none.
+        The unit of the value and the limit; empty if they have none.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Check:
     unit: str = ""
 
     def amount(self, digits: int) -> str:
-        """Format the value to so many significant digits, with its unit."""
+        """Format the value to a given number of significant digits, with its unit."""
         return f"{self.value:,.{digits}g} {self.unit}".rstrip()
 
     @property
@@ -334,7 +334,7 @@ def held_out_intervals(
     Parameters
     ----------
     inside : array, shape (n,)
-        Whether each held-out row is inside its interval, or the probability of it.
+        Whether each held-out row is inside its interval, or the probability that it is.
     level : float
         Nominal probability of the intervals.
     at_least : bool

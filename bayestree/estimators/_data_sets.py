@@ -212,7 +212,7 @@ def _like(
 def sample_check(estimator: MixtureEstimator) -> SampleCheck | None:
     """Whether more rows in the sample of ``fit_files`` would improve the fit.
 
-    Can be printed. None if the sample had all rows, after ``fit``, and in models that were read.
+    It can be printed. It is None if the sample had all rows, after ``fit`` and for loaded models.
     """
     check_is_fitted(estimator)
     return estimator.fitted_.sample_check

@@ -236,7 +236,7 @@ NumericFamily = Annotated[
         "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
         "responses, for up to 50 features; a Poisson distribution of counts; or a Student-t "
         "distribution, for responses with outliers. Or a family of your own (see "
-        "docs/develop/development.md)."
+        "docs/develop/own-parts.md)."
     ),
 ]
 MeanFamily = Annotated[

@@ -49,7 +49,7 @@ def _with_extra(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     own = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=ArrayLike | None)
     whole = known.replace(parameters=[*known.parameters.values(), own])
     vars(joining).update(__signature__=whole)
-    about = f"Its ``{name}`` (n,) may be the second column of y (n, 2), or a keyword."
+    about = f"Give the ``{name}`` (n,) as the second column of y (n, 2), or as a keyword."
     joining.__doc__ = _documented(method, about)
     return joining
 

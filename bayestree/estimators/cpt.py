@@ -289,7 +289,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         Model(
             "Class probabilities in a leaf: constant; multinomial logistic in all features, for up "
             "to 150 coefficients; or constant, with an order of the classes (of a pandas ordered "
-            "categorical, or sorted). Or a family of your own (see docs/develop/development.md)."
+            "categorical, or sorted). Or a family of your own (see docs/develop/own-parts.md)."
         ),
     ] = "constant"
 

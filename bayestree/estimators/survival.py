@@ -113,7 +113,7 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict risk scores, shape (n,): expected rates of events, larger for shorter survival.
 
-        With ``return_std`` also its standard deviation over the posterior draws.
+        With ``return_std``, also return its standard deviation over the posterior draws.
         """
         mean, sd = self._by_parts(X, self._expectation)
         return (mean, sd) if return_std else mean

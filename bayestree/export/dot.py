@@ -37,7 +37,7 @@ def export_dot(
         deterministic tree; if the estimator also has posterior draws, a caption notes it.
     max_features, max_facets, decimals : int, optional
         Maximum numbers of terms and of facets, and significant digits, as for
-        :func:`bayestree.export_text`. None shows all; "auto" are 3 terms, and 12 of a sparse facet.
+        :func:`bayestree.export_text`. "auto" shows 3 terms, 12 of a sparse facet; None all.
 
     Returns
     -------

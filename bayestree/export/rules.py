@@ -58,7 +58,7 @@ def export_rules(
     max_facets : int, optional
         Maximum number of votes of a polytope. None shows all.
     decimals : int, optional
-        Significant digits; of a limit, relative to the standard deviation of the first term. None
+        Significant digits; for a limit, relative to the standard deviation of the first term. None
         shows all. Probabilities always have two decimals.
 
     Returns

@@ -37,14 +37,14 @@ def export_text(
         The trees of a forest are written one after the other. All numbers are those of the
         deterministic tree; if the estimator also has posterior draws, a line at the top notes it.
     max_features : int or "auto", optional
-        Maximum number of terms of a facet, those of the largest weight per standard deviation,
-        and of classes of a leaf, the most frequent. "auto": 6, and 12 of a sparse facet; None shows
+        Maximum number of terms of a facet, those of the largest weight per standard deviation, and
+        of classes of a leaf, the most frequent. "auto" shows 6, or 12 of a sparse facet; None shows
         all.
     max_facets : int, optional
         Maximum number of facets of a node: those nearest to the mean of the data, which cut off
         most. None shows all.
     decimals : int, optional
-        Significant digits; of a threshold, relative to the standard deviation of the first term.
+        Significant digits; for a threshold, relative to the standard deviation of the first term.
         None shows all.
 
     Returns

@@ -272,16 +272,16 @@ def log_score(
         As for ``fit``: with several outputs of shape (n, q), with an exposure as second column for
         counts, with events for survival times.
     sample_weight : array, shape (n,), optional
-        Weights of the fit, if X and y are all rows of a fit with weights, in their order. Of these
-        rows, text columns of many categories are encoded as in the fit, without the y of the row,
-        where ``predict_proba`` includes it.
+        Weights of the fit, if X and y are all rows of a fit with weights, in their order. Text
+        columns of many categories are then encoded as in the fit, without the y of the row, where
+        ``predict_proba`` includes it.
 
     Returns
     -------
     array, shape (n,)
-        In nats, without rows of weight 0. For classes the log-probability of the class of the row,
-        -inf if that is 0; for numbers the log-density in the units of y, of several outputs
-        jointly; for counts the log-probability; for survival times the log-density of an event, or
+        In nats, without rows of weight 0. For classes it is the log-probability of the class of the
+        row, -inf if that is 0; for numbers the log-density in the units of y, jointly for several
+        outputs; for counts the log-probability; for survival times the log-density of an event, or
         the log-probability to survive a censored time.
 
     Raises

@@ -54,10 +54,9 @@ PRIOR_SEED = 0  # the same draws at every call
 def polytope_size(estimator: MixtureEstimator, max_draws: int = 100) -> PolytopeSize:
     """Measure the number of facets of each node of ``tree_`` in four ways.
 
-    After a variational fit the draws are those of a single one, of the mode of ``tree_``: counts of
-    its nodes are too certain and may be wrong. ``over_modes`` compares several such fits;
-    inference="nuts" samples the counts. If ``tree_`` has a single leaf, there are no nodes to
-    measure, and the number of leaves in use by the draws remains.
+    Counts from a variational fit are overconfident and can be wrong; use inference="mcmc" to
+    sample them. ``over_modes`` compares several such fits. If ``tree_`` has a single leaf, there
+    are no nodes to measure, and the result has only the number of leaves in use by the draws.
 
     Parameters
     ----------
@@ -122,8 +121,8 @@ def facets(
 ) -> Facets:
     """Match the half-spaces of a node's facets across draws.
 
-    After a variational fit they come from one tree, whose probabilities are
-    too close to 0 and 1; inference="nuts" samples them.
+    Probabilities from a variational fit are too close to 0 and 1; use inference="mcmc" to
+    sample the facets.
 
     Parameters
     ----------

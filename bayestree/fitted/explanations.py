@@ -64,11 +64,11 @@ def importance(
 ) -> Importance:
     """Measure the importance of each column of X, with its posterior.
 
-    Two measures: the share of its features in the votes at the nodes that rows reach, for each
-    posterior draw and, to compare with, for the prior; and how much shuffling it among the rows
-    lowers the mean log score of the predictions, which average over all draws and modes.
-    Without several draws, or for ``prediction="tree"``, both describe the deterministic
-    tree, whose means count as means of normal distributions with the residuals' variance.
+    There are two measures: the share of its features in the votes at the nodes that rows reach, for
+    each posterior draw and, to compare with, for the prior; and how much shuffling it among the
+    rows lowers the mean log score of the predictions, which average over all draws and modes.
+    Without several draws, or for ``prediction="tree"``, both describe the deterministic tree, whose
+    means count as means of normal distributions with the residuals' variance.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ def shapley_values(
 ) -> ShapleyValues:
     """Compute exact Shapley values of the predictions of ``tree_``, which must use few columns.
 
-    The contribution of a column to a prediction, averaged over all orders in which columns
-    become known. Unknown columns take the values of the background rows, all from the same
-    row (interventional Shapley values).
+    A Shapley value is the contribution of a column to a prediction, averaged over all orders in
+    which columns become known. Unknown columns take the values of the background rows, all from the
+    same row (interventional Shapley values).
 
     Parameters
     ----------
@@ -190,9 +190,9 @@ def partial_dependence(
     feature : str or int
         A column, or a part of a date, such as ``"since (month)"``.
     grid : array or int
-        Values of the column, or how many: evenly spaced from its 5 % to its 95 % quantile, or
-        all if these are fewer; of categories the most frequent in X. If training rows lack a
-        value, so does the last.
+        Values of the column, or how many: evenly spaced from its 5 % to its 95 % quantile, or all
+        if these are fewer; for categories, the most frequent ones in X. If training rows lack
+        values, the last value is a missing one.
     level : float
         Probability of the interval over the draws. A point estimate has no spread.
     max_rows : int
@@ -237,7 +237,7 @@ def interactions(
 ) -> Interactions:
     """Measure the interactions of pairs of columns by Friedman's H.
 
-    The share of the joint effect of two columns on the prediction (averaged over the draws)
+    H is the share of the joint effect of two columns on the prediction (averaged over the draws)
     that is not the sum of their separate effects.
 
     Parameters
@@ -311,9 +311,9 @@ def column_inclusion(
     Returns
     -------
     ColumnInclusion
-        Can be printed; see also ``get_support``, ``selected`` and ``to_frame``. Nodes are those
-        of ``tree_``, and probabilities of the whole tree are those of all modes. Of equal
-        columns the fit uses the first, and the others have the probability 0.
+        Can be printed; see also ``get_support``, ``selected`` and ``to_frame``. Nodes are those of
+        ``tree_``, and probabilities of the whole tree are those of all modes. If columns are equal,
+        the fit uses the first of them, and the others have the probability 0.
 
     Raises
     ------

@@ -37,7 +37,7 @@ def loo(
     n_folds: int = 5,
     n_jobs: int | None = None,
 ) -> Loo:
-    """Log score of rows that are left out, by importance sampling or by refits.
+    """Compute the log score of rows that are left out, by importance sampling or by refits.
 
     Parameters
     ----------
@@ -48,10 +48,10 @@ def loo(
         such as ``inference="nuts"``; those of a variational fit are too far from the posterior.
         The tree, which growth chose with all rows, is kept: the score is optimistic, the more so
         the larger the tree.
-        ``"kfold"`` refits the estimator without each of ``n_folds`` parts of the rows, growth and
-        all else that depends on y included, for all kinds of fits. Its score is that of fits to a
-        share 1 - 1 / ``n_folds`` of the rows, which is slightly pessimistic. The parts depend on
-        the rows alone.
+        ``"kfold"`` refits the estimator without each of ``n_folds`` parts of the rows, including
+        growth and everything else that depends on y, for all kinds of fits. Its score is that of
+        fits to a share 1 - 1 / ``n_folds`` of the rows, which is slightly pessimistic. The parts
+        depend on the rows alone.
         ``"auto"`` is ``"psis"`` for a sampler if k is good for nine rows of ten, otherwise
         ``"kfold"``, with as many folds as the smallest class has rows if these are fewer than
         ``n_folds``. The result says which it is, and why.

@@ -47,7 +47,7 @@ def predict_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Predict a central interval of y, or of the time of the event.
 
-    Its ends are quantiles of the mixture of all modes, draws and leaves; of a forest, of the
+    Its ends are quantiles of the mixture of all modes, draws and leaves, or for a forest, of the
     leaves of all soft trees.
 
     Returns
@@ -79,8 +79,8 @@ def in_interval(
 ) -> FloatArray:
     """Tell whether each row of y is inside its ``predict_interval``, as 0 or 1.
 
-    The result has the shape of y, after that of ``level``, which may be several. A censored time
-    has the probability of it, given that the row survived until then.
+    The result has the shape of ``level``, which may be several, followed by that of y. For a
+    censored time it is the probability to be inside, given that the row survived until then.
 
     Raises
     ------

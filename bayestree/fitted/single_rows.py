@@ -45,7 +45,7 @@ def explain(
     ``target``. Its distance sums absolute changes of numbers, in units of ``tree_.scale``, and 1
     for each category or boolean (an ordered category for each step). Numbers stay within the range
     of the training rows, and whole if those are. The search begins at the nearest changes of the
-    deterministic trees; where no average is taken, ``change.bound`` is a lower limit. If
+    deterministic trees; if ``predict`` takes no average, ``change.bound`` is a lower limit. If
     ``change.row`` is None, no change was found, which is no proof that there is none.
 
     Parameters
@@ -53,11 +53,11 @@ def explain(
     x : array, Series, mapping or DataFrame, shape (d,) or (1, d)
         A mapping has the value of each column by name.
     features : sequence of str or int, or mapping, optional
-        Columns that the nearest change may alter, by default all; dates, and missing values of
-        columns that are not named, stay. A mapping has for each column of numbers the least and
-        the largest value, which may lie beyond the range of the training rows, or ``"rise"`` or
-        ``"fall"`` for one direction; for each column of categories or booleans the levels that it
-        may change to; or None.
+        Columns that the nearest change may alter, by default all; dates, and missing values in
+        columns that are not named, stay as they are. A mapping has for each column of numbers the
+        least and the largest value, which may lie beyond the range of the training rows, or
+        ``"rise"`` or ``"fall"`` for one direction; for each column of categories or booleans the
+        levels that it may change to; or None.
     target : label or float, optional
         Class to predict after the change, by default any other; or, for regression, mean that
         the prediction should reach from the other side.

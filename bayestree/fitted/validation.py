@@ -342,7 +342,7 @@ def training_data(
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> Data:
-    """Return rows as used by the model of ``posterior_``, for ``bayestree.inference``.
+    """Return the rows as the model of ``posterior_`` uses them, for ``bayestree.inference``.
 
     For example ``bayestree.inference.nuts(clf.posterior_.model, clf.training_data(X, y),
     init=clf.posterior_, mirror=True)``, with settings that estimators do not have.

@@ -169,7 +169,7 @@ class BaseObliqueTree(ImpurityTree):
             "(gradient descent on a bound of the loss), 'guide' (one feature, chosen by a "
             "chi-squared test), 'hhcart' (reflections along eigenvectors of the classes), 'oc1' "
             "(coordinate descent with random jumps and restarts), or an object with other "
-            "settings (see docs/trees/trees.md)."
+            "settings (see docs/trees/fitting.md)."
         ),
     ] = "hhcart"
 

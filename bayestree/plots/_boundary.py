@@ -77,7 +77,7 @@ def boundary(
     level: float = 0.9,
     region: str | None = None,
 ) -> Axes:
-    """Map of a tree fitted to two features.
+    """Draw the map of a tree that was fitted to two features.
 
     The shading shows ``predict_proba`` (``predict`` for a regressor): full colour where one class
     is certain, white where all classes are equally likely. Solid lines are the borders of the

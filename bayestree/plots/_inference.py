@@ -30,11 +30,11 @@ PER_BIN = 5  # minimum expected number of simulations per bin
 def elbo(estimator: FittedModel | FittedPosterior, ax: Axes | None = None) -> Axes:
     """Plot the trace of the evidence lower bound (ELBO) by epoch, or of VI by step.
 
-    The thin line is the bound estimated from one draw and minibatches, the thick line its running
-    median over a twentieth of them. The dashed line is the bound of the finished fit on all
-    rows (untempered, mean of several draws). The first tenth of the trace and single estimates
-    may lie below the axis. Where the thick line still rises, the fit has not converged; that it is
-    level proves little, since the learning rate decays (see ``check_convergence``).
+    The thin line is the bound estimated from one draw and minibatches, and the thick line is its
+    running median over a twentieth of the trace. The dashed line is the bound of the finished fit
+    on all rows (untempered, mean of several draws). The first tenth of the trace and single
+    estimates may lie below the axis. Where the thick line still rises, the fit has not converged;
+    that it is level proves little, since the learning rate decays (see ``check_convergence``).
 
     With ``search_facets``, the trace shows the final joint fit, which is a fifth as long: it
     starts where the search ended and should be level throughout. The gains of the search are in

@@ -193,11 +193,11 @@ def shrinkage_factors(
 ) -> Axes:
     """Plot the shrinkage factors of the coefficients of a node's experts as a heat map.
 
-    One row per expert that votes and occurs in half of the draws, one column per feature that takes
-    part: those that the fit ignores, such as constant ones, have none. White
-    (factor 1) means determined by the prior, dark (factor 0) by the data. The sign of a
-    coefficient is shown unless it is shrunk away: if the factor is at most 1/2, or nearly all
-    draws agree on the sign, so that the prior only limits the size.
+    There is a row for each expert that votes and occurs in half of the draws, and a column for each
+    feature that the fit does not ignore. White (factor 1) means that the prior determines the
+    coefficient, dark (factor 0) that the data do. The sign of a coefficient is shown unless it is
+    shrunk away: if the factor is at most 1/2, or nearly all draws agree on the sign, so that the
+    prior only limits the size.
 
     Parameters
     ----------

@@ -174,9 +174,9 @@ def _scales(ax: Axes, x: Scale, y: Scale) -> None:
 def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
     """Plot the error of trees against their number of parameters, along a regularization path.
 
-    As in the paper on sparse oblique trees: training error (open markers) and validation error
-    (filled markers) against the number of non-zero coefficients. Numbers next to the markers are
-    penalties; the tree with the lowest validation error is circled.
+    As in the paper on sparse oblique trees, it shows the training error (open markers) and the
+    validation error (filled markers) against the number of non-zero coefficients. Numbers next to
+    the markers are penalties; the tree with the lowest validation error is circled.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
 
 
 def sparsity_path(found: Any, ax: Axes | None = None) -> Axes:
-    """Plot what trees of few columns a facet lose, against the number of columns.
+    """Plot the loss of trees with few columns in a facet against the number of columns.
 
     Each point is the mean loss of log density to the tree of full facets, with bars of one standard
     error to each side. The circle marks the tree that was chosen; it may have fewer facets and

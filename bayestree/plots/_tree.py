@@ -105,19 +105,19 @@ def tree(
     """Draw the deterministic tree.
 
     A node shows its split and how many training rows reach it. A split by one facet is shown as a
-    condition for going left, on its two largest terms; one of several by the facet nearest to the
-    mean of the data, which is necessary for going left but not sufficient, and the number of its
-    other facets. The facets of a sparse tree are shown with up to five terms, three of a node,
-    and a row goes left if it satisfies each of them. With full facets and several posterior
-    draws, another line shows the posterior of the number of facets that alone cut off at least 1 %
-    of the rows: its median, with a central interval in brackets. The width of a link grows with the
-    number of its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
-    that would be too wide grows from left to right.
+    condition for going left, on its two largest terms; a split by several facets is shown by the
+    facet nearest to the mean of the data, which is necessary for going left but not sufficient, and
+    by the number of its other facets. The facets of a sparse tree are shown with up to five terms,
+    three of a node, and a row goes left if it satisfies each of them. With full facets and several
+    posterior draws, another line shows the posterior of the number of facets that alone cut off at
+    least 1 % of the rows: its median, with a central interval in brackets. The width of a link
+    grows with the number of its rows. A leaf shows the probabilities of the classes as a bar, or
+    its mean. A tree that would be too wide grows from left to right.
 
     In a tree of up to eight leaves, a node that uses more than two features shows its terms as
     bars: how much each contributes per standard deviation, relative to the largest one of the
-    facet, and to which side a larger value leads. Of more than six terms there are the five
-    largest. With rows, a node that uses one or two features shows those that reach it, in the
+    facet, and to which side a larger value leads. If there are more than six terms, it shows the
+    five largest. With rows, a node that uses one or two features shows those that reach it, in the
     colours of their classes or values, with its border; the part that goes left is grey.
 
     Parameters
@@ -131,8 +131,8 @@ def tree(
         Classes or values of the rows.
     sizes : bool or PolytopeSize, optional
         The result of ``estimator.polytope_size()``, if it is available; True computes it, False
-        shows the deterministic tree alone. By default computed for full facets: the number of
-        sparse ones was chosen, so that the posterior does not describe it.
+        shows the deterministic tree alone. By default it is computed for full facets only: the
+        number of sparse facets was chosen, and the posterior does not describe it.
     level : float
         Probability of the interval of the number of facets.
 

@@ -54,8 +54,8 @@ def html_report(
     """Write the report of a fitted tree or forest as one HTML page without external resources.
 
     The page shows the tree with a description of each node and leaf, and how to reproduce the fit.
-    As the fit and the given rows allow, it also shows facets, uncertainty, scores, calibration and
-    convergence.
+    Depending on the fit and the given rows, it also shows facets, uncertainty, scores, calibration
+    and convergence.
 
     Parameters
     ----------

@@ -219,7 +219,7 @@ class TestFacets:
     def test_a_variational_fit_says_so_in_its_first_line(self, classifier):
         variational = classifier.posterior_.inference == "svi"
         for found in (classifier.facets(), classifier.polytope_size()):
-            assert ("single variational fit" in str(found).splitlines()[0]) == variational
+            assert ("variational fit" in str(found).splitlines()[0]) == variational
 
     def test_a_point_is_its_own_polytope(self):
         """The facets of one draw are those of the tree, in the units of the data."""

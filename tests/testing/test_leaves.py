@@ -24,12 +24,12 @@ from bayestree.models.leaves import Leaf
 from bayestree.testing import LeafContract
 from tests.testing.covered import covered
 
-PAGE = Path(__file__).parents[2] / "docs" / "develop" / "development.md"
+PAGE = Path(__file__).parents[2] / "docs" / "develop" / "own-parts.md"
 
 
 def documented():
     """The block of the section on likelihoods: a family, and a fit that uses it."""
-    section = PAGE.read_text().split("### A family of leaves\n")[1]
+    section = PAGE.read_text().split("## A family of leaves\n")[1]
     return re.search(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
 
 
