@@ -19,8 +19,8 @@ from bayestree.diagnostics.alignment import match
 from bayestree.diagnostics.draws import branch_log_probs, scores
 from bayestree.models import (
     Categorical,
-    Gaussian,
     GammaProcess,
+    Gaussian,
     InverseGammaScale,
     Polytope,
     Priors,
@@ -56,22 +56,33 @@ def truth(seed: int, n: int, d: int, depth: int, classes: bool) -> Any:
     rng = np.random.default_rng(seed)
     while True:
         X = rng.normal(size=(n, d))
-        sites = {k: v[0] for k, v in sample_prior(model, d, 1, random_state=int(rng.integers(2**31))).items()}
+        sites = {
+            k: v[0]
+            for k, v in sample_prior(model, d, 1, random_state=int(rng.integers(2**31))).items()
+        }
         shares = model.leaf_log_probs(sites, torch.as_tensor(X)).exp().numpy()
         z = (shares.cumsum(1) < rng.random((n, 1))).sum(1).clip(max=shares.shape[1] - 1)
         draws = {k: v.numpy()[None, None] for k, v in sites.items()}
-        left, right = (np.exp(part) for part in branch_log_probs(scores(draws, (0, 0), X), model.steepness))
+        left, right = (
+            np.exp(part) for part in branch_log_probs(scores(draws, (0, 0), X), model.steepness)
+        )
         if classes:
             probs = sites["leaf_probs"].numpy()
             y = (rng.random(n) < probs[z, 1]).astype(int)
             mean = shares @ probs[:, 1]
         else:
-            y = sites["leaf_mean"].numpy()[z] + sites["leaf_scale"].numpy()[z] * rng.standard_normal(n)
+            y = sites["leaf_mean"].numpy()[z] + sites["leaf_scale"].numpy()[
+                z
+            ] * rng.standard_normal(n)
             mean = shares @ sites["leaf_mean"].numpy()
         root = right[:, 0]
         gap = abs((root * mean).sum() / root.sum() - (left[:, 0] * mean).sum() / left[:, 0].sum())
         gap = gap if classes else gap / y.std()
-        if LEAST_SHARE < root.mean() < 1 - LEAST_SHARE and gap > LEAST_GAP and len(np.unique(y)) > 1:
+        if (
+            LEAST_SHARE < root.mean() < 1 - LEAST_SHARE
+            and gap > LEAST_GAP
+            and len(np.unique(y)) > 1
+        ):
             return model, sites, draws, X, y, mean, right
 
 
@@ -79,7 +90,9 @@ def quantiles(values: Any, weights: Any) -> Any:
     """Central interval of values (S, ...) of draws with weights (S,)."""
     order = np.argsort(values, axis=0)
     total = np.cumsum(weights[order], axis=0)
-    low, high = ((total >= q * total[-1]).argmax(axis=0) for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    low, high = (
+        (total >= q * total[-1]).argmax(axis=0) for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    )
     ordered = np.take_along_axis(values, order, axis=0)
     return [np.take_along_axis(ordered, place[None], axis=0)[0] for place in (low, high)]
 
@@ -133,7 +146,12 @@ def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
     facets = facets_of(draws, (0, 0), X)
     found |= {"right": [], "facets": [], "number": [], "true": [], "alike": [], "right_width": []}
     for v in range(tree.n_nodes):
-        agree = np.array([(2 * (sides[reached[:, v], v] == hard[reached[:, v], u]) - 1).mean() for u in range(hard.shape[1])])
+        agree = np.array(
+            [
+                (2 * (sides[reached[:, v], v] == hard[reached[:, v], u]) - 1).mean()
+                for u in range(hard.shape[1])
+            ]
+        )
         u = np.abs(agree).argmax()
         if abs(agree[u]) < MATCHED:
             continue

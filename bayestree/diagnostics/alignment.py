@@ -5,7 +5,7 @@ trees whose nodes have changed places. Nodes of draws are therefore matched by w
 rows, before anything is said about a node.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,21 @@ class Matches(NamedTuple):
     node: IntArray  # its number in the draw, (chain, draw, V)
     exchanged: BoolArray  # whether its sides have changed places, (chain, draw, V)
     agreement: NDArray[np.float32]  # share of rows on the same side less the rest, (chain, draw, V)
+
+    @classmethod
+    def fixed(cls, nodes: IntArray, draws: Draws) -> "Matches":
+        """Match nodes that have these numbers (V,) in every draw."""
+        shape = (*draws["intercept"].shape[:2], len(nodes))
+        every = np.broadcast_to(nodes, shape)
+        return cls(every, np.zeros(shape, dtype=bool), np.ones(shape, dtype=np.float32))
+
+    def of_nodes(self, draws: Draws) -> dict[str, NDArray[Any]]:
+        """Select the experts of the nodes in every draw, (chain, draw, V, K, ...)."""
+        found = {}
+        for name in {"hyperplane", "intercept", "log_weight", "shrinkage"} & draws.keys():
+            lead = (..., *(None,) * (draws[name].ndim - 3))
+            found[name] = np.take_along_axis(draws[name], self.node[lead], axis=2)
+        return found
 
     @property
     def alike(self) -> BoolArray:

@@ -48,7 +48,7 @@ MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.infer
 FULL = 0.99  # share of trees of all possible leaves, above which more particles hardly help
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
-KINDS: tuple[Kind, ...] = ("point", "variational", "chains", "exact")  # the least exact first
+KINDS: tuple[Kind, ...] = ("point", "variational", "moved", "chains", "exact")  # the least exact first
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
@@ -94,7 +94,7 @@ def check_convergence(
         If draws or statistics are not finite.
     """
     kind = _kind(quantities, stats)
-    independent = kind in ("variational", "exact")
+    independent = kind in ("variational", "moved", "exact")
     _check_finite(quantities)
     known = evidence(stats) if "log_evidence" in stats else None
     more = MORE_TRANSITIONS if known is None else _more_particles(known)
@@ -104,7 +104,7 @@ def check_convergence(
     if known is not None and len(known.runs) > 1:
         checks.append(_evidence(known))
     found = [_elbo_gain(stats, single_leaf)] if "elbo" in stats else []
-    found += [_importance_tail(stats)] if independent else []
+    found += [_importance_tail(stats)] if independent and kind != "moved" else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
     return Convergence(
@@ -200,7 +200,7 @@ def _differences(means: FloatArray, unit: str, table: pd.DataFrame, kept: Sequen
 def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
     """Infer the origin of the draws from the recorded statistics."""
     if "elbo" in stats:
-        return "variational"
+        return "moved" if "log_likelihood" in stats else "variational"
     if quantities is not None and _size(quantities) == (1, 1):
         return "point"
     return "exact" if "log_q" in stats else "chains"

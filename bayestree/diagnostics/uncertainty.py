@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.diagnostics.alignment import Matches
 from bayestree.diagnostics.draws import (
     Draws,
     branch_log_probs,
@@ -155,12 +156,35 @@ class SplitUncertainty:
 class Splits(NamedTuple):
     """The nodes of a deterministic tree among the nodes of the draws.
 
-    ``topology`` describes the deterministic tree, with V nodes, whose numbers in the draws are
-    ``nodes`` (V,).
+    ``topology`` describes the deterministic tree, with V nodes.
     """
 
     topology: Topology
-    nodes: IntArray
+    matches: Matches
+
+    def sides(
+        self, one: tuple[int, ...], score: FloatArray, steepness: float
+    ) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """Return log P(left), log P(right) and whether it is above 1/2, (n, V), of a draw.
+
+        ``score`` (n, nodes) has all nodes of the draw.
+        """
+        own, exchanged = score[:, self.matches.node[one]], self.matches.exchanged[one]
+        left, right = branch_log_probs(own, steepness)
+        return (
+            np.where(exchanged, right, left),
+            np.where(exchanged, left, right),
+            (own > LOG2) != exchanged,
+        )
+
+
+class Other(NamedTuple):
+    """The posterior of another tree, with the same nodes among those of its draws."""
+
+    draws: Draws
+    steepness: float
+    matches: Matches
+    weight: float
 
 
 def split_uncertainty(
@@ -171,15 +195,13 @@ def split_uncertainty(
     topology: Topology,
     steepness: float = 1.0,
     splits: Splits | None = None,
+    others: Sequence[Other] = (),
+    weight: float = 1.0,
     y_scale: float = 1.0,
     y_center: float = 0.0,
     level: float = 0.9,
 ) -> SplitUncertainty:
     """Compute the posterior of the side of each row at each node.
-
-    Sides, nodes and leaves must have the same meaning in every draw. Those of
-    ``nuts(mirror=True)`` do not: even a well-determined node then seems to send every row either
-    way with probability one half, and only the decomposition of the uncertainty of y is valid.
 
     Parameters
     ----------
@@ -200,6 +222,10 @@ def split_uncertainty(
     splits : Splits, optional
         The nodes of the deterministic tree; by default all nodes of the draws. Leaves belong to
         the deterministic tree, while y is predicted by the leaves of the draws.
+    others : sequence of Other
+        Posteriors of other trees. Where their draws have a node, they count for its side.
+    weight : float
+        Weight of these draws beside those of ``others``.
     y_scale, y_center : float
         Scale and origin of y in the draws, in the units of the data.
     level : float
@@ -210,7 +236,8 @@ def split_uncertainty(
     ValueError
         If ``level`` is not between 0 and 1, or ``X`` or ``right`` has another shape.
     """
-    splits = splits or Splits(topology, np.arange(topology.n_nodes))
+    every = np.arange(topology.n_nodes)
+    splits = splits or Splits(topology, Matches.fixed(every, draws))
     n_nodes, n_features = splits.topology.n_nodes, draws["hyperplane"].shape[-1]
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}) like the draws, got {X.shape}.")
@@ -218,7 +245,9 @@ def split_uncertainty(
         raise ValueError(f"right must have shape ({len(X)}, {n_nodes}), got {right.shape}.")
     bounds = tails(level)
     parts = [
-        _of_rows(draws, some, topology, steepness, splits, bounds)
+        _of_rows(
+            Other(draws, steepness, splits.matches, weight), others, some, topology, splits, bounds
+        )
         for some in _chunks(draws, X, n_nodes)
     ]
     whole: dict[str, Any] = {
@@ -281,36 +310,66 @@ def _chunks(draws: Draws, X: FloatArray, n_nodes: int) -> Iterator[FloatArray]:
 
 
 def _of_rows(
-    draws: Draws,
+    own: Other,
+    others: Sequence[Other],
     X: FloatArray,
     topology: Topology,
-    steepness: float,
     splits: Splits,
     bounds: list[float],
 ) -> dict[str, FloatArray | None]:
     """Average over the draws for some rows."""
-    every = [*np.ndindex(*draws["intercept"].shape[:2])]
+    every = [*np.ndindex(*own.draws["intercept"].shape[:2])]
     p_right = np.empty((len(every), len(X), splits.topology.n_nodes))
-    outside = np.zeros(p_right.shape[1:])
+    outside = np.empty(p_right.shape, dtype=bool)
     leaf_probability = np.zeros((len(X), splits.topology.n_leaves))
-    predicted = _Predictions(draws, len(every), len(X))
+    predicted = _Predictions(own.draws, len(every), len(X))
     for place, one in enumerate(every):
-        score = scores(draws, one, X)
-        hard_score = score[:, splits.nodes]
-        left, right = branch_log_probs(hard_score, steepness)
+        score = scores(own.draws, one, X)
+        left, right, outside[place] = splits.sides(one, score, own.steepness)
         p_right[place] = np.exp(right)
-        outside += hard_score > LOG2
         leaf_probability += np.exp(leaf_log_probs(left, right, splits.topology))
-        soft = leaf_log_probs(*branch_log_probs(score, steepness), topology)
+        soft = leaf_log_probs(*branch_log_probs(score, own.steepness), topology)
         predicted.add(place, one, np.exp(soft), X)
+    weights = np.full((len(every), splits.topology.n_nodes), own.weight / len(every))
+    weights *= own.matches.alike.reshape(weights.shape)
+    each = [(p_right, outside, weights), *(_sides_of(other, splits, X) for other in others)]
+    p_right, outside, weights = map(np.concatenate, zip(*each, strict=True))
     return {
-        "mean": p_right.mean(axis=0),
-        "sd": p_right.std(axis=0),
-        "interval": np.moveaxis(np.quantile(p_right, bounds, axis=0), 0, -1),
-        "outside": outside / len(every),
+        **_of_sides(p_right, outside, weights, bounds),
         "leaf_probability": leaf_probability / len(every),
         **predicted.parts(),
     }
+
+
+def _sides_of(
+    other: Other, splits: Splits, X: FloatArray
+) -> tuple[FloatArray, BoolArray, FloatArray]:
+    """Return P(right) and whether it is above 1/2, (S, n, V), and weights (S, V), of its draws."""
+    every = [*np.ndindex(*other.draws["intercept"].shape[:2])]
+    matched = splits._replace(matches=other.matches)
+    each = [matched.sides(one, scores(other.draws, one, X), other.steepness)[1:] for one in every]
+    right, outside = zip(*each, strict=True)
+    alike = other.matches.alike.reshape(len(every), -1)
+    weights: FloatArray = alike * (other.weight / len(every))
+    return np.exp(np.array(right)), np.array(outside), weights
+
+
+def _of_sides(
+    p_right: FloatArray, outside: BoolArray, weights: FloatArray, bounds: list[float]
+) -> dict[str, FloatArray]:
+    """Average sides of draws (S, n, V) by weights (S, V), node by node."""
+    shape = p_right.shape[1:]
+    (mean, sd, share), interval = np.empty((3, *shape)), np.empty((*shape, 2))
+    for node, weight in enumerate(weights.T):
+        own = weight if weight.any() else np.ones_like(weight)  # no draw is alike: all count
+        values, drawn = p_right[..., node], own > 0
+        mean[:, node] = np.average(values, axis=0, weights=own)
+        sd[:, node] = np.sqrt(np.average((values - mean[:, node]) ** 2, axis=0, weights=own))
+        share[:, node] = np.average(outside[..., node], axis=0, weights=own)
+        equal = own[drawn].min() == own[drawn].max()
+        given = {} if equal else {"weights": own[drawn], "method": "inverted_cdf"}
+        interval[:, node] = np.quantile(values[drawn], bounds, axis=0, **given).T
+    return {"mean": mean, "sd": sd, "interval": interval, "outside": share}
 
 
 class _Predictions:
@@ -481,7 +540,7 @@ def region_shares(
     leaves = np.zeros((len(X), splits.topology.n_leaves))
     every = [*np.ndindex(*draws["intercept"].shape[:2])]
     for one in every:
-        side = scores(draws, one, X)[:, splits.nodes] > LOG2
+        side = splits.sides(one, scores(draws, one, X), 1.0)[2]
         agreed += side == right
         leaves += _leaf_of(side, splits.topology)
     own = _leaf_of(right, splits.topology)

@@ -14,7 +14,7 @@ from bayestree.diagnostics.scores import Calibration
 
 Verdict = Literal["ok", "doubtful", "failed", "info"]
 Settled = Literal["yes", "doubtful", "no", "not known", "nothing to judge"]
-Kind = Literal["chains", "variational", "exact", "point"]
+Kind = Literal["chains", "variational", "moved", "exact", "point"]
 
 K_LIMIT = 0.7  # above this Pareto k, importance weights fail for any number of draws
 ERRORS = 2.0  # larger deviations, in standard errors, are not put down to chance
@@ -35,6 +35,11 @@ NODES = "Do not rely on intervals of nodes: fit a small tree with inference='nut
 VARIATIONAL = f"approximate, from one variational fit: somewhat narrow for P(y | x). {NODES}"
 VARIATIONAL_MODES = (
     f"approximate, from variational fits: about right or somewhat narrow for P(y | x). {NODES}"
+)
+MOVED = (
+    "approximate, from variational fits whose draws a few sweeps of a sampler have moved: somewhat "
+    "narrow for P(y | x), about right for P(right) of nodes. For exact ones fit a small tree with "
+    "inference='mcmc'."
 )
 FOUND_NOTHING = (
     "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
@@ -129,9 +134,9 @@ class Convergence:
         One row per kind of label-free quantity: how many vary, the worst ``r_hat``,
         ``ess_bulk`` and ``ess_tail`` among them, and the quantity with the worst R-hat.
         Empty if chains cannot be compared.
-    kind : {"chains", "variational", "exact", "point"}
-        Origin of the draws: a sampler, a variational fit, independent draws of a posterior in
-        closed form, or a single draw.
+    kind : {"chains", "variational", "moved", "exact", "point"}
+        Origin of the draws: a sampler, a variational fit, one whose draws a sampler has moved
+        (``Vi(n_sweeps=50)``), independent draws of a posterior in closed form, or a single draw.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
     evidence : Evidence, optional
@@ -240,6 +245,8 @@ class Convergence:
                 "can be used for each mode, given its tree. The modes are weighted by their "
                 "predictions, not by how probable they are."
             )
+        if self.kind == "moved":
+            return MOVED
         return VARIATIONAL_MODES if "modes" in self else VARIATIONAL
 
     def __contains__(self, name: str) -> bool:

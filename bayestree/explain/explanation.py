@@ -277,17 +277,14 @@ def explanation(
     cells: tuple[Any, ...],
     labels: AnyArray | None = None,
     posterior: SplitUncertainty | None = None,
-    same_nodes: bool = True,
     change: Counterfactual | None = None,
 ) -> Explanation:
     """Explain the prediction ``expect`` for a row (d,) with these ``cells`` of its columns.
 
-    ``labels`` (C,) are the classes, and ``same_nodes`` tells whether nodes have the same meaning in
-    every draw of the ``posterior``. ``change`` is the nearest one, if it was searched for.
+    ``labels`` (C,) are the classes. ``change`` is the nearest one, if it was searched for.
     """
     described = TreeDescription(tree, TERMS, DIGITS)
     expected, sd = (np.atleast_1d(part[0]) for part in expect(row[None]))
-    splits = posterior if same_nodes else None
     leaf = int(tree.apply(row[None])[0])
     total, data, epistemic = _parts(expected, posterior, classifies=labels is not None)
     return Explanation(
@@ -296,10 +293,10 @@ def explanation(
         row=row,
         center=tree.center,
         scale=tree.scale,
-        turns=decision_path(described, encoding, row, splits),
+        turns=decision_path(described, encoding, row, posterior),
         leaf=described.path(~leaf),
         leaf_rows=described.rows(~leaf),
-        leaf_probability=None if splits is None else float(splits.leaf_probability[0, leaf]),
+        leaf_probability=None if posterior is None else float(posterior.leaf_probability[0, leaf]),
         tree_prediction=label_of(tree.predict(row[None])[0], labels),
         prediction=label_of(expected, labels),
         expected=expected,

@@ -17,6 +17,7 @@ from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.state import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics import size, uncertainty
+from bayestree.diagnostics.alignment import match
 from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
@@ -24,6 +25,7 @@ from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.diagnostics.uncertainty import (
+    Other,
     RuleProbability,
     Splits,
     SplitUncertainty,
@@ -35,7 +37,9 @@ from bayestree.fitted.tree import (
     Mixture,
     MixtureEstimator,
     StagedEstimator,
+    node_matches,
     one_output,
+    sides_of,
 )
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior
@@ -48,6 +52,7 @@ from bayestree.tree import Tree
 SAMPLE, SAMPLE_VALUES, FEWEST = 200, 40_000, 20  # rows to keep: at most, or these values, or these
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these rows
+SPLITS = ("hyperplane", "intercept", "log_weight", "shrinkage")
 PRIOR_SEED = 0  # the same draws at every call
 
 
@@ -88,8 +93,8 @@ def _size_of_tree(fitted: FittedTree, max_draws: int) -> PolytopeSize:
     posterior, tree, reach = fitted.posterior, fitted.tree, fitted.polytopes
     n_prior = PRIOR_DRAWS if reach.prior_largest is None else len(reach.prior_largest)
     return size_of(
-        posterior.draws,
-        reach,
+        fitted.node_draws,
+        reach._replace(nodes=np.arange(tree.n_nodes)),
         tree.topology.node_labels,
         prior=prior_of_node(posterior.model, tree.n_features, n_prior),
         max_draws=max_draws,
@@ -152,8 +157,8 @@ def facets(
     tree, reach = shown.tree, shown.polytopes
     place = _node_number(node, tree.topology)
     return node_facets(
-        shown.posterior.draws,
-        int(reach.nodes[place]),
+        shown.node_draws,
+        place,
         reach.low[place],
         reach.high[place],
         center=tree.center,
@@ -179,11 +184,12 @@ def shrinkage(estimator: MixtureEstimator) -> Shrinkage:
     """
     check_is_fitted(estimator)
     shown = estimator.fitted_.shown
-    posterior, tree = shown.posterior, shown.tree
+    posterior, tree, reach = shown.posterior, shown.tree, shown.polytopes
+    every = np.arange(tree.n_nodes)
     return node_shrinkage(
-        posterior.draws,
-        posterior.point,
-        shown.polytopes,
+        shown.node_draws,
+        {name: value[reach.nodes] for name, value in posterior.point.items() if name in SPLITS},
+        reach._replace(nodes=every),
         **posterior.model.priors.hyperplane.shrinkage_settings,
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         prior_power=float(posterior.settings.get("kl_weight", 1.0)),
@@ -244,10 +250,10 @@ def split_uncertainty(
     """
     one_output(estimator, "split_uncertainty")
     rows, mixture = fitted_rows(estimator, X), estimator.fitted_
-    own = _uncertainty(mixture.shown, rows, level)
+    own = _uncertainty(mixture, mixture.medoid, rows, level)
     if not mixture.several:
         return own
-    each = [_uncertainty(one, rows, level) for one in mixture.trees]
+    each = [_uncertainty(mixture, m, rows, level) for m in range(len(mixture.trees))]
     return mixed_uncertainty(own, each, mixture.weights)
 
 
@@ -274,18 +280,12 @@ def rule_probability(
     Raises
     ------
     ValueError
-        If ``level`` is not between 0 and 1, the sides of a split differ between the draws (see
-        ``nuts(mirror=True)`` and ``inference="smc"``), or for rows that ``predict`` refuses.
+        If ``level`` is not between 0 and 1, or for rows that ``predict`` refuses.
     """
     one_output(estimator, "rule_probability")
     tails(level)
     rows, mixture = fitted_rows(estimator, X), estimator.fitted_
-    tree, reach, posterior = mixture.shown.tree, mixture.shown.polytopes, mixture.shown.posterior
-    if posterior.settings.get("mirror"):
-        raise ValueError(
-            "rule_probability compares the sides of each split, which are mirrored in some draws "
-            "of this fit; split_uncertainty(X) has the uncertainty of its predictions."
-        )
+    tree, posterior = mixture.shown.tree, mixture.shown.posterior
     prediction = np.zeros(len(rows)) if tree.classifies else None
     if prediction is not None:
         own = tree.predict(rows).argmax(axis=1)
@@ -296,7 +296,7 @@ def rule_probability(
             posterior.draws,
             mixture.scaling.standardise(rows),
             _sides(tree, rows),
-            Splits(tree.topology, reach.nodes),
+            Splits(tree.topology, mixture.shown.matches),
         ),
         prediction,
         rows,
@@ -312,17 +312,27 @@ def _sides(tree: Tree, rows: FloatArray) -> BoolArray:
     return np.array(right, dtype=bool).reshape(tree.n_nodes, len(rows)).T
 
 
-def _uncertainty(fitted: FittedTree, rows: FloatArray, level: float) -> SplitUncertainty:
-    """Compute the uncertainty of the splits of one tree at rows (n, d)."""
+def _uncertainty(mixture: Mixture, number: int, rows: FloatArray, level: float) -> SplitUncertainty:
+    """Compute the uncertainty of the splits of one of the trees at rows (n, d)."""
+    fitted = mixture.trees[number]
     tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
     units = fitted.scaling.units
+    places = sides_of(tree, fitted.sample)
+    others = []
+    for m, (one, weight) in enumerate(mixture):
+        if weight and m != number:
+            draws, X = one.posterior.described_draws, one.scaling.standardise(fitted.sample)
+            steepness = one.posterior.model.steepness
+            others.append(Other(draws, steepness, match(draws, X, *places), float(weight)))
     found = uncertainty.split_uncertainty(
         fitted.posterior.described_draws,
         units.standardise(rows),
         _sides(tree, rows),
         topology=model.topology,
         steepness=model.steepness,
-        splits=Splits(tree.topology, reach.nodes),
+        splits=Splits(tree.topology, fitted.matches),
+        others=others,
+        weight=float(mixture.weights[number]),
         y_scale=units.y_scale,
         y_center=units.y_center,
         level=level,
@@ -463,17 +473,21 @@ def measure_nodes(
     ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``; ``standardised`` are the
     rows on the scale of the draws.
     """
+    kept = min(SAMPLE, max(FEWEST, SAMPLE_VALUES // X.shape[1]))
+    some = spread(len(X), kept)
+    sample = np.asarray(X[some], dtype=np.float64)
+    matches = node_matches(posterior, tree, sample, np.asarray(standardised[some]), nodes)
     reach = node_reach(
-        posterior.draws,
+        matches.of_nodes(posterior.draws),
         standardised,
         map(itemgetter(1), tree.walk(X)),
-        nodes,
+        np.arange(len(nodes)),
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,
     )
-    kept = min(SAMPLE, max(FEWEST, SAMPLE_VALUES // X.shape[1]))
     return reach._replace(
-        sample=np.asarray(X[spread(len(X), kept)], dtype=np.float64),
+        nodes=nodes,
+        sample=sample,
         rows=tree.topology.sum_below(tree.leaf_rows),
         leaves=leaves_in_use(posterior.draws, posterior.model.topology, standardised),
     )

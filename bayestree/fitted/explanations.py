@@ -347,11 +347,11 @@ def column_inclusion(
     parts = [_routed(one, weight) for one, weight in mixture]
     whole = tree_effects(parts, standard[spread(len(rows), max_rows)], encoding.places, max_draws)
     nodes = np.zeros((len(reach.nodes), len(encoding.names)))
-    own = _routed(shown, 1.0)
+    own = _routed(shown, 1.0)._replace(draws=shown.node_draws)
     for place, members, _ in shown.tree.walk(rows):
         some = standard[members[spread(len(members), max_rows)]]
         if len(some) > 1:
-            effects = node_effects(own, int(reach.nodes[place]), some, encoding.places, max_draws)
+            effects = node_effects(own, place, some, encoding.places, max_draws)
             nodes[place] = inclusion_probability(effects)
     return ColumnInclusion(
         columns=encoding.names,

@@ -120,7 +120,6 @@ def explain(
         cells=cells,
         labels=labels,
         posterior=posterior,
-        same_nodes=not mixture.shown.posterior.settings.get("mirror"),
         change=change,
     )
 

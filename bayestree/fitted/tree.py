@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree.diagnostics.alignment import Matches, match
 from bayestree.diagnostics.draws import classifies, leaf_means, leaf_shares, spread
 from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
@@ -106,6 +108,19 @@ class FittedTree:
         tree = self.tree
         return tree.center + tree.scale * typical_rows(tree.n_features, MADE_UP)
 
+    @cached_property
+    def matches(self) -> Matches:
+        """The nodes of ``tree`` among the nodes of the draws."""
+        standardised = self.scaling.standardise(self.sample)
+        return node_matches(
+            self.posterior, self.tree, self.sample, standardised, self.polytopes.nodes
+        )
+
+    @property
+    def node_draws(self) -> dict[str, NDArray[Any]]:
+        """The experts of the nodes of ``tree`` in every draw, (chain, draw, V, K, ...)."""
+        return self.matches.of_nodes(self.posterior.draws)
+
     def drawn_trees(self, max_draws: int) -> Iterator[Any]:
         """Yield the deterministic form of evenly spaced draws, not pruned, in the units of y."""
         model, units, tree = self.posterior.model, self.scaling.units, self.tree
@@ -131,6 +146,32 @@ class FittedTree:
             posterior=self.posterior.output(number),
             scaling=replace(self.scaling, units=self.scaling.units.output(number)),
         )
+
+
+def node_matches(
+    posterior: Posterior, tree: Any, X: FloatArray, standardised: FloatArray, nodes: IntArray
+) -> Matches:
+    """Match the nodes of draws to those of a tree of the same posterior, by its rows X (n, d).
+
+    ``nodes`` (V,) are their numbers where every draw has the same ones.
+    """
+    if posterior.settings.get("mirror"):
+        return match(posterior.draws, standardised, *sides_of(tree, X))
+    return Matches.fixed(nodes, posterior.draws)
+
+
+def sides_of(tree: Any, X: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Tell which rows (n, d) go right at each node, and which reach it, both (n, V).
+
+    Nodes that no row reaches are compared at all rows.
+    """
+    right = np.zeros((len(X), tree.n_nodes), dtype=bool)
+    reached = np.zeros_like(right)
+    for node, rows, sides in tree.walk(X):
+        right[rows, node], reached[rows, node] = sides, True
+    for node in np.flatnonzero(~reached.any(axis=0)):
+        right[:, node], reached[:, node] = tree.goes_right(node, X), True
+    return right, reached
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from bayestree.fitted.tree import Mixture
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.stage import Minibatches
+from bayestree.inference.variational.vi import SWEPT_CHAINS
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import (
     Flat,
@@ -47,6 +48,10 @@ MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made spa
 #: CPU seconds of a default fit: a factor, and powers of the rows, features and half the classes, of
 #: tables up to these numbers of rows and features; see benchmarks/results/speed.md.
 SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0156, 0.60, 0.88, 0.0)
+#: CPU seconds of a sweep for each row and expert, and for each pair of its coefficients.
+SECONDS_OF_ROW, SECONDS_OF_PAIR, USUAL_NODES = 60e-9, 0.3e-9, 3
+SWEPT_TIME = 0.5  # of the sweeps, as a share of the fit before
+FEWEST_SWEEPS, MOST_SWEEPS = 10, 50  # of each chain; fewer would change little, more change little
 TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("constant", "linear")
 
 
@@ -247,10 +252,24 @@ def _defaults(
     if kind is Map and isinstance(after, Svi):
         return after.chosen(*parameters_of(Minibatches))
     automatic = isinstance(given["inference"], str) and given["inference"] == "auto"
+    if kind is Vi and automatic:
+        return {"n_sweeps": _n_sweeps(given, table)}
     expects = given["prior"].expects and given["weight_prior"].implements("law")
     if kind is Svi and automatic and not expects:
         return {"guide": "AutoNormal"}  # which needs the density alone
     return {}
+
+
+def _n_sweeps(given: Mapping[str, Any], table: Table) -> int:
+    """Return the sweeps of each chain that take about half as long as the fit before; 0 if few."""
+    n_rows, n_features, *_ = table
+    if not (n_rows and n_features) or given.get("interaction_constraints") is not None:
+        return 0
+    n_trees, n_experts = given["n_modes"] or Vi.default_modes, given["n_experts"] or FEW_EXPERTS
+    each = SECONDS_OF_ROW + SECONDS_OF_PAIR * (n_features + 1) ** 2
+    sweep = n_trees * SWEPT_CHAINS * USUAL_NODES * n_experts * n_rows * each
+    allowed = int(SWEPT_TIME * _seconds_of(table) / sweep)
+    return 0 if allowed < FEWEST_SWEEPS else min(allowed, MOST_SWEEPS)
 
 
 def agreed(stage: Any, name: str, value: Any) -> Stage:
@@ -379,16 +398,22 @@ def _is_sparse(
 
 def _seconds(plan: FitPlan) -> float | None:
     """Estimate the CPU seconds of a fit by VI with the default settings and size."""
-    n_rows, n_features, n_classes, *elsewhere = plan.table
+    n_rows, n_features, _, *elsewhere = plan.table
     if not (isinstance(plan.last, Vi) and n_rows and n_features) or any(elsewhere):
         return None
     size = (plan.n_trees, plan.n_experts, plan.limits.max_depth)
     usual = size == (Vi.default_modes, FEW_EXPERTS, GrowthLimits.max_depth)
-    usual = usual and plan.stages == (Growth(), Vi(steepness=plan.last.steepness))
+    own = Vi(steepness=plan.last.steepness, n_sweeps=plan.last.n_sweeps)
+    usual = usual and plan.stages == (Growth(), own)
     if not usual or n_rows > TIMED_ROWS or n_features > TIMED_FEATURES:
         return None
-    factor, *powers = SECONDS_OF_CLASSES if n_classes else SECONDS_OF_NUMBERS
-    of_table = (n_rows, n_features, max(n_classes, 2) / 2)
+    return _seconds_of(plan.table) * (1 + SWEPT_TIME * (plan.last.n_sweeps > 0))
+
+
+def _seconds_of(table: Table) -> float:
+    """Estimate the CPU seconds of a default fit to so many rows without sweeps."""
+    factor, *powers = SECONDS_OF_CLASSES if table.n_classes else SECONDS_OF_NUMBERS
+    of_table = (table.n_rows or 1, table.n_features or 1, max(table.n_classes, 2) / 2)
     return factor * math.prod(one**power for one, power in zip(of_table, powers, strict=True))
 
 

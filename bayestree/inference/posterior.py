@@ -76,8 +76,8 @@ class Posterior(InUsualState):
 
     @property
     def variational(self) -> bool:
-        """Whether the draws come from a variational fit."""
-        return "elbo" in self.stats
+        """Whether the draws come from a variational fit alone."""
+        return "elbo" in self.stats and not self.settings.get("n_sweeps")
 
     @property
     def n_chains(self) -> int:

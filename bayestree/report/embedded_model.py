@@ -17,7 +17,8 @@ from scipy.optimize import nnls
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.diagnostics.draws import branch_log_probs, scores, spread
+from bayestree.diagnostics.draws import scores, spread
+from bayestree.diagnostics.uncertainty import Splits
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted.tree import FittedTree
 from bayestree.models.leaves import Survival
@@ -286,11 +287,11 @@ class EmbeddedModel:
 
 def _right(fitted: FittedTree, rows: FloatArray) -> FloatArray:
     """Compute P(right | x) of each draw at the nodes of the tree that is shown, (S, n, V)."""
-    posterior, reach = fitted.posterior, fitted.polytopes
+    posterior, splits = fitted.posterior, Splits(fitted.tree.topology, fitted.matches)
     standard, steepness = fitted.scaling.standardise(rows), posterior.model.steepness
     draws = (divmod(place, posterior.n_draws) for place in range(fitted.n_draws))
-    each = (scores(posterior.draws, one, standard)[:, reach.nodes] for one in draws)
-    return np.exp([branch_log_probs(one, steepness)[1] for one in each])
+    each = ((one, scores(posterior.draws, one, standard)) for one in draws)
+    return np.exp([splits.sides(one, score, steepness)[1] for one, score in each])
 
 
 def why_not(estimator: Estimator) -> str:

@@ -183,13 +183,10 @@ def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
 
 
 def split_uncertainty(estimator: Estimator, rows: LabelledRows) -> SplitUncertainty | None:
-    """Measure the uncertainty of the splits about the rows; None without their posterior.
-
-    It is not defined if the sides of a split are swapped between draws (``mirror=True``).
-    """
+    """Measure the uncertainty of the splits about the rows; None without their posterior."""
     if not has_draws(estimator) or not isinstance(estimator, StagedTree):
         return None
-    if estimator.tree_.n_nodes == 0 or estimator.posterior_.settings.get("mirror"):
+    if estimator.tree_.n_nodes == 0:
         return None
     return estimator.split_uncertainty(rows.X)
 

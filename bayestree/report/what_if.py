@@ -17,7 +17,7 @@ from markupsafe import Markup
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
-from bayestree.diagnostics.draws import spread, tails
+from bayestree.diagnostics.draws import flat, spread, tails
 from bayestree.models.leaves import Survival
 from bayestree.report.embedded_model import (
     DOUBLE,
@@ -300,12 +300,14 @@ def _shown_tree(study: Study, found: EmbeddedModel) -> dict[str, Any]:
 def _belief(study: Study, found: EmbeddedModel) -> dict[str, Any] | None:
     """Tell which nodes of which part correspond to those of the tree that is shown, if any do."""
     shown = study.estimator.fitted_.shown
-    if study.is_forest or shown.posterior.settings.get("mirror"):
+    if study.is_forest:
         return None
     own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
     if not own or shown.reach is None:
         return None
-    return {"part": own[0], "nodes": shown.reach.nodes.tolist()}
+    matches, kept = shown.matches, found.kept[own[0]]
+    node, exchanged = (flat(part)[kept].T for part in (matches.node, matches.exchanged))
+    return {"part": own[0], "nodes": node.tolist(), "exchanged": exchanged.astype(int).tolist()}
 
 
 def _labelled(study: Study, choice: Choice) -> list[tuple[str, list[tuple[int, str]]]]:

@@ -38,13 +38,22 @@ import torch
 from torch import Tensor
 
 from bayestree import routing
-from bayestree._utils.parameters import Count, Inference, Positive, Probability, declare
+from bayestree._utils.parameters import (
+    Count,
+    Inference,
+    Positive,
+    Probability,
+    Size,
+    declare,
+)
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import averaged, mean_gain
 from bayestree.inference.data import Data
+from bayestree.inference.growth.harden import without_idle
 from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Arrays, Posterior
+from bayestree.inference.samplers.mcmc.method import Mcmc
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
     HARD,
@@ -71,6 +80,7 @@ FURTHER_SHARE, FURTHER_RATE = 0.2, 0.1  # steps after a fit, as a share of its s
 MAX_ROUNDS = 5  # of such steps, until no tree gains; the last round is only measured
 MIN_NATS, N_ERRORS = 2.0, 2.0  # a gain counts above these nats and Monte Carlo errors
 STEEPNESS_OF_NUMBERS = 6.0
+SWEPT_CHAINS, SWEPT_SHARE = 10, 0.6  # chains of each tree, and share of their sweeps for draws
 MOST_FULL = 100  # columns of rows for which covariances are full within experts
 
 
@@ -223,6 +233,14 @@ class Vi(Stage):
         ),
     ] = 1.0
     n_draws: Annotated[Count, Inference("Draws from the fitted factors.")] = 50
+    n_sweeps: Annotated[
+        Size,
+        Inference(
+            "Sweeps of Metropolis-within-Gibbs sampling from some of the draws, whose states "
+            "replace all draws: see ``Mcmc``. 0 keeps the draws of the factors. The default of "
+            "estimators, where it does not take longer than the fit itself."
+        ),
+    ] = 0
 
     default_modes = 4
     several = True
@@ -248,6 +266,8 @@ class Vi(Stage):
                 "inference='svi', 'map' or 'grow'."
             )
         super().check(model)
+        if self.n_sweeps:
+            Mcmc().check(model)
         model.likelihood.check_mixture("inference='vi'")
         weight, prior = model.priors.weight, model.priors.hyperplane
         if model.split.weighted and not weight.implements("law"):
@@ -290,7 +310,8 @@ class Vi(Stage):
             with its Monte Carlo error ``elbo_gain_error``; ``n_rows`` (weighted), and ``n_steps``
             with those that followed while a tree still gained;
             and ``log_p`` and ``log_q``, shape (1, n_draws), the log joint density and the log
-            density of the factors at each draw.
+            density of the factors at each draw; with ``n_sweeps``, instead, ``lp`` and
+            ``log_likelihood`` of the draws.
 
         Raises
         ------
@@ -349,7 +370,7 @@ class Vi(Stage):
             rows = Rows.of(data, model.leaf, full=full)
             trace = self._climb(factors, rows, progress)
             stats = self._settle(factors, rows, data, progress)
-            return [
+            found = [
                 self._posterior(
                     factors.tree(tree),
                     init.model.topology,
@@ -359,6 +380,7 @@ class Vi(Stage):
                 )
                 for tree, init in enumerate(inits)
             ]
+            return [self._swept(one, data, progress) for one in found] if self.n_sweeps else found
 
     def _climb(self, factors: Factors, rows: Rows, progress: bool) -> Tensor:
         """Take the steps of the fit; return the bound of each tree by step, (n_steps, T)."""
@@ -437,7 +459,44 @@ class Vi(Stage):
             found,
             inference="vi",
             stats={**found.stats, **stats, "log_p": np.array([log_p])},
-            settings=self.chosen("steepness", "n_steps", "step_size", "batch_size", "kl_weight"),
+            settings=self.chosen(
+                "steepness", "n_steps", "step_size", "batch_size", "kl_weight", "n_sweeps"
+            ),
+        )
+
+    def _swept(self, found: Posterior, data: Data, progress: bool) -> Posterior:
+        """Replace the draws by states of chains that start at some of them, in one chain.
+
+        Independent draws of the factors do not cover both orientations of a split, nor the
+        dependence between experts, nodes and leaves.
+        """
+        reduced = without_idle(found, data)
+        n_chains = min(SWEPT_CHAINS, self.n_draws)
+        n_kept = -(-self.n_draws // n_chains)
+        thinning = max(1, int(SWEPT_SHARE * self.n_sweeps / n_kept))
+        chains = Mcmc(
+            n_chains=n_chains,
+            n_warmup=max(0, self.n_sweeps - n_kept * thinning),
+            n_draws=n_kept,
+            thinning=thinning,
+            leaf_rounds=1,
+            mirror=True,
+        )
+        seed = int(torch.randint(2**31 - 1, ()))
+        moved = chains.fit(reduced.model, data, init=reduced, random_state=seed, progress=progress)
+
+        def joined(arrays: Arrays) -> Arrays:
+            """Write chain after chain, (1, n_draws, ...)."""
+            parts = {name: value.reshape(-1, *value.shape[2:]) for name, value in arrays.items()}
+            return {name: value[None, : self.n_draws] for name, value in parts.items()}
+
+        own = joined({name: moved.stats[name] for name in ("lp", "log_likelihood")})
+        return replace(
+            reduced,
+            model=moved.model,
+            draws=joined(moved.draws),
+            stats={n: v for n, v in found.stats.items() if n not in ("log_p", "log_q")} | own,
+            settings={**found.settings, "mirror": True},
         )
 
 

@@ -260,14 +260,17 @@ const whatIfModel = (() => {
 
     // P(right) of the nodes of the tree that is shown, over the draws of its posterior.
     beliefs(activation) {
-      const { part, nodes } = this.belief;
+      const { part, nodes, exchanged } = this.belief;
       const own = this.parts[part];
       const first = this.parts.slice(0, part).reduce((sum, one) => sum + one.draws, 0);
       const weights = this.weights.slice(first, first + own.draws);
       const total = weights.reduce((a, b) => a + b, 0);
-      return nodes.map((v) => {
+      return nodes.map((matched, place) => {
         let sum = 0;
-        for (let s = 0; s < own.draws; s += 1) sum += weights[s] * own.right(own.score(activation, s, v));
+        for (let s = 0; s < own.draws; s += 1) {
+          const right = own.right(own.score(activation, s, matched[s]));
+          sum += weights[s] * (exchanged[place][s] ? 1 - right : right);
+        }
         return sum / total;
       });
     }
