@@ -48,7 +48,8 @@ MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.infer
 FULL = 0.99  # share of trees of all possible leaves, above which more particles hardly help
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
-KINDS: tuple[Kind, ...] = ("point", "variational", "moved", "chains", "exact")  # the least exact first
+#: The least exact first.
+KINDS: tuple[Kind, ...] = ("point", "variational", "moved", "chains", "exact")
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."

@@ -350,7 +350,7 @@ def _sides_of(
     each = [matched.sides(one, scores(other.draws, one, X), other.steepness)[1:] for one in every]
     right, outside = zip(*each, strict=True)
     alike = other.matches.alike.reshape(len(every), -1)
-    weights: FloatArray = alike * (other.weight / len(every))
+    weights = np.asarray(alike * (other.weight / len(every)), dtype=np.float64)
     return np.exp(np.array(right)), np.array(outside), weights
 
 

@@ -245,9 +245,8 @@ class Convergence:
                 "can be used for each mode, given its tree. The modes are weighted by their "
                 "predictions, not by how probable they are."
             )
-        if self.kind == "moved":
-            return MOVED
-        return VARIATIONAL_MODES if "modes" in self else VARIATIONAL
+        fits = VARIATIONAL_MODES if "modes" in self else VARIATIONAL
+        return MOVED if self.kind == "moved" else fits
 
     def __contains__(self, name: str) -> bool:
         return any(check.name == name for check in self.checks)

@@ -81,6 +81,7 @@ MAX_ROUNDS = 5  # of such steps, until no tree gains; the last round is only mea
 MIN_NATS, N_ERRORS = 2.0, 2.0  # a gain counts above these nats and Monte Carlo errors
 STEEPNESS_OF_NUMBERS = 6.0
 SWEPT_CHAINS, SWEPT_SHARE = 10, 0.6  # chains of each tree, and share of their sweeps for draws
+OF_FACTORS = ("log_p", "log_q")  # what is recorded of draws of the factors
 MOST_FULL = 100  # columns of rows for which covariances are full within experts
 
 
@@ -495,7 +496,7 @@ class Vi(Stage):
             reduced,
             model=moved.model,
             draws=joined(moved.draws),
-            stats={n: v for n, v in found.stats.items() if n not in ("log_p", "log_q")} | own,
+            stats={**{n: v for n, v in found.stats.items() if n not in OF_FACTORS}, **own},
             settings={**found.settings, "mirror": True},
         )
 
