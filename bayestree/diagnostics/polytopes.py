@@ -161,8 +161,9 @@ class Reach(NamedTuple):
     largest: NDArray[np.float32]  # largest vote r softplus(beta . x + b), (chain, draw, V, K)
     prior_largest: NDArray[np.float32] | None = None  # under the prior, (prior draw, V, K)
     leaves: IntArray | None = None  # leaves that rows reach under hard splits, (chain, draw)
-    # Share of the node's rows that each expert alone sends right. In half precision, whose
-    # spacing at 1 % is one row in 100,000. None in models of earlier versions.
+    # Share of the node's rows that each expert alone sends right: that its removal would move. In
+    # half precision, whose spacing at 1 % is one row in 100,000. Models of version 0.2.0 also count
+    # rows that other experts send right as well; None in models of earlier versions.
     cut: NDArray[np.float16] | None = None  # (chain, draw, V, K)
     prior_cut: NDArray[np.float16] | None = None  # under the prior, (prior draw, V, K)
     # Intercepts of the prior draws, by which they are recognised when drawn again.
@@ -252,15 +253,17 @@ def _votes(draws: Draws, X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     plane, intercept = draws["hyperplane"], draws["intercept"].astype(np.float64)
     weight = weight_of(draws, ...)
-    limit = thresholds(weight) - intercept
+    n_experts = plane.shape[-2]
     # r softplus(beta . x + b) increases with beta . x: both have their maximum at the same row.
-    every = plane.reshape(-1, plane.shape[-1])
-    top, cut = np.empty((2, len(every)))
-    size = max(1, VOTES // len(X))
+    every = plane.reshape(-1, *plane.shape[-2:])
+    limit = (thresholds(weight) - intercept).reshape(-1, n_experts, 1)
+    top, cut = np.empty((2, len(every), n_experts))
+    size = max(1, VOTES // (len(X) * n_experts))
     for some in (slice(start, start + size) for start in range(0, len(every), size)):
         activation = every[some].astype(np.float64) @ X.T
-        top[some] = activation.max(axis=1)
-        cut[some] = (activation > limit.reshape(-1, 1)[some]).mean(axis=1)
-    top, cut = top.reshape(limit.shape), cut.reshape(limit.shape)
+        top[some] = activation.max(axis=-1)
+        beyond = activation > limit[some]
+        cut[some] = (beyond & (beyond.sum(axis=1, keepdims=True) == 1)).mean(axis=-1)
+    top, cut = top.reshape(intercept.shape), cut.reshape(intercept.shape)
     votes = np.logaddexp(0.0, top + intercept) * weight
     return np.minimum(votes, MAX_VOTE), cut

@@ -182,9 +182,10 @@ class PolytopeSize:
         Number of leaves that training rows reach under the hard splits of each draw. There may be
         more than in ``tree_``, which keeps only those that its own splits reach.
     cutting : array of int, shape (chain, draw, V), optional
-        Number of ``facets`` that alone cut off, and so send right, at least 1 % of the node's rows;
-        the main measure. Boxes of many features have corners far from any row; unlike ``facets``,
-        this number does not count facets that cut off only such corners. Unknown for models that
+        Number of ``facets`` that alone cut off, and so send right, at least 1 % of the node's rows,
+        which others do not; the main measure. Boxes of many features have corners far from any row; unlike ``facets``,
+        this number counts neither facets that cut off only such corners nor those whose rows others
+        cut off, too. Unknown for models that
         were saved by an earlier version; ``facets`` is then the main measure.
     variational : bool
         Whether the draws come from a single variational fit, whose numbers of facets are too

@@ -151,6 +151,12 @@ def test_votes_beyond_single_precision():
     assert (reach.largest[0, 0] > 1e20).all()
 
 
+def alone(each):
+    """Rows (n, K) that an expert sends right and no other does."""
+    beyond = each > LOG2
+    return beyond & (beyond.sum(axis=1) == 1)[:, None]
+
+
 def test_largest_votes_and_cuts_of_posterior_and_prior():
     rng = np.random.default_rng(0)
     draws, X = draws_of(rng), rng.normal(size=(30, 2))
@@ -162,12 +168,12 @@ def test_largest_votes_and_cuts_of_posterior_and_prior():
         for draw in range(2):
             expected = votes(draws, (0, draw, node), own).max(axis=0)
             np.testing.assert_allclose(reach.largest[0, draw, place], expected, rtol=1e-5)
-            cut = (votes(draws, (0, draw, node), own) > LOG2).mean(axis=0)
+            cut = alone(votes(draws, (0, draw, node), own)).mean(axis=0)
             np.testing.assert_allclose(reach.cut[0, draw, place], cut, atol=5e-4)
         for draw in range(5):
             expected = votes(prior, draw, own).max(axis=0)
             np.testing.assert_allclose(reach.prior_largest[draw, place], expected, rtol=1e-5)
-            cut = (votes(prior, draw, own) > LOG2).mean(axis=0)
+            cut = alone(votes(prior, draw, own)).mean(axis=0)
             np.testing.assert_allclose(reach.prior_cut[draw, place], cut, atol=5e-4)
         np.testing.assert_array_equal(reach.low[place], own.min(axis=0))
         np.testing.assert_array_equal(reach.high[place], own.max(axis=0))

@@ -45,7 +45,8 @@ class TestPolytopeSize:
                 draws["intercept"][one],
             )
             assert size.facets[one] == len(needed(*split, low, high))
-            alone = split[0] * np.log1p(np.exp(activation)) > LOG2
+            beyond = split[0] * np.log1p(np.exp(activation)) > LOG2
+            alone = beyond & (beyond.sum(axis=1) == 1)[:, None]
             cutting = alone.mean(axis=0)[needed(*split, low, high)] >= 0.01
             assert size.cutting[one] == cutting.sum()
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from bayestree import inference
 from bayestree._utils.state import seeded
@@ -60,15 +61,15 @@ def test_what_a_fit_returns(split):
     names = {"hyperplane", "intercept", "shrinkage", "leaf_probs"} | weights
     assert set(found.draws) == set(found.point) == names
     chosen = {"steepness": None, "n_steps": 12, "step_size": 0.3, "batch_size": 2000}
-    assert dict(found.settings) == chosen | {"kl_weight": 0.5}
-    stats = found.stats
-    assert stats["elbo"].shape == (12,)
-    assert float(stats["n_steps"]) in (12, 22, 32, 42, 52)
-    assert float(stats["n_rows"]) == len(data.X)
-    assert stats["elbo_gain_error"] > 0
-    assert stats["log_p"].shape == stats["log_q"].shape == (1, 5)
+    assert dict(found.settings) == chosen | {"kl_weight": 0.5, "n_sweeps": 0}
+    recorded = found.stats
+    assert recorded["elbo"].shape == (12,)
+    assert float(recorded["n_steps"]) in (12, 22, 32, 42, 52)
+    assert float(recorded["n_rows"]) == len(data.X)
+    assert recorded["elbo_gain_error"] > 0
+    assert recorded["log_p"].shape == recorded["log_q"].shape == (1, 5)
     expected = pointwise.log_joint(found.model_of_draws, [*found.each()], data)
-    np.testing.assert_allclose(stats["log_p"][0], expected)
+    np.testing.assert_allclose(recorded["log_p"][0], expected)
 
 
 def test_the_steepness_is_the_stated_one_or_the_model_s():
@@ -211,6 +212,58 @@ def test_the_seed_of_several_trees_decides_and_nothing_else_changes():
     assert all(same_posterior(a, b) and not same_posterior(a, c) for a, b, c in pairs)
 
 
+class TestSweeps:
+    def test_what_is_returned(self):
+        (start,), data = grown(depth=2)
+        fits = [
+            vi(start.model, data, init=start, random_state=0, n_steps=12, n_draws=15, n_sweeps=n)
+            for n in (4, 4, 0)
+        ]
+        moved, again, plain = fits
+        assert same_posterior(moved, again)
+        assert (moved.n_chains, moved.n_draws, moved.variational) == (1, 15, False)
+        assert moved.settings["mirror"]
+        assert moved.stats["elbo"].tolist() == plain.stats["elbo"].tolist()
+        assert {"log_p", "log_q"}.isdisjoint(moved.stats)
+        sites = [*moved.each()]
+        expected = pointwise.log_joint(moved.model_of_draws, sites, data)
+        np.testing.assert_allclose(moved.stats["lp"][0], expected)
+        terms = pointwise.log_likelihood(moved.model, sites, data)
+        np.testing.assert_allclose(moved.stats["log_likelihood"][0], terms.sum(axis=1))
+        shapes = moved.model.shapes(2)
+        assert all(value.shape[2:] == shapes[name] for name, value in moved.draws.items())
+        assert all(value.shape == shapes[name] for name, value in moved.point.items())
+        assert check_convergence(None, moved.stats).kind == "moved"
+
+    def test_an_interrupted_fit_goes_on(self):
+        starts, data = grown(n_trees=2, depth=1)
+        stage = Vi(n_steps=2, n_draws=2, n_sweeps=3)
+        found = check_every_stop(
+            lambda: stage.run_several(starts, data, random_state=0),
+            lambda a, b: all(map(same_posterior, a, b)),
+            most=8,
+        )
+        assert "mcmc" in found
+
+    def test_without_information_the_draws_are_those_of_the_prior(self):
+        """Draws of the factors are far too alike; sweeps without rows forget where they began."""
+        priors = Priors(GammaProcess(3.0, 2.0), InverseGammaScale(1.5, 2.0, 0.7))
+        (start,), data = grown(quadrants(60), depth=1, priors=priors)
+        silent = data._replace(weights=torch.zeros_like(data.weights))
+        given = {"init": start, "random_state": 0, "n_steps": 5, "n_draws": 200}
+        found = vi(start.model, silent, n_sweeps=60, **given)
+        weight = np.exp(found.draws["log_weight"]).ravel()
+        atom = stats.gamma(3.0 / found.model.split.n_experts, scale=1 / 2.0)
+        # each chain leaves 20 draws, of which few are independent
+        assert abs(weight.mean() - atom.mean()) < 4 * atom.std() / np.sqrt(len(weight) / 20)
+
+    def test_settings_that_cannot_be_swept_are_refused_before_the_fit(self):
+        (start,), data = grown(depth=1)
+        model = start.model.with_(groups=((0,), (1,)))
+        with pytest.raises(ValueError, match="cannot keep facets within groups"):
+            vi(model, data, init=start, n_sweeps=5)
+
+
 @pytest.mark.parametrize("batch_size", [50, 2000])
 def test_an_interrupted_fit_of_several_trees_goes_on(batch_size):
     starts, data = grown(n_trees=2)
@@ -292,6 +345,10 @@ def test_every_family_of_leaves_fits(name):
         assert np.isfinite(one.stats["log_p"]).all()
         assert set(one.model.leaf.sites) < set(one.draws)
         assert one.stats["final_elbo"] > one.stats["elbo"][0]
+        assert np.isfinite(one.predictive(X.numpy())[0]).all()
+    moved = Vi(n_steps=25, n_draws=4, n_sweeps=2).run_several(starts, data, random_state=0)
+    for one in moved:
+        assert np.isfinite(one.stats["log_likelihood"]).all()
         assert np.isfinite(one.predictive(X.numpy())[0]).all()
 
 
