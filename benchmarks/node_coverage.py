@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.diagnostics.alignment import match
 from bayestree.diagnostics.draws import branch_log_probs, scores
 from bayestree.models import (
     Categorical,
@@ -129,42 +128,24 @@ def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
     for v, rows in enumerate(visited):
         reached[rows, v] = True
     hard = right > 0.5
-    each, alike, number, own = [], [], [], []
-    for part, weight in mixture:
-        drawn = part.posterior.described_draws
-        Z, P = part.scaling.standardise(X), part.scaling.standardise(points)
-        m = match(drawn, Z, sides, reached)
-        steep = part.posterior.model.steepness
-        for one in np.ndindex(drawn["intercept"].shape[:2]):
-            q = np.exp(branch_log_probs(scores(drawn, one, P)[:, m.node[one]], steep)[1])
-            each.append(np.where(m.exchanged[one], 1 - q, q))
-            alike.append(m.alike[one])
-            number.append(facets_of(drawn, one, Z)[m.node[one]])
-            own.append(weight / part.n_draws)
-    each, alike, number, own = map(np.array, (each, alike, number, own))
+    stated, sizes = fit.split_uncertainty(points, level=LEVEL), fit.polytope_size()
     of_truth = np.exp(branch_log_probs(scores(draws, (0, 0), points), model.steepness)[1])
-    facets = facets_of(draws, (0, 0), X)
-    found |= {"right": [], "facets": [], "number": [], "true": [], "alike": [], "right_width": []}
+    found |= {"right": [], "facets": [], "number": [], "true": [], "right_width": []}
     for v in range(tree.n_nodes):
-        agree = np.array(
-            [
-                (2 * (sides[reached[:, v], v] == hard[reached[:, v], u]) - 1).mean()
-                for u in range(hard.shape[1])
-            ]
-        )
+        rows = reached[:, v]
+        agree = 2 * (sides[rows, v][:, None] == hard[rows]).mean(axis=0) - 1
         u = np.abs(agree).argmax()
         if abs(agree[u]) < MATCHED:
             continue
         true = of_truth[:, u] if agree[u] > 0 else 1 - of_truth[:, u]
-        w = own * alike[:, v]
-        low, high = quantiles(each[:, :, v], w)
+        low, high = stated.interval[:, v].T
         found["right"].append(((low <= true) & (true <= high)).mean())
         found["right_width"].append((high - low).mean())
-        found["alike"].append((own * alike[:, v]).sum() / own.sum())
-        low, high = quantiles(number[:, v : v + 1], w)
-        found["facets"].append(float(low[0] <= facets[u] <= high[0]))
-        found["number"].append((number[:, v] * w).sum() / w.sum())
-        found["true"].append(facets[u])
+        number = facets_of(draws, (0, 0), X[rows])[u]
+        low, high = sizes.interval(LEVEL)[v]
+        found["facets"].append(float(low <= number <= high))
+        found["number"].append(sizes.sizes()[:, v].mean())
+        found["true"].append(number)
     return found
 
 
@@ -179,7 +160,7 @@ def report(name: str, results: list[dict[str, Any]]) -> None:
     share = np.mean([len(one.get("right", [])) > 0 for one in results])
     print(
         f"{name}: y {pm('y')} width {pm('width')}; sets with a matched node {share:.2f}, nodes "
-        f"{len(of('right'))}; right {pm('right')} width {pm('right_width')} alike {pm('alike')}; "
+        f"{len(of('right'))}; right {pm('right')} width {pm('right_width')}; "
         f"facets {pm('facets')} mean {pm('number')} true {pm('true')}; CPU {pm('cpu')}",
         flush=True,
     )
@@ -198,13 +179,10 @@ CELLS = {
 
 
 def main() -> None:
-    from bayestree.inference import Mcmc  # noqa: PLC0415
-
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    chains = Mcmc(n_chains=4, n_warmup=40, n_draws=12, thinning=5, drop_idle=True, mirror=True)
-    methods = {"default": {}, "chains": {"inference": chains, "n_modes": 4}}
+    methods: dict[str, dict[str, Any]] = {"default": {}, "vi": {"inference": "vi"}}
     for name in sys.argv[2:] or CELLS:
         for method, settings in methods.items():
             found = [measure(seed, CELLS[name], settings) for seed in range(count)]

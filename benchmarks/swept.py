@@ -42,7 +42,9 @@ def main() -> None:
                 started = time.process_time()
                 fit = kind(inference=inference, random_state=0).fit(X[train], y[train])
                 seconds[place] += time.process_time() - started
-                scores[place, test] = np.log(np.maximum(np.exp(fit.log_score(X[test], y[test])), 1e-6))
+                scores[place, test] = np.log(
+                    np.maximum(np.exp(fit.log_score(X[test], y[test])), 1e-6)
+                )
             started = time.process_time()
             forest(300, random_state=0, n_jobs=1).fit(X[train], y[train])
             seconds[2] += time.process_time() - started

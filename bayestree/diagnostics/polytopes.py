@@ -205,9 +205,9 @@ def node_reach(
         low[place], high[place] = _box(X, members)
         some = X[members if max_rows is None else members[spread(len(members), max_rows)]]
         at = {site: values[:, :, node] for site, values in _splits(draws).items()}
-        largest[:, :, place], cut[:, :, place] = _votes(at, some)
+        largest[:, :, place], cut[:, :, place] = votes_and_cuts(at, some)
         if prior is not None:
-            own = _votes(_splits(prior), some)
+            own = votes_and_cuts(_splits(prior), some)
             expected[:, place], expected_cut[:, place] = own
     found = Reach(nodes, counts, low, high, largest, cut=cut)
     if prior is None:
@@ -246,7 +246,7 @@ def _splits(draws: Draws) -> Draws:
     }
 
 
-def _votes(draws: Draws, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def votes_and_cuts(draws: Draws, X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Find each expert's largest vote over rows, and the share of rows that it alone sends right.
 
     Both have shape (..., K), from draws (..., K, d).

@@ -183,10 +183,10 @@ class PolytopeSize:
         more than in ``tree_``, which keeps only those that its own splits reach.
     cutting : array of int, shape (chain, draw, V), optional
         Number of ``facets`` that alone cut off, and so send right, at least 1 % of the node's rows,
-        which others do not; the main measure. Boxes of many features have corners far from any row; unlike ``facets``,
-        this number counts neither facets that cut off only such corners nor those whose rows others
-        cut off, too. Unknown for models that
-        were saved by an earlier version; ``facets`` is then the main measure.
+        which others do not; the main measure. Boxes of many features have corners far from any row;
+        unlike ``facets``, this number counts neither facets that cut off only such corners nor
+        those whose rows others cut off, too. Unknown for models that were saved by an earlier
+        version; ``facets`` is then the main measure.
     variational : bool
         Whether the draws come from a single variational fit, whose numbers of facets are too
         certain.

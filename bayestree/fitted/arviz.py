@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bayestree._utils import arviz_compat
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.diagnostics.alignment import Matches, match
+from bayestree.diagnostics.draws import (
+    Draws,
+    branch_log_probs,
+    effective_number,
+    scores,
+    weight_of,
+)
 from bayestree.diagnostics.loo import loo, mixed_loo
-from bayestree.fitted.tree import FittedTree
+from bayestree.diagnostics.polytopes import cuts_off, votes_and_cuts
+from bayestree.fitted.tree import FittedTree, sides_of
 from bayestree.inference import Posterior
 
 if TYPE_CHECKING:
@@ -86,8 +95,12 @@ def to_arviz(
         the log-likelihood, including its weight. With several modes, whose trees have
         different parameters, the draws come from the mixture: each is a draw of a mode
         (coordinate ``mode``), in proportion to the weights. ``posterior`` and ``prior`` then
-        hold predictions in the units of y, and ``log_likelihood`` gives the leave-one-out
-        score of the mixture; ``modes_[m].to_arviz`` gives the parameters of one mode.
+        hold predictions in the units of y and, for each node of ``tree_``, what the draws say
+        of their node that divides the rows most alike: ``p_right`` at some rows, the number of
+        ``facets`` that alone cut off 1 % of its rows, the ``weight`` of the experts by ``rank``,
+        their ``effective`` number, and whether the draw has such a node (``alike``);
+        ``log_likelihood`` gives the leave-one-out score of the mixture; ``modes_[m].to_arviz``
+        gives the parameters of one mode.
 
     Raises
     ------
@@ -141,6 +154,7 @@ def _mixed_container(
     shares = np.ceil(n_prior * mixture.weights).astype(int).clip(min(n_prior, 1))
     of_prior = shares.tolist()
     made = MixedContainer(
+        mixture.shown,
         mixture.trees,
         mixture.weights,
         [
@@ -230,6 +244,13 @@ class MixedDraws(NamedTuple):
         import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and estimators import this module
 
         parts = []
+        widest = max(one.sizes.get("rank", 0) for one in of_modes)
+        of_modes = [  # experts that a mode lacks have weight 0
+            one.pad(rank=(0, widest - one.sizes.get("rank", widest)), constant_values=0.0)
+            if one.sizes.get("rank", widest) < widest
+            else one
+            for one in of_modes
+        ]
         for number, one in enumerate(of_modes):
             own = np.divmod(self.draw[self.mode == number], one.sizes["draw"])
             chain, draw = (xr.DataArray(index, dims="sample") for index in own)
@@ -246,12 +267,14 @@ class MixedDraws(NamedTuple):
 class MixedContainer:
     """The ArviZ groups of a mixture.
 
-    ``trees`` have the ``weights`` (M,), and ``containers`` are theirs, with the same groups.
+    ``trees``, of which one is ``shown``, have the ``weights`` (M,), and ``containers`` are theirs,
+    with the same groups.
     Predictions are shown at ``rows`` [row or point, feature], on the scale of the draws, and
     ``row_weights`` (n,) are the weights of all rows.
     ``of_prior`` are the numbers of prior draws of the modes; ``n_prior`` are taken in all.
     """
 
+    shown: FittedTree
     trees: Sequence[FittedTree]
     weights: FloatArray
     containers: Sequence[Any]
@@ -293,6 +316,10 @@ class MixedContainer:
     def _of_draws(self, tree: FittedTree) -> xr.Dataset:
         """Return predictions and numbers of leaves in the draws of a tree."""
         found = self._predictions(tree, tree.posterior)
+        if self.sides is not None:
+            draws = tree.posterior.draws
+            matches = match(draws, tree.scaling.standardise(self.shown.sample), *self.sides)
+            found = found.merge(self._nodes(tree, draws, matches))
         if any(one.polytopes.leaves is None for one in self.trees):  # of files of earlier versions
             return found
         return found.assign(leaves=(("chain", "draw"), tree.polytopes.leaves))
@@ -300,7 +327,52 @@ class MixedContainer:
     def _of_prior(self, tree: FittedTree, drawn: xr.Dataset) -> xr.Dataset:
         """Predict from draws of a tree's prior."""
         sites = {str(name): drawn[name].to_numpy() for name in drawn if name != "weight"}
-        return self._predictions(tree, replace(tree.posterior, draws=sites))
+        found = self._predictions(tree, replace(tree.posterior, draws=sites))
+        if self.sides is None:
+            return found
+        n_nodes = max(1, tree.posterior.model.topology.n_nodes)  # all have the same prior
+        every = np.arange(self.shown.tree.n_nodes) % n_nodes
+        return found.merge(self._nodes(tree, sites, Matches.fixed(every, sites)))
+
+    @cached_property
+    def sides(self) -> tuple[BoolArray, BoolArray] | None:
+        """The sides of the kept rows in the tree that is shown, and whether they reach its nodes.
+
+        None if nodes of draws have no facets, or the tree no nodes.
+        """
+        polytopes = all("hyperplane" in one.posterior.draws for one in self.trees)
+        if not (polytopes and self.shown.tree.n_nodes and self.shown.n_draws > 1):
+            return None
+        return sides_of(self.shown.tree, self.shown.sample)
+
+    def _nodes(self, tree: FittedTree, draws: Draws, matches: Matches) -> xr.Dataset:
+        """Describe the nodes of draws that match those of the tree that is shown."""
+        import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and estimators import this module
+
+        own, exchanged = matches.of_nodes(draws), matches.exchanged
+        score = np.moveaxis(scores(own, ..., self.rows.to_numpy()), 0, -1)
+        right = np.exp(branch_log_probs(score, tree.posterior.model.steepness)[1])
+        standard = tree.scaling.standardise(self.shown.sample)
+        facets = np.empty(exchanged.shape, dtype=np.int64)
+        assert self.sides is not None
+        for node, reached in enumerate(self.sides[1].T):
+            experts = {name: value[:, :, node] for name, value in own.items()}
+            cut = votes_and_cuts(experts, standard[reached])[1]
+            facets[:, :, node] = cuts_off(cut).sum(axis=-1)
+        weight = -np.sort(-weight_of(own, ...), axis=-1)
+        row, labels = self.rows.dims[0], self.shown.tree.topology.node_labels
+        variables = {
+            "p_right": np.where(exchanged[..., None], 1 - right, right),
+            "facets": facets,
+            "effective": effective_number(weight),
+            "weight": weight,
+            "alike": matches.alike,
+        }
+        last = {"p_right": (row,), "weight": ("rank",)}
+        return xr.Dataset(
+            {n: (("chain", "draw", "node", *last.get(n, ())), v) for n, v in variables.items()},
+            coords={"node": list(labels)},
+        )
 
     def _predictions(self, tree: FittedTree, posterior: Posterior) -> xr.Dataset:
         """Compute E(y | x) of each draw, in the units of y."""

@@ -18,9 +18,10 @@ from bayestree import (
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
+from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
 from bayestree.fitted.predictions import mode_counts
-from bayestree.inference import Svi
+from bayestree.inference import Svi, Vi
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -211,7 +212,7 @@ def test_leave_one_out_of_the_draws_is_that_of_the_mixture(weight):
     weights = np.array([0.5, 0.3, 0.2])
     coins = [coin(*prior, weight, seed=n) for n, prior in enumerate([(1, 1), (30, 3), (3, 30)])]
     each, exact = zip(*coins, strict=True)
-    made = MixedContainer([], weights, [], None, np.full(12, weight), [], 1, None)
+    made = MixedContainer(None, [], weights, [], None, np.full(12, weight), [], 1, None)
     drawn = MixedDraws.of(weights, [4000] * 3, 12_000, np.random.RandomState(0))
     posterior = xr.Dataset({"p": (("chain", "draw"), np.zeros((1, 12_000)))})
     likelihood = drawn.dataset(made._mixed_likelihood(each))
@@ -221,6 +222,32 @@ def test_leave_one_out_of_the_draws_is_that_of_the_mixture(weight):
     # the predictions of a copy, whose logarithms are multiplied by the number of copies
     expected = weight * np.log(weights @ np.exp(np.array(exact) / weight))
     np.testing.assert_allclose(terms, expected, atol=0.02 * weight)
+
+
+def test_nodes_of_the_container_are_those_of_the_printed_tree(iris):
+    """Each draw of equal modes is there once, so that means are those of ``split_uncertainty``."""
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Vi(n_steps=20, n_draws=10, n_sweeps=5), n_modes=3, mode_weights="equal",
+        max_depth=1, random_state=0,
+    ).fit(*iris)  # fmt: skip
+    found = group(clf.to_arviz(), "posterior")
+    assert found.sizes["draw"] == 100
+    n_rows = found.sizes["point"]
+    at = np.sort(
+        spread_rows(clf.fitted_.shown.scaling.standardise(clf.fitted_.shown.sample), n_rows)
+    )
+    sides = clf.split_uncertainty(clf.fitted_.shown.sample[at])
+    assert found["alike"].all()
+    right = found["p_right"].to_numpy()[0, :, 0]
+    # 100 draws of 30 hold each of them three or four times
+    np.testing.assert_allclose(right.mean(axis=0), sides.mean[:, 0], atol=0.03)
+    weight = found["weight"].to_numpy()
+    assert (np.diff(weight, axis=-1) <= 0).all()
+    np.testing.assert_allclose(
+        found["effective"], weight.sum(axis=-1) ** 2 / (weight**2).sum(axis=-1)
+    )
+    prior = group(clf.to_arviz(), "prior")
+    assert {"p_right", "facets", "weight", "effective"} < set(prior)
 
 
 def test_the_score_of_the_mixture(iris, several):
