@@ -5,7 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from bayestree.fitting.projection import path
-from bayestree.inference import Nuts, convergence
+from bayestree.inference import Growth, Nuts, Vi, convergence
+from bayestree.inference.variational import vi
 
 
 @contextmanager
@@ -23,13 +24,15 @@ def short_checks():
 
 @contextmanager
 def short_stages():
-    """Two slides instead of forty in a transition of NUTS, and two folds for sparse facets.
+    """Few steps of growth and VI, few slides in a transition of NUTS, two folds for sparse facets.
 
     They take most of the time of short fits. For tests that any draws and any tree will do:
-    tests/inference/samplers/nuts and tests/fitting/projection have those of the draws and the tree.
+    tests/inference and tests/fitting/projection have those of the draws and the tree.
     """
-    assert "n_slides" in Nuts.__init__.__kwdefaults__
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(path, "N_FOLDS", 2)
-        patch.setitem(Nuts.__init__.__kwdefaults__, "n_slides", 2)
+        patch.setattr(vi, "MAX_ROUNDS", 1)
+        for stage, name, few in ((Nuts, "n_slides", 2), (Growth, "steps", 20), (Vi, "n_steps", 8)):
+            assert name in stage.__init__.__kwdefaults__
+            patch.setitem(stage.__init__.__kwdefaults__, name, few)
         yield

@@ -245,6 +245,7 @@ except MemoryError:
 """
 
 
+@pytest.mark.statistical
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on data is one of Linux")
 def test_file_larger_than_the_memory_of_the_process(tmp_path):
     n = 500_000  # 120 MB, of which three quarters have room

@@ -16,6 +16,7 @@ from bayestree.inference import map as fit_map
 from bayestree.routing import levels, path_matrix, tree_log_probs
 from bayestree.topology import Topology
 from tests.inference.problems import ring, soft_tree
+from tests.sampling import quickly
 from tests.unusual_state import unusual_state
 
 LIMITS = GrowthLimits(2, min_gain=1.0)
@@ -78,7 +79,9 @@ def test_generators_are_seeds_too(kind):
     assert np.array_equal(one.point["hyperplane"], again.point["hyperplane"])
 
 
-@pytest.mark.parametrize("run", [*RUNS, run_vi, run_nuts, run_mcmc, run_smc])
+@pytest.mark.parametrize(
+    "run", quickly([*RUNS, run_vi, run_nuts, run_mcmc, run_smc], quick=range(4))
+)
 def test_the_state_of_the_caller_changes_nothing(run):
     expected = run(0)
     with unusual_state():

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bayestree.runs.runner import run
 from bayestree.runs.store import FACETS, METRICS, MODEL, PREDICTIONS, TREE, open_run
 from tests.runs.cases import Recorder, numbers, run_file
@@ -31,7 +33,8 @@ runner.Checkpoints = partial(Checkpoints, every=0.0, share=math.inf)
 display = Recorder(tuple(step), kill_in_the_next_write)
 runner.run(run_file(Path(folder), **parts), display=display)
 """
-NUTS = {"inference": {"inference": "nuts", "n_warmup": 15, "n_draws": 5, "n_chains": 2}}
+CHAINS = {"n_warmup": 15, "n_draws": 5, "n_chains": 2, "n_slides": 2}
+NUTS = {"inference": {"inference": "nuts", **CHAINS}}
 
 
 def test_chains_go_on_from_the_checkpoint_before(tmp_path):
@@ -63,6 +66,7 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in names}
 
 
+@pytest.mark.statistical
 def test_killed_three_times(tmp_path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()

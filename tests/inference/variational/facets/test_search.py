@@ -53,6 +53,7 @@ from tests.inference.variational.facets.cases import (
     seed,
     stump,
 )
+from tests.sampling import quickly
 
 
 @pytest.mark.portable
@@ -222,7 +223,7 @@ def improved(leaf=None):
     return improve_facets(*grown(leaf), sweeps=1, options=SMALL, random_state=0)
 
 
-@pytest.mark.parametrize("leaf", [None, Gaussian()], ids=["classes", "reals"])
+@pytest.mark.parametrize("leaf", quickly([None, Gaussian()], quick=(0,)), ids=str)
 def test_the_nodes_of_a_tree_are_improved_in_turn(leaf):
     init, data = grown(leaf)
     shared = {"init": init, "covariance": "expert", "random_state": 0, "n_draws": 2}
@@ -258,6 +259,7 @@ def test_routing_follows_the_guide_that_was_found():
     )
 
 
+@pytest.mark.statistical
 def test_a_tree_is_improved_in_the_same_way_from_equal_seeds():
     again = improve_facets(*grown(), sweeps=1, options=SMALL, random_state=0)
     assert torch.equal(again.leaf_sums, improved().leaf_sums)

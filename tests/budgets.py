@@ -1,0 +1,70 @@
+"""CPU time that the fast tests may take: ``python -m tests.budgets REPORT``.
+
+REPORT is the JUnit file of ``make test-fast``, in which ``tests/conftest.py`` notes the CPU seconds
+of each test, those of the fixtures that it set up for others, and now and then those of a fixed
+piece of work. Waiting for other processes is no CPU time, but machines differ, and processes that
+share a core or its caches slow each other. Times are therefore divided by that of the fixed work,
+measured in between, relative to the machine on which the budgets were set. What remains of the
+differences between machines is left to ``SLACK``: the check fails where a budget is exceeded by
+more.
+"""
+
+import sys
+from collections import defaultdict
+from statistics import median
+from xml.etree import ElementTree
+
+PACE = 0.0072  # CPU seconds of the fixed work, tests.conftest.pace, where the budgets were set
+SLACK = 1.6
+OF_TEST = 5.0  # CPU seconds, without fixtures that other tests share
+
+#: CPU seconds of the fast tests of each folder, but those that test-portable runs.
+OF_FOLDERS: dict[str, float] = {}
+
+
+def measured(report):
+    """CPU seconds of tests and of folders, as on the machine where the budgets were set."""
+    tests, folders, paces = {}, defaultdict(float), []
+    for case in ElementTree.parse(report).iter("testcase"):
+        place, name = case.get("classname", ""), case.get("name")
+        found = {one.get("name"): float(one.get("value", "nan")) for one in case.iter("property")}
+        if "pace" in found:
+            paces.append(found["pace"])
+        if "cpu" in found:  # a file may be skipped as a whole
+            tests[f"{place}::{name}"] = found["cpu"]
+            folder = place.split(".")[1]
+            folder = "" if folder.startswith("test_") else folder
+            folders[folder] += found["cpu"] + found["shared"]
+    rate = median(paces) / PACE
+    return [{name: spent / rate for name, spent in one.items()} for one in (tests, folders)]
+
+
+def exceeded(tests, folders):
+    """A line for each budget that is exceeded."""
+    return [
+        *(
+            f"{name} took {spent:.1f} s; a test may take {OF_TEST:.0f}"
+            for name, spent in tests.items()
+            if spent > SLACK * OF_TEST
+        ),
+        *(
+            f"tests/{name} took {spent:.0f} s; its budget is {OF_FOLDERS.get(name, 0.0):.0f}"
+            for name, spent in folders.items()
+            if spent > SLACK * OF_FOLDERS.get(name, 0.0)
+        ),
+    ]
+
+
+def main(report):
+    tests, folders = measured(report)
+    print(f"CPU seconds of {len(tests)} tests, {sum(folders.values()):.0f} in all:")
+    for name, spent in sorted(folders.items()):
+        print(f"{spent:8.1f} of {OF_FOLDERS.get(name, 0.0):4.0f}  tests/{name}")
+    for name, spent in sorted(tests.items(), key=lambda one: -one[1])[:20]:
+        print(f"{spent:8.1f}  {name}")
+    if found := exceeded(tests, folders):
+        sys.exit("Tests take too long (see tests/budgets.py):\n" + "\n".join(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
