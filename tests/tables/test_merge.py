@@ -169,7 +169,7 @@ SEVERAL = st.lists(st.sampled_from([*COLUMNS]), min_size=1, max_size=4, unique=T
 @pytest.mark.parametrize(
     "names", [*([name] for name in COLUMNS), SEVERAL], ids=[*COLUMNS, "several"]
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data(), typed=st.booleans(), limit=st.sampled_from([1_000_000, 40]))
 def test_merged_parts_are_one_pass(names, data, typed, limit):
     names = data.draw(names) if names is SEVERAL else names
