@@ -36,14 +36,14 @@ def pytest_collection():
     return collected
 
 
-#: CPU seconds before the current test and of the shared fixtures set up for it, the number of tests
-#: so far, and that of threads.
-clock = {"before": 0.0, "shared": 0.0, "tests": 0, "threads": None}
+#: CPU seconds before the current test, those of processes that had ended, and those of the shared
+#: fixtures set up for it; the number of tests so far, and that of threads.
+clock = {"before": 0.0, "ended": 0.0, "shared": 0.0, "tests": 0, "threads": None}
 
 
-def cpu():
-    """CPU seconds of this process and of those it has waited for."""
-    return time.process_time() + sum(os.times()[2:4])
+def ended():
+    """CPU seconds of the processes that this one has started and waited for."""
+    return sum(os.times()[2:4])
 
 
 def threads():
@@ -68,17 +68,18 @@ def pytest_runtest_setup(item):
     np.random.seed(0)  # noqa: NPY002 - the generator that scikit-learn falls back on
     if clock["tests"] % 100 == 0:
         item.user_properties.append(("pace", pace()))
-    clock.update(before=cpu(), shared=0.0, tests=clock["tests"] + 1, threads=threads())
+    clock.update(before=time.process_time(), ended=ended(), threads=threads())
+    clock.update(shared=0.0, tests=clock["tests"] + 1)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef):
-    start = cpu()
+    start = time.process_time()
     try:
         return (yield)
     finally:
         if fixturedef.scope != "function":
-            clock["shared"] += cpu() - start
+            clock["shared"] += time.process_time() - start
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -86,8 +87,9 @@ def pytest_runtest_teardown(item):
     try:
         return (yield)
     finally:
-        spent = cpu() - clock["before"] - clock["shared"]
+        spent = time.process_time() - clock["before"] - clock["shared"]
         item.user_properties += [("cpu", spent), ("shared", clock["shared"])]
+        item.user_properties.append(("processes", ended() - clock["ended"]))
         assert clock["threads"] in (None, threads()), "it leaves other threads to later tests"
 
 

@@ -33,8 +33,7 @@ runner.Checkpoints = partial(Checkpoints, every=0.0, share=math.inf)
 display = Recorder(tuple(step), kill_in_the_next_write)
 runner.run(run_file(Path(folder), **parts), display=display)
 """
-CHAINS = {"n_warmup": 15, "n_draws": 5, "n_chains": 2, "n_slides": 2}
-NUTS = {"inference": {"inference": "nuts", **CHAINS}}
+NUTS = {"inference": {"inference": "nuts", "n_warmup": 15, "n_draws": 5, "n_chains": 2}}
 
 
 def test_chains_go_on_from_the_checkpoint_before(tmp_path):
