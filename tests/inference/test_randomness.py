@@ -15,14 +15,19 @@ from bayestree.inference import Data, GrowthLimits, Stage, grow, mcmc, nuts, smc
 from bayestree.inference import map as fit_map
 from bayestree.routing import levels, path_matrix, tree_log_probs
 from bayestree.topology import Topology
-from tests.estimators.conftest import _short_checks_of_the_bound
 from tests.inference.problems import ring, soft_tree
 from tests.sampling import quickly
+from tests.short_checks import short_checks
 from tests.unusual_state import unusual_state
 
-__all__ = ["_short_checks_of_the_bound"]
 LIMITS = GrowthLimits(2, min_gain=1.0)
 ROWS = ring(80)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_checks():
+    with short_checks():
+        yield
 
 
 def run_grow(seed):

@@ -47,10 +47,10 @@ def side_by_side(drawn):
 
 @pytest.fixture(scope="package")
 def large():
-    """A tree of some two hundred leaves, and its rows."""
+    """A tree of more than a hundred leaves, and its rows."""
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(400, 4))
-    y = rng.integers(3, size=400)
+    X = rng.normal(size=(250, 4))
+    y = rng.integers(3, size=250)
     return bt.WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(X, y), {"X": X, "y": y}
 
 

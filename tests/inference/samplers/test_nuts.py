@@ -409,6 +409,7 @@ class TestFixedPriors:
         assert (np.ptp(vectors, axis=0) > 0).all()  # every coordinate moves
         assert (found.stats["refreshed"] == 0).all()
 
+    @pytest.mark.statistical
     def test_without_rows_draws_are_those_of_the_prior(self):
         prior = Laplace(2.0, intercept_scale=3.0)
         model = make("stump", split=Oblique()).with_(priors=Priors(hyperplane=prior))
@@ -432,6 +433,7 @@ class TestConjugate:
             counts = np.bincount(y[side::2], data.weights.numpy()[side::2], minlength=3) + 0.8 / 3
             assert_law(draws[:, side], stats.beta(counts, counts.sum() - counts))
 
+    @pytest.mark.statistical
     def test_gaussian(self):
         y = np.random.default_rng(0).normal(size=30) + np.tile([-2.0, 1.0], 15)
         leaf, data = Gaussian(0.1, 0.5, 3.0, 0.7), sides(y, None)

@@ -72,6 +72,7 @@ def test_planted_polygons_are_found(facets):
     assert found.elbo > search_facets(planted, guide=guide).elbo - 0.5
 
 
+@pytest.mark.statistical
 def test_labels_may_be_exchanged():
     data = polygon(3)
     found = search_facets(problem(data._replace(y=1 - data.y)))
@@ -188,6 +189,7 @@ def test_rows_on_a_facet_have_no_distance_from_the_border():
     torch.testing.assert_close(boundary_distance(guide, design), expected)
 
 
+@pytest.mark.statistical
 def test_many_rows_are_searched_by_some():
     found = search_facets(problem(polygon(3, 1200), options=SMALL._replace(core_rows=500)))
     assert found.guide.n_facets == 3
@@ -266,6 +268,7 @@ def test_a_tree_is_improved_in_the_same_way_from_equal_seeds():
     assert again.trace == improved().trace
 
 
+@pytest.mark.statistical
 def test_a_node_that_is_not_needed_is_marked():
     data = polygon(3, 300)
     topology = Topology(np.array([[1, -1], [-2, -3]]))
