@@ -12,10 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 import bayestree
 from tests.estimators.test_interrupted import CASES, CPT, MAP, SVI, same
+from tests.sampling import quickly
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 # The first case of each estimator, and a mixture of several.
 NAMES = [*{kind: name for name, (kind, *_) in reversed(CASES.items())}.values(), "modes"]
+
+#: One of each base class of the estimators.
+QUICK = ("survival", "modes", "e2e", "forest", "tao-real", "adf", "oblique")
 
 
 @contextmanager
@@ -63,7 +67,9 @@ def built(name, **changes):
     return kind, getattr(bayestree, kind)(**parameters | seed | changes)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", quickly(NAMES, quick=[i for i, name in enumerate(NAMES) if name in QUICK])
+)
 def test_an_interrupted_fit_changes_nothing(name):
     kind, estimator = built(name)
     before = dict(vars(estimator))

@@ -81,10 +81,10 @@ def test_labels_may_be_exchanged():
 
 
 def test_equal_seeds_give_equal_searches():
-    again = search_facets(problem(polygon(3)))
-    for part, other in zip(again.guide, found_in(3).guide, strict=True):
+    one, again = (search_facets(problem(polygon(3, 300), options=SMALL)) for _ in range(2))
+    for part, other in zip(again.guide, one.guide, strict=True):
         assert torch.equal(part, other)
-    assert again.elbo == found_in(3).elbo
+    assert again.elbo == one.elbo
 
 
 def test_redundant_facets_are_pruned():
