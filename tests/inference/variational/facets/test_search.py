@@ -189,7 +189,6 @@ def test_rows_on_a_facet_have_no_distance_from_the_border():
     torch.testing.assert_close(boundary_distance(guide, design), expected)
 
 
-@pytest.mark.statistical
 def test_many_rows_are_searched_by_some():
     found = search_facets(problem(polygon(3, 1200), options=SMALL._replace(core_rows=500)))
     assert found.guide.n_facets == 3
@@ -268,7 +267,6 @@ def test_a_tree_is_improved_in_the_same_way_from_equal_seeds():
     assert again.trace == improved().trace
 
 
-@pytest.mark.statistical
 def test_a_node_that_is_not_needed_is_marked():
     data = polygon(3, 300)
     topology = Topology(np.array([[1, -1], [-2, -3]]))
