@@ -7,6 +7,7 @@ BIN := .venv/bin
 # Modules are compiled when they are first imported, which most never are.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile \
     --constraint constraints.txt
+SPHINX := $(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs 2
 DIST_PIP := .venv-dist/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 
 # On problems as small as the demo and the tests, more threads only wait for each other.
@@ -16,8 +17,8 @@ export MPLBACKEND := Agg
 # The tests start many processes, of which only the first need compile the modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Which tests are fast; .ci/run leaves those out that test-portable runs.
-FAST := not statistical
+# Which tests are fast; `make check` leaves those out that test-portable runs.
+FAST := not statistical and not browser
 
 # Numerical libraries choose their kernels by the CPU, and each kernel rounds in its own way. The
 # first setting is below every x86 CPU; other CPUs ignore it. The second is below this one.
@@ -30,19 +31,22 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-oldest test-arviz1 \
-    coverage docs lint bench dist test-dist audit clean
+.PHONY: help demo analysis check test test-fast test-portable test-browser test-kernels test-statistical \
+    test-oldest test-arviz1 coverage docs docs-check lint bench dist test-dist audit clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
 	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
+	@echo "make check             what a change must pass (.ci/run): lint, fast and portable tests, links of the site"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
 	@echo "make test-fast         the fast tests only"
 	@echo "make test-portable     the tests of numerical results again, with the kernels of old CPUs"
+	@echo "make test-browser      the report in Chromium"
 	@echo "make test-kernels      the same, and once more with those of a CPU before this one"
 	@echo "make test-statistical  the long tests of the inference"
 	@echo "make test-oldest       the fast tests with the oldest allowed versions of all dependencies"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
+	@echo "make docs-check        links and references of the site, without running its pages"
 	@echo "make docs              the site, docs/_build/html/index.html (five minutes, later less)"
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
 	@echo "make lint              formatting, lint, types and layers only"
@@ -62,9 +66,14 @@ analysis: .venv/runtime.stamp
 test:
 	$(MAKE) --jobs=2 lint test-fast
 
+# One installation, and then all at once.
+check: .venv/check.stamp
+	$(MAKE) --jobs=2 test-fast lint docs-check test-portable FAST="$(FAST) and not portable"
+	$(BIN)/python -m tests.budgets build/fast.xml
+
 # Each process keeps to neighbouring files, which share fitted trees, until it has to help the other.
 test-fast: .venv/test.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(FAST)" --junitxml build/fast.xml
 
 test-portable: .venv/test.stamp
 	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m "portable and not statistical" $(PORTABLE)
@@ -77,11 +86,14 @@ test-kernels: test-portable
 	esac; \
 	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m "portable and not statistical" $(PORTABLE)
 
+test-browser: .venv/test.stamp
+	$(BIN)/python -m pytest -m browser tests/report
+
 test-statistical: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --timeout 7200 -m statistical
 
 coverage: .venv/test.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not statistical" --cov --cov-report term
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(FAST)" --cov --cov-report term
 
 # Old versions warn of what newer ones of their own dependencies deprecate.
 test-oldest: .venv-oldest/test.stamp
@@ -92,12 +104,13 @@ test-arviz1: .venv/test.stamp .venv-arviz1/test.stamp
 	$(BIN)/python -m pytest tests/test_arviz1.py
 
 # Sphinx fails on any warning. What pages print is cached by a digest of the package and its data: a
-# change there executes all pages again, a change of a page that page only. UNEXECUTED lists patterns
-# of pages that are built without it.
+# change there executes all pages again, a change of a page that page only.
 docs: .venv/docs.stamp
-	UNEXECUTED="$(UNEXECUTED)" $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going \
-	    --jobs 2 docs docs/_build/html
+	$(SPHINX) --builder html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html."
+
+docs-check: .venv/docs.stamp
+	$(SPHINX) --builder dummy -D nb_execution_mode=off -D plot_gallery=0 docs docs/_build/checked
 
 lint: .venv/test.stamp
 	$(BIN)/python -m ruff format --check .
@@ -176,6 +189,10 @@ clean:
 	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet \
 	    --constraint constraints-oldest.txt --editable ".[test]"
 	@touch $@
+
+.venv/check.stamp: .venv/created.stamp pyproject.toml constraints.txt
+	$(PIP) --editable ".[test,docs]"
+	@touch .venv/runtime.stamp .venv/test.stamp .venv/docs.stamp $@
 
 # Without torch: neither the adapter nor the diagnostics need it.
 .venv-arviz1/test.stamp: pyproject.toml

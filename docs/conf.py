@@ -67,7 +67,6 @@ myst_enable_extensions = [
 myst_heading_anchors = 4
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(CACHE)
-nb_execution_excludepatterns = os.environ.get("UNEXECUTED", "").split()
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True

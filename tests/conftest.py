@@ -1,8 +1,10 @@
-"""Garbage collection and the global seed of all tests."""
+"""Garbage collection, the global seed and the CPU time of all tests."""
 
 import gc
 import importlib
+import os
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +36,61 @@ def pytest_collection():
     return collected
 
 
+#: CPU seconds before the current test, those of processes that had ended, and those of the shared
+#: fixtures set up for it; the number of tests so far, and that of threads.
+clock = {"before": 0.0, "ended": 0.0, "shared": 0.0, "tests": 0, "threads": None}
+
+
+def ended():
+    """CPU seconds of the processes that this one has started and waited for."""
+    return sum(os.times()[2:4])
+
+
+def threads():
+    """Threads of torch, if it is in use."""
+    return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
+
+
+def pace():
+    """CPU seconds of a fixed piece of work in Python and NumPy."""
+    start, X = time.process_time(), np.ones((20, 20))
+    for _ in range(3000):
+        sorted(X @ X[0])
+    return time.process_time() - start
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
-    """Seed what estimators without a ``random_state`` draw from, those of scikit-learn included."""
+def pytest_runtest_setup(item):
+    """Seed what estimators without a ``random_state`` draw from, those of scikit-learn included.
+
+    Every hundredth test also notes how fast the machine is; see tests/budgets.py.
+    """
     np.random.seed(0)  # noqa: NPY002 - the generator that scikit-learn falls back on
+    if clock["tests"] % 100 == 0:
+        item.user_properties.append(("pace", pace()))
+    clock.update(before=time.process_time(), ended=ended(), threads=threads())
+    clock.update(shared=0.0, tests=clock["tests"] + 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    start = time.process_time()
+    try:
+        return (yield)
+    finally:
+        if fixturedef.scope != "function":
+            clock["shared"] += time.process_time() - start
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    try:
+        return (yield)
+    finally:
+        spent = time.process_time() - clock["before"] - clock["shared"]
+        item.user_properties += [("cpu", spent), ("shared", clock["shared"])]
+        item.user_properties.append(("processes", ended() - clock["ended"]))
+        assert clock["threads"] in (None, threads()), "it leaves other threads to later tests"
 
 
 @pytest.fixture

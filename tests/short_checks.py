@@ -5,7 +5,10 @@ from contextlib import contextmanager
 import pytest
 
 from bayestree.fitting.projection import path
-from bayestree.inference import Nuts, convergence
+from bayestree.inference import Growth, Nuts, Vi, convergence
+from bayestree.inference.variational import vi
+from bayestree.inference.variational.facets.bound import SearchOptions
+from bayestree.inference.variational.facets.search import improve_facets
 
 
 @contextmanager
@@ -23,13 +26,19 @@ def short_checks():
 
 @contextmanager
 def short_stages():
-    """Two slides instead of forty in a transition of NUTS, and two folds for sparse facets.
+    """Few steps of growth, VI and the search for facets, few slides of NUTS, two folds for a path.
 
     They take most of the time of short fits. For tests that any draws and any tree will do:
-    tests/inference/samplers/nuts and tests/fitting/projection have those of the draws and the tree.
+    tests/inference and tests/fitting/projection have those of the draws and the tree.
     """
-    assert "n_slides" in Nuts.__init__.__kwdefaults__
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(path, "N_FOLDS", 2)
-        patch.setitem(Nuts.__init__.__kwdefaults__, "n_slides", 2)
+        patch.setattr(vi, "MAX_ROUNDS", 1)
+        for stage, name, few in ((Nuts, "n_slides", 2), (Growth, "steps", 20), (Vi, "n_steps", 8)):
+            assert name in stage.__init__.__kwdefaults__
+            patch.setitem(stage.__init__.__kwdefaults__, name, few)
+        few = SearchOptions(restarts=1, start_facets=3, keep_starts=1, final_draws=4, rounds=1)
+        for name, value in (("options", few), ("sweeps", 1)):
+            assert name in improve_facets.__kwdefaults__
+            patch.setitem(improve_facets.__kwdefaults__, name, value)
         yield

@@ -6,7 +6,7 @@ import runpy
 import shutil
 import sys
 import tomllib
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -28,6 +28,7 @@ from bayestree._utils.parameters import parameters_of
 from bayestree.estimators import registry
 from bayestree.fitting.settings import with_methods
 from bayestree.inference import Map, Smc, Svi, Vi
+from tests.sampling import quickly
 from tests.short_checks import short_checks, short_stages
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +88,7 @@ def test_example_runs(script, capsys, monkeypatch):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("script", RESULTS)
+@pytest.mark.parametrize("script", quickly(RESULTS, quick=(0,)))
 def test_example_says_where_its_results_are(script, tmp_path, capsys, monkeypatch):
     said = run(ROOT / f"examples/{script}.py", capsys, monkeypatch)
     folder = tmp_path / "results" / script
@@ -104,23 +105,24 @@ WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
     for name in (
         "posterior/questions",
+        "trees/fitting",
+        "show/export",
+        "posterior/modes",
+        "data/tables",
         "how-to/continue",
         "posterior/convergence",
         "posterior/scores",
         "posterior/arviz",
-        "trees/fitting",
-        "show/export",
         "show/explain",
-        "posterior/modes",
         "data/responses",
         "data/monotone",
         "posterior/smc",
-        "data/tables",
         "data/large-data",
         "develop/own-parts",
         "develop/own-methods",
     )
 ]
+N_QUICK = 5  # of these; what the others show has tests of its own
 
 
 #: This one shows the defaults at work. In others few epochs, draws and particles will do, and one
@@ -168,16 +170,23 @@ def short(fit):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", PAGES + WITHOUT_PICTURES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *quickly(WITHOUT_PICTURES, quick=range(N_QUICK))],
+    ids=lambda page: page.name,
+)
 def test_python_of_the_pages_runs(page, capsys, monkeypatch):
     in_full = page.stem in IN_FULL
     for tree in () if in_full else TREES:
-        monkeypatch.setattr(tree, "fit", short(tree.fit))
+        for name in {"fit", "partial_fit"} & {*dir(tree)}:
+            monkeypatch.setattr(tree, name, short(getattr(tree, name)))
     for tree in () if in_full else OTHERS_WITH_EPOCHS:
         monkeypatch.setattr(tree, "fit", brief(tree.fit))
     # One block after the other in one namespace, as a reader would type them.
     code = compile("\n".join(blocks("python", page)), page.name, "exec")
-    with nullcontext() if in_full else short_checks(), short_stages():
+    with ExitStack() as stack:
+        for shorter in () if in_full else (short_checks, short_stages):
+            stack.enter_context(shorter())
         exec(code, {"__name__": "__main__"})
     said = capsys.readouterr().out
     assert ("Converged: yes" if page.stem == "convergence" else "leaf") in said

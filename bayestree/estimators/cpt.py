@@ -325,8 +325,8 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     >>> from sklearn.datasets import load_diabetes
     >>> from bayestree import ConvexPolytopeTreeRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = ConvexPolytopeTreeRegressor(random_state=0).fit(X, y)
-    >>> low, high = reg.predict_interval(X, 0.9)
+    >>> reg = ConvexPolytopeTreeRegressor(random_state=0).fit(X[:200], y[:200])
+    >>> low, high = reg.predict_interval(X[200:], 0.9)
     """
 
     _takes_outputs = True

@@ -33,9 +33,12 @@ SMALL = {"epochs": 20, "refine_epochs": 2, "learning_rate": 0.05, "n_draws": 2, 
 @pytest.mark.parametrize(
     ("name", "task", "target"),
     [
-        (name, task, target)
+        pytest.param(name, task, target, marks=marks if TREES[name].classifier else ())
         for name in TREES
-        for task, target in (("classification", "kind"), ("regression", "price"))
+        for task, target, marks in (
+            ("classification", "kind", ()),
+            ("regression", "price", pytest.mark.statistical),
+        )
         if TREES[name].of(task)
     ],
 )

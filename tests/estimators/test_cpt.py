@@ -36,6 +36,9 @@ def regressor(inference="grow", **options):
     return ConvexPolytopeTreeRegressor(**CHEAP | INFERENCES[inference] | options)
 
 
+PAIRS = [(classifier, "grow"), (regressor, "map"), (classifier, "svi"), (regressor, "svi")]
+
+
 def ring(n=300, seed=0, noise=0.0):
     generator = np.random.default_rng(seed)
     # Columns of unlike units, so that the scaling inside is at work.
@@ -154,8 +157,7 @@ def test_a_fit_is_that_of_its_random_state(inference):
     assert not np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("make", [classifier, regressor])
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize(("make", "inference"), PAIRS)
 def test_one_expert_is_the_oblique_tree(make, inference):
     X, y = ring(150)
     model = make(inference, n_experts=1).fit(X, y)
@@ -187,8 +189,7 @@ def test_weights_act_as_repeated_rows_on_average():
     assert abs(difference.mean()) < 4 * max(difference.std(), 0.01) / np.sqrt(8)
 
 
-@pytest.mark.parametrize("make", [classifier, regressor])
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize(("make", "inference"), PAIRS)
 def test_rows_of_weight_zero_are_as_absent(make, inference):
     X, y = ring(120)
     outlier = np.concatenate([X, [[1e9, -1e9]] * 30]), np.concatenate([y, [1] * 30])
@@ -229,8 +230,7 @@ def test_one_class_is_refused(inference):
 
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
-@pytest.mark.parametrize("make", [classifier, regressor])
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize(("make", "inference"), PAIRS)
 def test_constant_columns_change_nothing_and_all_constant_is_one_leaf(make, inference):
     X, y = ring(100)
     wide = np.column_stack((X, np.full(100, 1e8 / 3)))
@@ -453,8 +453,14 @@ def test_units_of_x_do_not_matter(unit):
     )
 
 
-@pytest.mark.parametrize("make", [classifier, regressor])
-@pytest.mark.parametrize("guide", ["AutoNormal", "AutoDelta", "AutoLowRankMultivariateNormal"])
+@pytest.mark.parametrize(
+    ("make", "guide"),
+    [
+        (classifier, "AutoNormal"),
+        (regressor, "AutoDelta"),
+        (classifier, "AutoLowRankMultivariateNormal"),
+    ],
+)
 def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
     X, y = ring(100)
     model = (

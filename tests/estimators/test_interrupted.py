@@ -39,7 +39,7 @@ CASES = {
     ),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
     "survival": ("ConvexPolytopeTreeSurvival", CPT, ["grow", "map", "svi"]),
-    "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 3}, ["modes"]),
+    "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 2}, ["modes"]),
     "modes-real-2": ("ConvexPolytopeTreeRegressor", CPT | {"n_modes": 2, "n_jobs": 2}, ["modes"]),
     "e2e": ("EndToEndTreeClassifier", EM | {"min_gain": 0}, ["grow", "em"]),
     "e2e-real": (
@@ -98,7 +98,8 @@ def same(a, b):
     )
 
 
-SLOW = ("modes-real-2",)  # whose modes are interrupted in another case
+# Their loops are interrupted in other cases, or alone in the contract of their stage.
+SLOW = ("cpt-svi", "cpt-guide", "cpt-mcmc", "survival", "forest-2", "modes-real-2")
 
 
 def slowly(name):
@@ -119,7 +120,7 @@ def test_the_fit_goes_on(name):
     def fit():
         return getattr(bayestree, kind)(**parameters, **seed).fit(X, y)
 
-    found = check_every_stop(fit, same, most=1 if name.endswith("-2") else 3)
+    found = check_every_stop(fit, same, most=1 if name.endswith("-2") else 2)
     assert loops is None or found == loops
 
 

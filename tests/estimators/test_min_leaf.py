@@ -23,8 +23,7 @@ FITS = [
     AlternatingTreeClassifier(**COMMON, max_depth=4),
     AlternatingTreeRegressor(**COMMON, max_depth=4),
     ConvexPolytopeTreeClassifier(**CPT, inference=MAP),
-    ConvexPolytopeTreeRegressor(**CPT, inference=SVI),
-    ConvexPolytopeTreeRegressor(**CPT | {"n_modes": 2}, inference=SVI),
+    ConvexPolytopeTreeRegressor(**CPT | {"n_modes": 2, "max_depth": 2}, inference=SVI),
     EndToEndTreeClassifier(**COMMON, max_depth=3, epochs=3, learning_rate=0.05),
 ]
 

@@ -17,7 +17,7 @@ from bayestree._utils.arviz_compat import group
 from bayestree.inference import Nuts, Svi
 from bayestree.inference.pointwise import log_joint
 
-SAMPLER = {"n_chains": 2, "n_warmup": 20, "n_draws": 25, "thinning": 4, "drop_idle": True}
+SAMPLER = {"n_chains": 2, "n_warmup": 20, "n_draws": 25, "thinning": 2, "drop_idle": True}
 SHORT = {"max_depth": 1, "n_experts": 2, "min_gain": 1.0, "random_state": 0}
 
 

@@ -27,7 +27,7 @@ from bayestree import (
     WeightedObliqueTreeClassifier,
     WeightedObliqueTreeRegressor,
 )
-from bayestree.inference import Growth, Map, Svi
+from bayestree.inference import Map, Svi, Vi
 from bayestree.inference.splitters.searches import OC1, SEARCHES
 from bayestree.models import Network
 from tests.short_checks import short_stages
@@ -61,37 +61,15 @@ class Linear:
         return nn.Linear(n_features, 1)
 
 
-def estimators():
-    """The fast estimators at their defaults, and each other inference with few steps."""
-    yield AlternatingTreeClassifier()
-    yield AlternatingTreeRegressor()
-    yield BivariateTreeClassifier()
-    yield BivariateTreeRegressor(n_orientations=6, max_depth=4)
-    yield WeightedObliqueTreeClassifier()
-    yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
-    yield NonGreedyTreeClassifier(max_depth=2, epochs=5, random_state=0)
-    yield AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0)
-    yield NeuralDecisionForestClassifier(
-        1, max_depth=2, epochs=10, leaf_steps=1, learning_rate=0.3, random_state=0
-    )
-    yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
-    # min_leaf counts rows, whatever their weights
-    yield ObliqueTreeRegressor(splitter="hhcart", max_depth=2, min_leaf=1)
-    yield ConvexPolytopeTreeClassifier(inference=SVI, n_modes=1, **CHEAP)
-    yield ConvexPolytopeTreeRegressor(inference=MAP, n_modes=2, **CHEAP)
-    yield AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0)
-    # min_leaf counts rows, whatever their weights.
-    yield AlternatingTreeRegressor(
-        init="random", leaf="linear", max_depth=2, min_leaf=1, random_state=0
-    )
-    yield EndToEndTreeClassifier(max_depth=2, epochs=20, learning_rate=0.05, random_state=0)
-    yield EndToEndTreeClassifier(
-        max_depth=2, split=Network(Linear()), epochs=10, steepness=5.0, learning_rate=0.05,
-        random_state=0,
-    )  # fmt: skip
-    yield EndToEndTreeRegressor(max_depth=2, epochs=10, min_leaf=1, random_state=0)
-    yield EndToEndForestRegressor(2, max_depth=2, epochs=10, random_state=0)
-    yield EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0)
+#: The default of polytopes, and a tree or forest of each base class of the others.
+ESTIMATORS = [
+    ConvexPolytopeTreeClassifier(),
+    ConvexPolytopeTreeRegressor(),
+    BivariateTreeClassifier(),
+    AlternatingTreeRegressor(),
+    EndToEndTreeClassifier(max_depth=2, epochs=20, learning_rate=0.05, random_state=0),
+    EndToEndForestRegressor(2, max_depth=2, epochs=10, random_state=0),
+]
 
 
 def expected_failures(estimator):
@@ -123,8 +101,8 @@ USUAL = [
     "ignore::bayestree.UnusedColumnsWarning",
     "ignore::bayestree.SingleLeafWarning",
 ]
-# Minutes each at their defaults, or together.
-SLOW = [
+# Once more without short stages, and whatever else the estimators can be.
+OTHERS = [
     ConvexPolytopeTreeClassifier(),
     ConvexPolytopeTreeRegressor(),
     EndToEndForestClassifier(),
@@ -142,27 +120,50 @@ SLOW = [
     ConvexPolytopeTreeRegressor(inference=SVI, n_modes=1, **CHEAP),
     *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
     *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),
+    AlternatingTreeClassifier(),
+    AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0),
+    AlternatingTreeRegressor(init="random", leaf="linear", max_depth=2, min_leaf=1, random_state=0),
+    BivariateTreeRegressor(n_orientations=6, max_depth=4),
+    WeightedObliqueTreeClassifier(),
+    WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1),
+    NonGreedyTreeClassifier(max_depth=2, epochs=5, random_state=0),
+    AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0),
+    NeuralDecisionForestClassifier(
+        1, max_depth=2, epochs=10, leaf_steps=1, learning_rate=0.3, random_state=0
+    ),
+    ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2),
+    ConvexPolytopeTreeClassifier(inference=SVI, n_modes=1, **CHEAP),
+    ConvexPolytopeTreeRegressor(inference=MAP, n_modes=2, **CHEAP),
+    EndToEndTreeClassifier(
+        max_depth=2,
+        split=Network(Linear()),
+        epochs=10,
+        steepness=5.0,
+        learning_rate=0.05,
+        random_state=0,
+    ),
+    EndToEndTreeRegressor(max_depth=2, epochs=10, min_leaf=1, random_state=0),
+    EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0),
 ]
 
 
 @pytest.fixture
-def fast_growth(monkeypatch):
-    """A third of the steps for each level: these checks fit each estimator some hundred times."""
-    assert "steps" in Growth.__init__.__kwdefaults__
-    monkeypatch.setitem(Growth.__init__.__kwdefaults__, "steps", 40)
+def short_fits(monkeypatch):
+    """Two trees instead of four, and few steps: these checks fit each estimator a hundred times."""
+    monkeypatch.setattr(Vi, "default_modes", 2)
     with short_stages():
         yield
 
 
-@pytest.mark.usefixtures("fast_growth")
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.filterwarnings(*USUAL)
-@parametrize_with_checks(list(estimators()), expected_failed_checks=expected_failures)
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
 
 
 @pytest.mark.statistical
 @pytest.mark.filterwarnings(*USUAL)
-@parametrize_with_checks(SLOW, expected_failed_checks=expected_failures)
-def test_rules_of_scikit_learn_at_slow_defaults(estimator, check):
+@parametrize_with_checks(OTHERS, expected_failed_checks=expected_failures)
+def test_rules_of_scikit_learn_in_full(estimator, check):
     check(estimator)

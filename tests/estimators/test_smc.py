@@ -155,7 +155,8 @@ def test_evidence_is_that_of_y_in_its_own_units(oblique):
     expected = oblique.evidence().runs - len(X) * np.log(8)  # a power of 2 changes no rounding
     np.testing.assert_allclose(larger.evidence().runs, expected)
     # whose unit is another one
-    student = ConvexPolytopeTreeRegressor(**short(max_depth=1, n_experts=1), leaf="student")
+    few = short(max_depth=1, n_experts=1, n_draws=4)
+    student = ConvexPolytopeTreeRegressor(**few, leaf="student")
     models = {"normal": oblique.evidence(), "student": student.fit(X, target).evidence()}
     assert set(diagnostics.compare_evidence(models).index) == {"normal", "student"}
 

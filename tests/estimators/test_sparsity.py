@@ -31,6 +31,7 @@ from bayestree.fitting.projection.path import Sparsity, project
 from bayestree.inference import Data, Map, Svi, Units
 from bayestree.topology import Topology
 from bayestree.tree import Tree
+from tests.sampling import quickly
 
 QUICK = {"max_depth": 2, "n_modes": 2, "random_state": 0}
 
@@ -249,30 +250,24 @@ def test_categories_and_missing_values_are_columns():
 
 
 @pytest.mark.parametrize(
-    ("settings", "response"),
-    [
-        ({}, "number"),
-        ({"leaf": "linear"}, "number"),
-        ({"leaf": "student"}, "number"),
-        ({"leaf": "poisson"}, "count"),
-        ({}, "pair"),
-    ],
+    "family", quickly(["linear", "poisson", "pair", "constant", "student"], quick=(0, 1, 2))
 )
-def test_every_family_of_numbers(settings, response):
+def test_every_family_of_numbers(family):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 5))
     signal = 3.0 * (X[:, 1] > 0)
-    y = {
-        "number": signal + rng.normal(size=200),
-        "count": rng.poisson(1 + signal),
-        "pair": np.column_stack((signal, -signal)) + rng.normal(size=(200, 2)),
-    }[response]
-    reg = ConvexPolytopeTreeRegressor(**QUICK | {"max_depth": 1} | settings).fit(X, y)
+    settings = {**QUICK, "max_depth": 1, "leaf": "constant" if family == "pair" else family}
+    y = signal + rng.normal(size=200)
+    if family == "poisson":
+        y = rng.poisson(1 + signal)
+    elif family == "pair":
+        y = np.column_stack((signal, -signal)) + rng.normal(size=(200, 2))
+    reg = ConvexPolytopeTreeRegressor(**settings).fit(X, y)
     assert 1 in columns_of(reg.tree_)
     assert np.isfinite(reg.sparsity_path().loss).all()
 
 
-@pytest.mark.parametrize("leaf", ["logistic", "ordinal"])
+@pytest.mark.parametrize("leaf", quickly(["ordinal", "logistic"], quick=(0,)))
 def test_every_family_of_classes(leaf):
     X, y = planted(d=4, own=(0, 1))
     clf = ConvexPolytopeTreeClassifier(**QUICK | {"max_depth": 1}, leaf=leaf).fit(X, y)

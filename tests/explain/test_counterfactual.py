@@ -18,6 +18,7 @@ from bayestree.tables import Encoding
 from bayestree.topology import Topology
 from bayestree.tree import facet_threshold
 from tests.plots.cases import make_tree
+from tests.sampling import quickly
 
 N = 150
 ROUNDED = 0.02  # what rounding two numbers to three digits of their scales adds to a change
@@ -281,7 +282,7 @@ def printed(text, found, X):
     return after
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", quickly(TABLES, quick=(1,)))
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_printed_values_change_the_prediction(name, kind):
     X, y = TABLES[kind]()

@@ -7,6 +7,7 @@ import pytest
 import bayestree as bt
 from bayestree._utils import arviz_compat
 from bayestree.inference import Map, Mcmc, Nuts, Smc, Svi
+from tests.sampling import quickly
 from tests.short_checks import short_stages
 
 pytestmark = [
@@ -100,7 +101,7 @@ def close():
     plt.close("all")
 
 
-@pytest.mark.parametrize("kind", ["svi", "numbers", "nuts"])
+@pytest.mark.parametrize("kind", quickly(["numbers", "nuts", "svi"], quick=(0, 1)))
 @pytest.mark.parametrize("name", [*OF_DRAWS, *OF_ROWS, *OF_OBS, *OTHERS])
 def test_functions_work_with_the_rows(made, kind, name):
     assert called(name, made[kind][0]) is not None

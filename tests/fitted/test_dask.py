@@ -1,8 +1,5 @@
 """Rows of Dask and of Arrow."""
 
-import subprocess
-import sys
-
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -64,9 +61,3 @@ def test_rows_of_dask_are_refused_with_the_way_to_go(clf, ask):
     X = dd.from_pandas(rows().assign(y=1.0), npartitions=3)
     with pytest.raises(TypeError, match=r"X.map_partitions; to fit, write the rows by X.to_parq"):
         ask(clf, X[[*rows()]], X["y"])
-
-
-def test_dask_is_imported_only_with_its_rows():
-    code = "import sys, bayestree.cli; from bayestree import *; print('dask' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"

@@ -20,6 +20,7 @@ from bayestree.fitted import validation
 from bayestree.fitted.training_rows import FileRows, mean_of, units
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, Map, Svi, memory_mapped
+from tests.sampling import quickly
 
 N, WIDTH = 12_000, 4
 SMALL = {"max_depth": 2, "dtype": "float32", "random_state": 0}
@@ -167,7 +168,7 @@ class TestLargeFiles:
         np.testing.assert_allclose(found, units(X, weights, rule), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("kind", quickly(["f4", "f8"], quick=(0,)))
 @pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=str)
 def test_rows_in_memory_that_are_not_copied_give_the_same_numbers(estimator, kind, monkeypatch):
     X, y = table(kind)
@@ -245,6 +246,7 @@ except MemoryError:
 """
 
 
+@pytest.mark.statistical
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on data is one of Linux")
 def test_file_larger_than_the_memory_of_the_process(tmp_path):
     n = 500_000  # 120 MB, of which three quarters have room

@@ -17,6 +17,7 @@ from bayestree.models import (
     Priors,
 )
 from tests.inference.problems import normal, ring, soft_tree, step
+from tests.sampling import quickly
 
 FITS = {
     "mixture": (Categorical(2), "mixture"),
@@ -47,7 +48,7 @@ def log_joint(posterior, model, data):
 
 
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("prior", quickly(PRIORS, quick=(0, 1)))
 @pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
 def test_the_log_joint_rises(fit, prior, optimiser):
     leaf, likelihood = FITS[fit]

@@ -16,10 +16,18 @@ from bayestree.inference import map as fit_map
 from bayestree.routing import levels, path_matrix, tree_log_probs
 from bayestree.topology import Topology
 from tests.inference.problems import ring, soft_tree
+from tests.sampling import quickly
+from tests.short_checks import short_checks
 from tests.unusual_state import unusual_state
 
 LIMITS = GrowthLimits(2, min_gain=1.0)
 ROWS = ring(80)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_checks():
+    with short_checks():
+        yield
 
 
 def run_grow(seed):
@@ -78,7 +86,9 @@ def test_generators_are_seeds_too(kind):
     assert np.array_equal(one.point["hyperplane"], again.point["hyperplane"])
 
 
-@pytest.mark.parametrize("run", [*RUNS, run_vi, run_nuts, run_mcmc, run_smc])
+@pytest.mark.parametrize(
+    "run", quickly([*RUNS, run_vi, run_nuts, run_mcmc, run_smc], quick=range(4))
+)
 def test_the_state_of_the_caller_changes_nothing(run):
     expected = run(0)
     with unusual_state():

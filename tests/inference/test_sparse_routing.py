@@ -153,7 +153,7 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(value, inputs)
 
 
-N_DRAWS = 300
+N_DRAWS = 100
 
 
 def test_the_bound_of_the_guide_is_that_of_the_dense_step():

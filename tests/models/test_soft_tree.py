@@ -304,8 +304,10 @@ def test_committees_of_no_expert_are_rejected():
 # A modeller's own inference, with Pyro alone.
 
 
-@pytest.mark.parametrize("hyperplane", ["collapsed", "explicit"])
-@pytest.mark.parametrize("fit", ["categorical-mixture", "gaussian-mixture"])
+@pytest.mark.parametrize(
+    ("hyperplane", "fit"),
+    [("collapsed", "categorical-mixture"), ("explicit", "gaussian-mixture")],
+)
 def test_pyro_svi_with_an_autoguide_raises_the_bound(hyperplane, fit):
     model = make("stump", hyperplane=hyperplane, weight="gamma-hyper", fit=fit)
     X, _, _ = rows(model, n=60)

@@ -1,6 +1,7 @@
 """Fitted estimators that several test files share, each fitted once."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -46,10 +47,10 @@ def side_by_side(drawn):
 
 @pytest.fixture(scope="package")
 def large():
-    """A tree of some three hundred leaves, and its rows."""
+    """A tree of more than a hundred leaves, and its rows."""
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(1000, 4))
-    y = rng.integers(3, size=1000)
+    X = rng.normal(size=(250, 4))
+    y = rng.integers(3, size=250)
     return bt.WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(X, y), {"X": X, "y": y}
 
 
@@ -78,17 +79,18 @@ def choice():
 
 
 @pytest.fixture(scope="package")
-def pages(drawn, large, ten, choice, side_by_side, tmp_path_factory):
-    """Folder with the pages of all."""
+def page_of(request, tmp_path_factory):
+    """The path of the page of one of these, which is written where it is asked for."""
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "side by side.html").write_text(side_by_side, encoding="utf-8")
     head = {"title": "Rings", "question": "Where does the core end?", "command": "bayestree run x"}
-    for name, (estimator, rows), told in (
-        ("drawn", drawn, head),
-        ("large", large, {}),
-        ("ten", ten, {}),
-        ("choice", choice, {}),
-    ):
-        page = html_report(estimator, **rows, **told)
-        (folder / f"{name}.html").write_text(page, encoding="utf-8")
-    return folder
+
+    @cache
+    def path(name):
+        found = request.getfixturevalue(name)
+        if name != "side_by_side":
+            estimator, rows = found
+            found = html_report(estimator, **rows, **(head if name == "drawn" else {}))
+        (folder / f"{name}.html").write_text(found, encoding="utf-8")
+        return folder / f"{name}.html"
+
+    return path

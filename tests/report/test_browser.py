@@ -11,7 +11,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run"]  # fmt: skip
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path"),
+]
 
 #: The worst contrast of any text with what is behind it, and that text; but of maps of colours.
 CONTRAST = """() => {
@@ -51,7 +54,7 @@ def browser():
 
 
 @pytest.fixture
-def seen(browser, pages):
+def seen(browser, page_of):
     """Opens a page; whatever it asks the network for or complains of fails the test."""
     contexts, wrong = [], []
 
@@ -59,7 +62,7 @@ def seen(browser, pages):
         context = browser.new_context(viewport={"width": width, "height": 900}, **more)
         contexts.append(context)
         page = context.new_page()
-        address = (pages / f"{name}.html").as_uri()
+        address = page_of(name).as_uri()
         page.on("request", lambda asked: asked.url.startswith((address, "data:"))
                 or wrong.append(asked.url))  # fmt: skip
         page.on("console", lambda said: wrong.append(said.text))
@@ -119,7 +122,7 @@ def test_an_address_leads_to_its_node(seen):
 
 
 def test_trees_side_by_side_are_walked_alone(seen):
-    page = seen("side by side", width=1400)
+    page = seen("side_by_side", width=1400)
     assert shown_cards(page) == ["r1-root", "r2-root"]
     page.focus('.upright a[data-at="r2-root"]')
     page.keyboard.press("ArrowDown")
@@ -153,8 +156,8 @@ def test_branches_of_a_large_tree_open_on_sheets(seen):
         ("drawn", 800),
         ("drawn", 1280),
         ("large", 375),
-        ("side by side", 320),
-        ("side by side", 1400),
+        ("side_by_side", 320),
+        ("side_by_side", 1400),
     ],
 )
 def test_no_screen_scrolls_sideways(seen, name, width):

@@ -22,7 +22,10 @@ from tests import fitted_cases
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path"),
+]
 
 TEMPLATES = Path(bt.__file__).parent / "report" / "templates"
 SVI = Svi(epochs=3, n_draws=4)
@@ -310,10 +313,10 @@ def test_a_level_is_reached(tab):
 
 
 @pytest.fixture
-def page(browser, pages):
+def page(browser, page_of):
     """The page of a tree with draws, on a wide screen."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((pages / "drawn.html").as_uri())
+    page.goto(page_of("drawn").as_uri())
     page.wait_for_selector(WAIT)
     yield page
     page.close()
@@ -364,9 +367,9 @@ def test_another_row_is_chosen(page):
     assert page.input_value(".field input[type=number] >> nth=0") != values
 
 
-def test_without_javascript_the_section_says_so(browser, pages):
+def test_without_javascript_the_section_says_so(browser, page_of):
     page = browser.new_context(java_script_enabled=False).new_page()
-    page.goto((pages / "drawn.html").as_uri())
+    page.goto(page_of("drawn").as_uri())
     assert page.locator(".unscripted").is_visible()
     assert not page.locator("#what-if").is_visible()
 

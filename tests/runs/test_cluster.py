@@ -66,6 +66,7 @@ def rows():
     return frame[["width", "height"]].to_numpy(), frame["kind"].to_numpy()
 
 
+@pytest.mark.statistical
 def test_a_forest_is_the_same(dask_cluster, rows):
     forest = EndToEndForestClassifier(3, max_depth=2, epochs=2, random_state=0)
     alone = forest.fit(*rows).predict_proba(rows[0])
@@ -73,6 +74,7 @@ def test_a_forest_is_the_same(dask_cluster, rows):
         assert np.array_equal(forest.fit(*rows).predict_proba(rows[0]), alone)
 
 
+@pytest.mark.statistical
 def test_chains_are_the_same(dask_cluster, rows):
     tree = ConvexPolytopeTreeClassifier(
         max_depth=1,

@@ -23,6 +23,7 @@ def small_chunks(monkeypatch):
 @pytest.fixture
 def small_memory(monkeypatch):
     monkeypatch.setattr(memory_mapped, "HELD", 1000)
+    monkeypatch.setattr("bayestree.tables.dataset.CELLS", 600)
 
 
 def rows_table(n: int = 90) -> pd.DataFrame:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bayestree.runs.runner import run
 from bayestree.runs.store import FACETS, METRICS, MODEL, PREDICTIONS, TREE, open_run
 from tests.runs.cases import Recorder, numbers, run_file
@@ -63,6 +65,7 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in names}
 
 
+@pytest.mark.statistical
 def test_killed_three_times(tmp_path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()

@@ -71,7 +71,7 @@ class TestPrior:
 
     @pytest.mark.parametrize("parts", [{"leaf": "gaussian"}])
     def test_short(self, parts):
-        self.check(tree(**parts), n_chains=2, n_warmup=100, n_draws=300, n_refreshes=2, mirror=True)
+        self.check(tree(**parts), n_chains=2, n_warmup=100, n_draws=200, n_refreshes=2, mirror=True)
 
     @long
     @pytest.mark.parametrize("n_refreshes", [0, 4])
@@ -106,7 +106,7 @@ class TestJointDistribution:
 
     @pytest.mark.parametrize("parts", [{}])
     def test_short(self, parts):
-        self.check(tree(**parts), 800)
+        self.check(tree(**parts), 600)
 
     @long
     @pytest.mark.parametrize("parts", MODELS.values(), ids=MODELS)

@@ -13,6 +13,7 @@ from bayestree._utils.wording import CellError, InputError
 from bayestree.tables import Learner, profiling
 from bayestree.tables.columns import Texts
 from bayestree.tables.profiling import TableProfile, _Distinct
+from tests.sampling import quickly
 
 DAYS = pd.Series(pd.date_range("1999-11-28 03:00", periods=400, freq="25h"))
 
@@ -166,10 +167,8 @@ def learned(parts, kinds, formats):
 SEVERAL = st.lists(st.sampled_from([*COLUMNS]), min_size=1, max_size=4, unique=True)
 
 
-@pytest.mark.parametrize(
-    "names", [*([name] for name in COLUMNS), SEVERAL], ids=[*COLUMNS, "several"]
-)
-@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize("names", quickly([SEVERAL, *([name] for name in COLUMNS)], quick=(0,)))
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), typed=st.booleans(), limit=st.sampled_from([1_000_000, 40]))
 def test_merged_parts_are_one_pass(names, data, typed, limit):
     names = data.draw(names) if names is SEVERAL else names

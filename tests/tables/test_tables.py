@@ -67,7 +67,7 @@ def tables(draw):
 
 
 class TestTables:
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(frame=tables())
     def test_files_keep_what_was_written(self, frame, tmp_path_factory):
         folder = tmp_path_factory.getbasetemp()

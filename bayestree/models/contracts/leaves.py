@@ -182,7 +182,7 @@ class LeafContract(Contract):
         assert_close(found, expected, "log-density without rows", rtol=1e-10)
 
     def test_divergence_and_expected_density_are_means_over_the_posterior(self) -> None:
-        draws = self._draws(self.posterior, 3000)
+        draws = self._draws(self.posterior, 1500)
         ratios = [float(self.posterior.log_prob(s) - self.leaf.log_prob(s)) for s in draws]
         assert_mean(ratios, float(self.posterior.kl()), "kl")
         densities = torch.stack([self.leaf.log_density(s, self.y) for s in draws]).numpy()

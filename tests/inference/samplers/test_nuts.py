@@ -75,6 +75,11 @@ def short():
     return sampled(make(steepness=2.0), keep_warmup=True, mirror=True)
 
 
+@pytest.fixture(scope="module")
+def stump():
+    return sampled(make("stump"))
+
+
 class TestNumbers:
     def test_do_not_depend_on_the_processes(self, short, monkeypatch):
         monkeypatch.setattr(sys.modules["bayestree.inference.samplers.nuts"], "MIN_SECONDS", 0.0)
@@ -97,46 +102,22 @@ class TestNumbers:
         sampled(make("stump"), n_jobs=2, max_tree_depth=longest)
         assert seen == [processes]
 
-    def test_follow_from_the_seed(self):
-        one, two = (sampled(make("stump")) for _ in range(2))
-        assert_same(one, two)
+    def test_another_seed_or_chain_has_other_draws(self, stump):
         other = sampled(make("stump"), random_state=1)
-        assert (one.draws["intercept"] != other.draws["intercept"]).all()
-        assert (one.draws["intercept"][0] != one.draws["intercept"][1]).any()
+        assert (stump.draws["intercept"] != other.draws["intercept"]).all()
+        assert (stump.draws["intercept"][0] != stump.draws["intercept"][1]).any()
 
-    def test_leave_global_states_alone(self):
-        torch.manual_seed(3)
-        np.random.seed(3)  # noqa: NPY002 - the global state is what is asked about
-        expected = torch.rand(2), np.random.random(2)  # noqa: NPY002
-        torch.manual_seed(3)
-        np.random.seed(3)  # noqa: NPY002
-        sampled(make("stump"), n_warmup=3, n_draws=2)
-        assert torch.equal(torch.rand(2), expected[0])
-        np.testing.assert_array_equal(np.random.random(2), expected[1])  # noqa: NPY002
-
-    def test_start_and_data_are_left_alone(self):
-        model = make("stump")
-        init, data = start(model), data_for(model)
-        before = {name: value.copy() for name, value in init.draws.items()}
-        rows_before = data.X.clone()
-        nuts(model, data, init=init, **SHORT)
-        for name, value in before.items():
-            np.testing.assert_array_equal(init.draws[name], value)
-        assert torch.equal(data.X, rows_before)
-
-    def test_do_not_depend_on_the_segments(self, monkeypatch):
+    def test_do_not_depend_on_the_segments(self, stump, monkeypatch):
         """A chain holds all that its next stretch needs."""
-        one = sampled(make("stump"))
         # the package has a function of the module's name
         monkeypatch.setattr(sys.modules["bayestree.inference.samplers.nuts"], "SEGMENTS", 3)
-        assert_same(one, sampled(make("stump")))
+        assert_same(stump, sampled(make("stump")))
 
-    def test_warmup_is_only_kept_or_not(self):
+    def test_warmup_is_only_kept_or_not(self, stump):
         with_it = sampled(make("stump"), keep_warmup=True)
-        without = sampled(make("stump"))
-        assert_same(without, with_it)
-        assert not without.warmup_draws
-        assert not without.warmup_stats
+        assert_same(stump, with_it)
+        assert not stump.warmup_draws
+        assert not stump.warmup_stats
         assert with_it.warmup_draws["intercept"].shape == (2, 20, 1, 3)
 
 
@@ -428,6 +409,7 @@ class TestFixedPriors:
         assert (np.ptp(vectors, axis=0) > 0).all()  # every coordinate moves
         assert (found.stats["refreshed"] == 0).all()
 
+    @pytest.mark.statistical
     def test_without_rows_draws_are_those_of_the_prior(self):
         prior = Laplace(2.0, intercept_scale=3.0)
         model = make("stump", split=Oblique()).with_(priors=Priors(hyperplane=prior))
@@ -451,6 +433,7 @@ class TestConjugate:
             counts = np.bincount(y[side::2], data.weights.numpy()[side::2], minlength=3) + 0.8 / 3
             assert_law(draws[:, side], stats.beta(counts, counts.sum() - counts))
 
+    @pytest.mark.statistical
     def test_gaussian(self):
         y = np.random.default_rng(0).normal(size=30) + np.tile([-2.0, 1.0], 15)
         leaf, data = Gaussian(0.1, 0.5, 3.0, 0.7), sides(y, None)

@@ -42,10 +42,13 @@ from bayestree.models import (
 )
 from bayestree.topology import Topology
 from tests.inference.problems import normal, soft_tree
+from tests.sampling import quickly
 
 LEAVES = {"classes": Categorical(3), "numbers": Gaussian()}
 EVERY = LEAVES | {"linear": LinearGaussian()}
 N_FEATURES = 2
+#: A temperature at which the power rises, and one at which the steepness does.
+QUICK = (("classes", 0.4), ("numbers", 0.8))
 
 
 def problem(leaf="classes", split=None, depth=2, n=12, steepness=2.0):
@@ -134,8 +137,14 @@ def _moved(move, prior, rows, particles, rng):
     return particles
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.4, 0.8])
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize(
+    ("leaf", "temperature"),
+    [
+        pytest.param(leaf, t, marks=() if (leaf, t) in QUICK else pytest.mark.statistical)
+        for leaf in LEAVES
+        for t in (0.0, 0.4, 0.8)
+    ],
+)
 @pytest.mark.parametrize("move", ["trajectories", "births", "fresh", "slide", "leaves"])
 def test_moves_leave_the_tempered_posterior_invariant(move, leaf, temperature):
     """Weighted draws of the prior are compared with draws that were resampled and then moved.
@@ -202,13 +211,8 @@ def leaf_evidence(leaf, data):
     return float(stats.multivariate_t.logpdf(y, np.zeros(len(y)), scale, 2 * leaf.shape))
 
 
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        pytest.param(one, marks=pytest.mark.statistical) if one != "classes" else one
-        for one in EVERY
-    ],
-)
+@pytest.mark.statistical
+@pytest.mark.parametrize("leaf", EVERY)
 def test_evidence_without_a_split(leaf):
     _, data = problem(leaf, n=20)
     data = data._replace(weights=torch.ones(20, dtype=torch.float64))
@@ -397,7 +401,7 @@ def test_the_path_of_temperatures():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", quickly(LEAVES, quick=(0,)))
 def test_prior_of_topologies(leaf):
     """At a likelihood without rows of weight, the draws are those of the prior."""
     prior, data = problem(leaf, depth=3)

@@ -92,8 +92,7 @@ def test_bound_is_the_mean_over_draws_of_hyperplanes():
     assert abs(np.mean(ours) - expected) < 4 * error
 
 
-@pytest.mark.parametrize("steepness", [1.0, 4.0])
-@pytest.mark.parametrize("leaf", [Categorical(2), Gaussian()], ids=["classes", "reals"])
+@pytest.mark.parametrize(("leaf", "steepness"), [(Categorical(2), 1.0), (Gaussian(), 4.0)], ids=str)
 def test_bound_of_a_node_is_that_of_the_guide_of_the_tree(leaf, steepness):
     data = polygon(3, 150, noise=0.05)
     if isinstance(leaf, Gaussian):
