@@ -51,8 +51,8 @@ def main() -> None:
         gain = scores[0] - scores[1]
         print(
             f"{name:14} {len(y):5} x {X.shape[1]:3}: {scores[0].mean():.4f} against "
-            f"{scores[1].mean():.4f}, {gain.mean():+.4f} +- {gain.std() / len(gain) ** 0.5:.4f}; CPU "
-            f"{seconds[0] / 5:.2f} and {seconds[1] / 5:.2f} s a fit, forest {seconds[2] / 5:.2f}",
+            f"{scores[1].mean():.4f}, {gain.mean():+.4f} +- {gain.std() / len(gain) ** 0.5:.4f}; "
+            f"CPU {seconds[0] / 5:.2f} and {seconds[1] / 5:.2f} s a fit, forest {seconds[2] / 5:.2f}",
             flush=True,
         )
 
