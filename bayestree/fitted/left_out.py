@@ -171,7 +171,7 @@ def _for_predictions(estimator: StagedEstimator) -> dict[str, Any]:
     chosen = estimator.get_params(deep=False).get("inference") == "auto"
     # "auto" finds a guide for priors that the package's own cannot fit
     if chosen and getattr(estimator.plan_.last, "own_guide", True):
-        found["inference"] = estimator.plan_.method
+        found["inference"] = estimator.plan_.last
     if estimator.fitted_.averages(estimator.prediction) and estimator.fitted_.shown.n_draws > 1:
         known = estimator.get_params(deep=False)
         found |= {name: value for name, value in OF_TREE.items() if name in known}

@@ -8,6 +8,7 @@ from scipy.special import expit
 
 from bayestree.diagnostics import split_uncertainty
 from bayestree.diagnostics import uncertainty as module
+from bayestree.diagnostics.alignment import Matches
 from bayestree.diagnostics.uncertainty import Splits
 from bayestree.topology import Topology
 from tests.strategies import seeds, topologies
@@ -191,7 +192,7 @@ class TestTree:
             rows,
             np.zeros((5, 2), bool),
             topology=topology,
-            splits=Splits(smaller, np.array([0, 1])),
+            splits=Splits(smaller, Matches.fixed(np.array([0, 1]), draws)),
         )
         np.testing.assert_allclose(part.mean, whole.mean[:, :2])
         np.testing.assert_allclose(part.leaf_probability[:, :2], whole.leaf_probability[:, :2])

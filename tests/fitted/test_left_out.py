@@ -43,7 +43,7 @@ def test_a_variational_fit_is_refitted_without_each_fold(rows, fitted):
 
 def test_refits_leave_out_what_is_only_shown(rows, fitted):
     changed = left_out._for_predictions(fitted)
-    assert changed["inference"] == "vi"  # that "auto" selected for all rows
+    assert changed["inference"] == fitted.plan_.last  # that "auto" selected for all rows
     assert changed["sparsity"] is None
     tree = clone(fitted).set_params(prediction="tree", inference="grow").fit(*rows)
     assert left_out._for_predictions(tree) == {}  # whose tree is scored

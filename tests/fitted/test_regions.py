@@ -1,12 +1,11 @@
 """Agreement of the draws with the printed tree, and the regions of its nodes and leaves."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.diagnostics.alignment import Matches
 from bayestree.diagnostics.uncertainty import Splits, region_shares
 from bayestree.inference import Svi
 from bayestree.plots import boundary
@@ -43,7 +42,9 @@ def stump(*intercepts):
 def test_shares_of_a_stump():
     X, right = np.array([[-2.0], [0.0], [3.0]]), np.array([[False], [True], [True]])
     draws = stump(-1, 0.5, 1, 2.5)
-    node, region, reached = region_shares(draws, X, right, Splits(Topology.stump(), np.arange(1)))
+    node, region, reached = region_shares(
+        draws, X, right, Splits(Topology.stump(), Matches.fixed(np.arange(1), draws))
+    )
     np.testing.assert_allclose(node[:, 0], [0.75, 0.75, 1])
     np.testing.assert_allclose(region, [[1, 0.75, 0.25], [1, 0.25, 0.75], [1, 0, 1]])
     assert reached.tolist() == [[True, True, False], [True, False, True], [True, False, True]]
@@ -58,7 +59,7 @@ def test_a_path_is_taken_as_a_whole():
         draws,
         np.zeros((1, 1)),
         np.array([[False, False, False]]),
-        Splits(topology, np.arange(topology.n_nodes)),
+        Splits(topology, Matches.fixed(np.arange(topology.n_nodes), draws)),
     )
     np.testing.assert_allclose(node, [[0.5, 0, 0.5]])
     labels = [*topology.node_labels, *topology.leaf_labels]
@@ -73,7 +74,8 @@ def test_a_path_is_taken_as_a_whole():
 
 def test_against_the_uncertainty_of_the_splits(fitted):
     clf, X = fitted
-    found, splits = clf.rule_probability(X), clf.split_uncertainty(X)
+    shown = clf.modes_[clf.fitted_.medoid] if clf.fitted_.several else clf
+    found, splits = clf.rule_probability(X), shown.split_uncertainty(X)
     np.testing.assert_allclose(found.node, 1 - splits.disagreement)
     tree, rows = clf.tree_, clf.encoding_.encode(X).to_numpy()
     np.testing.assert_array_equal(found.reached, tree.decision_path(rows).toarray())
@@ -149,10 +151,6 @@ def test_numbers_and_refusals():
     assert "prediction" not in found.to_frame("row")
     with pytest.raises(ValueError, match=r"use output\(0\).rule_probability"):
         reg.fit(X, np.column_stack([y, y])).rule_probability(X)
-    clf = ConvexPolytopeTreeClassifier(n_modes=1, **QUICK).fit(X, y > 0)
-    clf.posterior_ = replace(clf.posterior_, settings={"mirror": True})  # as after such a sampler
-    with pytest.raises(ValueError, match="mirrored"):
-        clf.rule_probability(X)
 
 
 def test_the_picture_has_both_edges():

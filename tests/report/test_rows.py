@@ -82,11 +82,10 @@ def test_held_out_rows_are_asked_first():
     assert evaluation_rows(None, None) is None
 
 
-@pytest.mark.parametrize(("draws", "mirror"), [(1, False), (8, True)])
-def test_nothing_is_said_where_draws_do_not_tell(draws, mirror):
+def test_nothing_is_said_without_draws():
     class Silent(ConvexPolytopeTreeClassifier):
         tree_ = oblique()
-        posterior_ = SimpleNamespace(n_chains=1, n_draws=draws, settings={"mirror": mirror})
+        posterior_ = SimpleNamespace(n_chains=1, n_draws=1)
         split_uncertainty = pytest.fail
 
     assert split_uncertainty(Silent(), rows_for(oblique())) is None
