@@ -136,7 +136,7 @@ class Convergence:
         Empty if chains cannot be compared.
     kind : {"chains", "variational", "moved", "exact", "point"}
         Origin of the draws: a sampler, a variational fit, one whose draws a sampler has moved
-        (``Vi(n_sweeps=50)``), independent draws of a posterior in closed form, or a single draw.
+        (``Vi(n_sweeps=30)``), independent draws of a posterior in closed form, or a single draw.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
     evidence : Evidence, optional

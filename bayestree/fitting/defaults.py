@@ -50,8 +50,8 @@ MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made spa
 SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0156, 0.60, 0.88, 0.0)
 #: CPU seconds of a sweep for each row and expert, and for each pair of its coefficients.
 SECONDS_OF_ROW, SECONDS_OF_PAIR, USUAL_NODES = 60e-9, 0.3e-9, 3
-SWEPT_TIME = 0.5  # of the sweeps, as a share of the fit before
-FEWEST_SWEEPS, MOST_SWEEPS = 10, 50  # of each chain; fewer would change little, more change little
+STEPS_BEFORE, SWEPT_TIME = 60, 0.4  # steps before sweeps; CPU time of the sweeps, of that of a fit
+FEWEST_SWEEPS, MOST_SWEEPS = 10, 30  # of each chain; with either fewer or more, little changes
 TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("constant", "linear")
 
 
@@ -253,7 +253,9 @@ def _defaults(
         return after.chosen(*parameters_of(Minibatches))
     automatic = isinstance(given["inference"], str) and given["inference"] == "auto"
     if kind is Vi and automatic:
-        return {"n_sweeps": _n_sweeps(given, table)}
+        n_sweeps = _n_sweeps(given, table)
+        # the sweeps go on from where fewer steps have come
+        return {"n_steps": STEPS_BEFORE, "n_sweeps": n_sweeps} if n_sweeps else {}
     expects = given["prior"].expects and given["weight_prior"].implements("law")
     if kind is Svi and automatic and not expects:
         return {"guide": "AutoNormal"}  # which needs the density alone
@@ -403,7 +405,9 @@ def _seconds(plan: FitPlan) -> float | None:
         return None
     size = (plan.n_trees, plan.n_experts, plan.limits.max_depth)
     usual = size == (Vi.default_modes, FEW_EXPERTS, GrowthLimits.max_depth)
-    own = Vi(steepness=plan.last.steepness, n_sweeps=plan.last.n_sweeps)
+    own = Vi(steepness=plan.last.steepness)
+    if plan.last.n_sweeps:
+        own = replace(own, n_steps=STEPS_BEFORE, n_sweeps=plan.last.n_sweeps)
     usual = usual and plan.stages == (Growth(), own)
     if not usual or n_rows > TIMED_ROWS or n_features > TIMED_FEATURES:
         return None

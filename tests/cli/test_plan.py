@@ -24,7 +24,7 @@ def test_the_plan_is_that_of_the_estimator(run_file, place):
     assert files_in(place) == ["data.csv", "run.toml"]
     estimator = read_run(run_file).estimator("classification")
     assert type(estimator) is bayestree.ConvexPolytopeTreeClassifier
-    assert "Vi(steepness=1.0, n_sweeps=50)" in shown
+    assert "Vi(steepness=1.0, n_steps=60, n_sweeps=30)" in shown
 
 
 def test_settings_are_replaced_and_told_as_json(run_file):
