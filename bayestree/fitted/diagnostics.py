@@ -17,7 +17,6 @@ from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.state import RandomState
 from bayestree._utils.wording import written
 from bayestree.diagnostics import size, uncertainty
-from bayestree.diagnostics.alignment import match
 from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
@@ -39,7 +38,6 @@ from bayestree.fitted.tree import (
     StagedEstimator,
     node_matches,
     one_output,
-    sides_of,
 )
 from bayestree.fitted.validation import fitted_rows
 from bayestree.inference import Posterior
@@ -317,13 +315,13 @@ def _uncertainty(mixture: Mixture, number: int, rows: FloatArray, level: float) 
     fitted = mixture.trees[number]
     tree, model, reach = fitted.tree, fitted.posterior.model, fitted.polytopes
     units = fitted.scaling.units
-    places = sides_of(tree, fitted.sample)
     others = []
-    for m, (one, weight) in enumerate(mixture):
-        if weight and m != number:
-            draws, X = one.posterior.described_draws, one.scaling.standardise(fitted.sample)
-            steepness = one.posterior.model.steepness
-            others.append(Other(draws, steepness, match(draws, X, *places), float(weight)))
+    if number == mixture.medoid:  # the other trees are asked about y alone
+        others = [
+            Other(one.posterior.described_draws, one.posterior.model.steepness, matches, weight)
+            for (one, weight), matches in zip(mixture, mixture.matches, strict=True)
+            if weight and one is not fitted
+        ]
     found = uncertainty.split_uncertainty(
         fitted.posterior.described_draws,
         units.standardise(rows),

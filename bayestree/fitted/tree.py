@@ -289,6 +289,18 @@ class Mixture:
         averages = prediction == "posterior" or self.shown.n_draws > 1
         return [(tree, weight, averages) for tree, weight in self]
 
+    @cached_property
+    def matches(self) -> list[Matches]:
+        """The nodes of the tree that is shown among the nodes of the draws of each tree."""
+        shown, X = self.shown, self.shown.sample
+        sides = sides_of(shown.tree, X)
+        return [
+            one.matches
+            if one is shown
+            else match(one.posterior.draws, one.scaling.standardise(X), *sides)
+            for one in self.trees
+        ]
+
     def drawn(self, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield E(y | x, parameters) of groups of draws, (S, n, C) or (S, n), and their weights."""
         for one, weight in self.by_weight():

@@ -17,7 +17,8 @@ from scipy.optimize import nnls
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.diagnostics.draws import scores, spread
+from bayestree.diagnostics.alignment import Matches
+from bayestree.diagnostics.draws import flat, scores, spread
 from bayestree.diagnostics.uncertainty import Splits
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted.tree import FittedTree
@@ -235,11 +236,14 @@ class EmbeddedModel:
             weights.append(np.full(len(each), part.share / len(each)))
         return np.concatenate(found), np.concatenate(weights)
 
-    def balanced(self, rows: FloatArray, part: int | None) -> tuple[FloatArray, float, float]:
+    def balanced(
+        self, rows: FloatArray, nodes: Sequence[Matches] | None
+    ) -> tuple[FloatArray, float, float]:
         """Weight the carried draws at each row so that their means are those of all draws.
 
-        These are the means of the predictions, and of P(right) at the nodes of a ``part``. Of the
-        weights of 0 or more that have them, or nearly, those nearest to equal ones are taken.
+        These are the means of the predictions, and of P(right) at the ``nodes`` of the tree that
+        is shown, as each part has them. Of the weights of 0 or more that have them, or nearly,
+        those nearest to equal ones are taken.
 
         Returns
         -------
@@ -251,13 +255,7 @@ class EmbeddedModel:
         values = values.reshape(len(equal), len(rows), -1)
         apart = values - np.tensordot(share, every, axes=1).reshape(1, len(rows), -1)
         size = np.maximum(apart.std(axis=0).max(), np.finfo(np.float64).tiny)
-        sides, shown = np.zeros((len(equal), len(rows), 0)), np.zeros(len(equal), dtype=bool)
-        if part is not None:
-            own, first = self.kept[part], sum(map(len, self.kept[:part]))
-            right = _right(self.members[part], rows)
-            sides = np.zeros((len(equal), *right.shape[1:]))
-            sides[first : first + len(own)] = right[own] - right.mean(axis=0)
-            shown[first : first + len(own)] = True
+        sides, shown = self._sides(rows, nodes, equal, share)
         ridge, ones = UNEQUAL * np.eye(len(equal)) / len(equal) ** 0.5, np.ones((len(equal), 1))
         weights = np.empty((len(rows), len(equal)))
         for row in range(len(rows)):
@@ -268,12 +266,35 @@ class EmbeddedModel:
         weights += LEAST * equal  # so that the tree that is shown keeps some
         weights /= weights.sum(axis=1, keepdims=True)
         error = np.abs(np.einsum("ns,snc->nc", weights, apart)).max()
-        among = (weights @ shown)[:, None]
+        among = weights @ shown
         return (
             weights,
             float(error),
             float(np.abs(np.einsum("ns,snv->nv", weights, sides) / among).max(initial=0.0)),
         )
+
+    def _sides(
+        self,
+        rows: FloatArray,
+        nodes: Sequence[Matches] | None,
+        equal: FloatArray,
+        share: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return P(right) of the carried draws less its mean over all, and which have a node.
+
+        The former is (S, n, V), and 0 where a draw has no such node; the latter is (S, V).
+        """
+        if nodes is None:
+            return np.zeros((len(equal), len(rows), 0)), np.zeros((len(equal), 0))
+        pairs = [*zip(self.members, nodes, strict=True)]
+        right = np.concatenate([_right(*pair, rows) for pair in pairs])
+        alike = np.concatenate([flat(one.alike) for one in nodes])
+        alike = (alike | ~alike.any(axis=0)).astype(np.float64)
+        weight = share[:, None] * alike
+        mean = np.einsum("sv,snv->nv", weight / weight.sum(axis=0), right)
+        starts = np.cumsum([0, *(flat(one.alike).shape[0] for one in nodes[:-1])])
+        own = np.concatenate([start + kept for start, kept in zip(starts, self.kept, strict=True)])
+        return alike[own, None] * (right[own] - mean), alike[own]
 
     def with_hazards(self, times: FloatArray | None) -> Self:
         """Let the leaves predict the survival beyond some times as well, if there are any."""
@@ -285,9 +306,9 @@ class EmbeddedModel:
         return replace(self, parts=tuple(replace(part, hazard=own) for part, own in parts))
 
 
-def _right(fitted: FittedTree, rows: FloatArray) -> FloatArray:
+def _right(fitted: FittedTree, matches: Matches, rows: FloatArray) -> FloatArray:
     """Compute P(right | x) of each draw at the nodes of the tree that is shown, (S, n, V)."""
-    posterior, splits = fitted.posterior, Splits(fitted.tree.topology, fitted.matches)
+    posterior, splits = fitted.posterior, Splits(fitted.tree.topology, matches)
     standard, steepness = fitted.scaling.standardise(rows), posterior.model.steepness
     draws = (divmod(place, posterior.n_draws) for place in range(fitted.n_draws))
     each = ((one, scores(posterior.draws, one, standard)) for one in draws)

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, isolated
 from bayestree.description import has_single_leaf
+from bayestree.diagnostics.alignment import Matches
 from bayestree.diagnostics.draws import flat, spread, tails
 from bayestree.models.leaves import Survival
 from bayestree.report.embedded_model import (
@@ -148,7 +149,7 @@ def what_if(study: Study) -> Shown:
     belief, (some, total) = _belief(study, found), found.n_draws
     weights, error, side_error = None, 0.0, 0.0
     if some < total:
-        weights, error, side_error = found.balanced(X, belief["part"] if belief else None)
+        weights, error, side_error = found.balanced(X, belief)
     payload = {
         "weights": None if weights is None else packed(weights, DOUBLE),
         "classes": list(study.classes),
@@ -157,7 +158,7 @@ def what_if(study: Study) -> Shown:
         "interval": found.has_draws,
         "parts": [one.described(found.dtype) for one in found.with_hazards(times).parts],
         "shown": _shown_tree(study, found),
-        "belief": belief,
+        "belief": None if belief is None else _nodes(found, belief),
         "fields": [one.described for one in fields],
         "rows": packed(X, DOUBLE),
         "features": X.shape[1],
@@ -297,17 +298,23 @@ def _shown_tree(study: Study, found: EmbeddedModel) -> dict[str, Any]:
     }
 
 
-def _belief(study: Study, found: EmbeddedModel) -> dict[str, Any] | None:
-    """Tell which nodes of which part correspond to those of the tree that is shown, if any do."""
-    shown = study.estimator.fitted_.shown
-    if study.is_forest:
+def _belief(study: Study, found: EmbeddedModel) -> list[Matches] | None:
+    """Return the nodes of the tree that is shown among the draws of each part, if it has some."""
+    mixture = study.estimator.fitted_
+    if study.is_forest or mixture.shown.reach is None or min(map(len, found.kept)) < 2:
         return None
-    own = [k for k, one in enumerate(found.members) if one is shown and len(found.kept[k]) > 1]
-    if not own or shown.reach is None:
-        return None
-    matches, kept = shown.matches, found.kept[own[0]]
-    node, exchanged = (flat(part)[kept].T for part in (matches.node, matches.exchanged))
-    return {"part": own[0], "nodes": node.tolist(), "exchanged": exchanged.astype(int).tolist()}
+    of_tree = {id(one): own for one, own in zip(mixture.trees, mixture.matches, strict=True)}
+    return [of_tree[id(one)] for one in found.members]
+
+
+def _nodes(found: EmbeddedModel, belief: Sequence[Matches]) -> list[dict[str, Any]]:
+    """Write the matched nodes of the carried draws of each part, by node."""
+    each = []
+    for matches, kept in zip(belief, found.kept, strict=True):
+        own = (matches.node, matches.exchanged.astype(int), matches.alike.astype(int))
+        node, exchanged, alike = (flat(part)[kept].T.tolist() for part in own)
+        each.append({"node": node, "exchanged": exchanged, "alike": alike})
+    return each
 
 
 def _labelled(study: Study, choice: Choice) -> list[tuple[str, list[tuple[int, str]]]]:

@@ -169,7 +169,7 @@ def test_some_of_the_draws_are_carried_where_all_would_be_too_large(tab, monkeyp
     assert [one.tolist() for one in own.kept] == [[0, 2, 3]] * 2  # evenly spaced
     found, listed = tab.evaluate(LISTED, payload), shown["groups"][0][1]
     places = [int(text.split()[2].rstrip(":")) for _, text in listed]
-    weights, error, side_error = own.balanced(X[places], payload["belief"]["part"])
+    weights, error, side_error = own.balanced(X[places], model.fitted_.matches)
     values, _ = own.drawn(X[places])
     for row, one in enumerate(found):
         mean = np.tensordot(weights[row], values[:, row], 1)

@@ -242,7 +242,7 @@ const whatIfModel = (() => {
       if (this.times) {
         found.survival = this.summary(this.parts.map((one, p) => one.predict(activations[p], x, true)), this.times.length);
       }
-      if (this.belief) found.right = this.beliefs(activations[this.belief.part]);
+      if (this.belief) found.right = this.beliefs(activations);
       return found;
     }
 
@@ -258,21 +258,26 @@ const whatIfModel = (() => {
       };
     }
 
-    // P(right) of the nodes of the tree that is shown, over the draws of its posterior.
-    beliefs(activation) {
-      const { part, nodes, exchanged } = this.belief;
-      const own = this.parts[part];
-      const first = this.parts.slice(0, part).reduce((sum, one) => sum + one.draws, 0);
-      const weights = this.weights.slice(first, first + own.draws);
-      const total = weights.reduce((a, b) => a + b, 0);
-      return nodes.map((matched, place) => {
-        let sum = 0;
-        for (let s = 0; s < own.draws; s += 1) {
-          const right = own.right(own.score(activation, s, matched[s]));
-          sum += weights[s] * (exchanged[place][s] ? 1 - right : right);
+    // P(right) of the nodes of the tree that is shown, over the draws of all parts that have them.
+    beliefs(activations) {
+      const n = this.tree.nNodes;
+      const sums = new Array(n).fill(0);
+      const totals = new Array(n).fill(0);
+      const known = sums.map((_, v) => this.belief.some((one) => one.alike[v].includes(1)));
+      let first = 0;
+      this.parts.forEach((own, p) => {
+        const { node, exchanged, alike } = this.belief[p];
+        for (let v = 0; v < n; v += 1) {
+          for (let s = 0; s < own.draws; s += 1) {
+            if (known[v] && !alike[v][s]) continue;
+            const right = own.right(own.score(activations[p], s, node[v][s]));
+            sums[v] += this.weights[first + s] * (exchanged[v][s] ? 1 - right : right);
+            totals[v] += this.weights[first + s];
+          }
         }
-        return sum / total;
+        first += own.draws;
       });
+      return sums.map((sum, v) => sum / totals[v]);
     }
 
     // The nodes that x passes in the tree that is shown, with their votes, and its leaf.
