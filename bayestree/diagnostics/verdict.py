@@ -37,9 +37,9 @@ VARIATIONAL_MODES = (
     f"approximate, from variational fits: about right or somewhat narrow for P(y | x). {NODES}"
 )
 MOVED = (
-    "approximate, from variational fits whose draws a few sweeps of a sampler have moved: somewhat "
-    "narrow for P(y | x), about right for P(right) of nodes. For exact ones fit a small tree with "
-    "inference='mcmc'."
+    "approximate, from variational fits whose draws a few sweeps of a sampler have moved: about "
+    "right or somewhat narrow for P(y | x) and P(right) of nodes. For exact ones fit a small tree "
+    "with inference='mcmc'."
 )
 FOUND_NOTHING = (
     "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
