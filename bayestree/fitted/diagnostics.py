@@ -168,6 +168,7 @@ def facets(
         level=level,
         max_draws=max_draws,
         cut=None if reach.cut is None else reach.cut[:, :, place],
+        exchanged=shown.matches.exchanged[:, :, place],
         min_share=min_share,
         variational=shown.posterior.variational,
     )

@@ -1,4 +1,4 @@
-"""Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit, in one batch."""
+"""Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -148,8 +148,7 @@ class Mcmc(ChainSampler):
         For each it proposes slides along its boundary; coefficients near the end of a Newton step
         given their scales (iteratively reweighted least squares: Gamerman, 1997); another weight;
         and a fresh expert from the prior. The scales, and the leaves given sampled paths, follow
-        from their conditionals. All chains move in the same NumPy calls: more of them cost little
-        where rows are few.
+        from their conditionals. One chain moves after the other, by compiled loops over the rows.
 
         Parameters
         ----------
