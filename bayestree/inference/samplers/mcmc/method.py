@@ -13,7 +13,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior, at_medoid
-from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments
+from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments, started
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
 from bayestree.inference.stage import as_function
 from bayestree.models.soft_tree import SoftTree
@@ -195,7 +195,7 @@ class Mcmc(ChainSampler):
                 for _ in range(length):
                     self._sweep(leaves, run)
                 track.note("warm-up" if run.done <= self.n_warmup else "")
-        return self._posterior(model, plain, run)
+        return started(self._posterior(model, plain, run), init)
 
     def _sweep(self, leaves: "LeafMoves", run: Run) -> None:
         """Move all parameters once."""
