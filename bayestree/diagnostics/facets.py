@@ -239,6 +239,7 @@ def node_facets(
     level: float = 0.9,
     max_draws: int = 100,
     cut: AnyArray | None = None,
+    exchanged: BoolArray | None = None,
     min_share: float = SHARE,
     variational: bool = False,
 ) -> Facets:
@@ -265,6 +266,9 @@ def node_facets(
         Maximum number of draws measured, over all chains, evenly spaced within each.
     cut : array, shape (chain, draw, K), optional
         Share of the node's rows that each expert alone cuts off.
+    exchanged : array of bool, shape (chain, draw), optional
+        Draws in which the sides of the node have changed places. Their half-spaces are turned
+        round, so that a border counts once; of several, one is then enough for going left.
     min_share : float
         Facets that alone cut off a smaller share are left out. Ignored without ``cut``.
     variational : bool
@@ -293,6 +297,12 @@ def node_facets(
         for chain in range(len(draws["intercept"]))
         for draw in kept
     ]
+    if exchanged is not None:
+        turned = exchanged[:, kept].ravel()
+        found = [
+            HalfSpaces(*(-part for part in f)) if t else f
+            for f, t in zip(found, turned, strict=True)
+        ]
     numbers = np.concatenate(match([_points(one, low, high) for one in found]))
     plane = np.concatenate([one.plane for one in found])
     bound = np.concatenate([one.bound for one in found])

@@ -260,9 +260,14 @@ def tree_effects(
 
 
 def node_effects(
-    part: Routed, node: int, X: FloatArray, places: Sequence[IntArray], n_draws: int
+    part: Routed,
+    node: int,
+    X: FloatArray,
+    places: Sequence[IntArray],
+    n_draws: int,
+    exchanged: BoolArray,
 ) -> Effects:
-    """Measure the effects of columns on P(right) at a node."""
+    """Measure the effects of columns on P(right) at a node, whose sides may be ``exchanged``."""
 
     def gradients() -> Iterator[tuple[float, FloatArray]]:
         picks = part.picks(n_draws)
@@ -272,7 +277,8 @@ def node_effects(
             change = np.exp(np.sum(branch_log_probs(score, part.steepness), axis=0))
             change *= _slope_of_odds(score, part.steepness)
             votes, plane = _votes(part.draws, at, points)
-            yield 1 / len(picks), ((change[:, None] * votes) @ plane)[..., None]
+            turn = -1.0 if exchanged[chain, draw] else 1.0
+            yield 1 / len(picks), turn * ((change[:, None] * votes) @ plane)[..., None]
 
     points = between(X)
     return _effects(gradients, X, places)

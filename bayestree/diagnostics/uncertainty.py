@@ -417,7 +417,7 @@ class RuleProbability:
     """How many draws agree with the deterministic tree about each of n rows; can be printed.
 
     A draw sends a row to the more probable side of each split. What refers to the V nodes and L
-    leaves compares the draws of the mode of the deterministic tree, which share its nodes.
+    leaves compares the draws of the mode of the deterministic tree, at their most similar nodes.
 
     Attributes
     ----------

@@ -191,7 +191,8 @@ def _mixed_groups(mixture: Mixture, groups: Iterable[str] | None, data: Data | N
 
         each = [arviz_groups.available(tree.posterior, data) for tree in mixture.trees]
         known = [name for name in MIXED_GROUPS if all(name in one for one in each)]
-        return [name for name in known if not (point and name == "log_likelihood")]
+        unknown = {"log_likelihood"} if data is not None else {"log_likelihood", "sample_stats"}
+        return [name for name in known if not (point and name in unknown)]
     wanted = [groups] if isinstance(groups, str) else [*groups]
     for name in wanted:
         if name not in MIXED_GROUPS:

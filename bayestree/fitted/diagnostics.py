@@ -166,6 +166,7 @@ def facets(
         level=level,
         max_draws=max_draws,
         cut=None if reach.cut is None else reach.cut[:, :, place],
+        exchanged=shown.matches.exchanged[:, :, place],
         min_share=min_share,
         variational=shown.posterior.variational,
     )
@@ -237,9 +238,9 @@ def split_uncertainty(
     SplitUncertainty
         Can be printed; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
         ``outside`` is the posterior probability that each point lies outside the polytope of each
-        node; its contours are credible borders. With several modes, what refers to nodes and leaves
-        belongs to the mode of ``tree_`` (for another one, see ``modes_[m].split_uncertainty``),
-        while the uncertainty of y is decomposed for their mixture.
+        node; its contours are credible borders. With several modes, sides are those of all draws
+        that have the node, what refers to leaves belongs to the mode of ``tree_`` (for another one,
+        see ``modes_[m].split_uncertainty``), and that of y is decomposed for their mixture.
 
     Raises
     ------

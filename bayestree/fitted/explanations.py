@@ -348,10 +348,12 @@ def column_inclusion(
     whole = tree_effects(parts, standard[spread(len(rows), max_rows)], encoding.places, max_draws)
     nodes = np.zeros((len(reach.nodes), len(encoding.names)))
     own = _routed(shown, 1.0)._replace(draws=shown.node_draws)
+    exchanged = np.moveaxis(shown.matches.exchanged, -1, 0)
     for place, members, _ in shown.tree.walk(rows):
         some = standard[members[spread(len(members), max_rows)]]
         if len(some) > 1:
-            effects = node_effects(own, place, some, encoding.places, max_draws)
+            given = (encoding.places, max_draws, exchanged[place])
+            effects = node_effects(own, place, some, *given)
             nodes[place] = inclusion_probability(effects)
     return ColumnInclusion(
         columns=encoding.names,

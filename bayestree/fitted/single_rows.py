@@ -39,7 +39,7 @@ def explain(
 
     The decision path and its facets belong to ``tree_``. The probabilities of the sides, the
     prediction and its uncertainty belong to the posterior, if there is one. With several modes
-    the path is judged by the mode of ``tree_``.
+    the sides are those of all draws that have the node, and the leaf is that of its own mode.
 
     The counterfactual is a nearby row for which ``predict`` returns another class, or a mean beyond
     ``target``. Its distance sums absolute changes of numbers, in units of ``tree_.scale``, and 1

@@ -328,7 +328,9 @@ class Conversion:
         variables: dict[str, Any] = {}
         for name, value in stats.items():
             by_draw = np.ndim(value) == len(DRAWS)
-            variables[name] = (DRAWS if by_draw else STATS.get(name, (f"{name}_step",)), value)
+            if name != "log_likelihood":  # which ArviZ would take for terms of single rows
+                steps = STATS.get(name, (f"{name}_step",))
+                variables[name] = (DRAWS if by_draw else steps, value)
         return self.labels.dataset(variables)
 
 

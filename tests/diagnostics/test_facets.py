@@ -60,6 +60,23 @@ def facets_of(draws, low=(-2.0, -2.0), high=(2.0, 5.0), **options):
     return node_facets(draws, 0, **box, **{"center": CENTER, "scale": SCALE} | options)
 
 
+def test_a_border_counts_once_in_both_orientations():
+    """Half of the draws have the complement of a half-space, with the sides exchanged."""
+    plane = np.array([2.0, 1.0]) * np.array([1.0, -1.0, 1.0, -1.0])[:, None]
+    level = np.log(np.expm1(LOG2))  # the activation at the border of an expert of weight 1
+    draws = {
+        "hyperplane": plane.reshape(1, 4, 1, 1, 2),
+        "intercept": (level - 0.5 * np.sign(plane[:, 0])).reshape(1, 4, 1, 1),
+        "log_weight": np.zeros((1, 4, 1, 1)),
+    }
+    exchanged = np.array([[False, True, False, True]])
+    found = facets_of(draws, exchanged=exchanged)
+    np.testing.assert_array_equal(found.probability, [1.0])
+    np.testing.assert_allclose(found.strength, np.array([[2.0, 1.0]]) / np.sqrt(5))
+    np.testing.assert_allclose(found.offset_interval[0], found.offset[0])
+    np.testing.assert_array_equal(facets_of(draws).probability, [0.5, 0.5])
+
+
 def test_a_planted_triangle():
     found = facets_of(planted(np.random.default_rng(0)), level=0.95)
     np.testing.assert_array_equal(found.probability, 1.0)

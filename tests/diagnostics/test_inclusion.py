@@ -69,8 +69,17 @@ class TestEffects:
         goes_right = torch.tensor(model.topology.turns[1, 0].astype(float))
         (leaf @ goes_right).sum().backward()
         expected = X.std(axis=0) * np.sqrt((rows.grad.numpy() ** 2).mean(axis=0))
-        found = node_effects(routed(model, sites), 0, X, ALONE, 10)
-        np.testing.assert_allclose(found.size, expected)
+        plain = np.zeros((1, 1), dtype=bool)
+        for exchanged in (plain, ~plain):
+            found = node_effects(routed(model, sites), 0, X, ALONE, 10, exchanged)
+            np.testing.assert_allclose(found.size, expected)
+
+    def test_exchanged_sides_have_the_opposite_effect(self):
+        model, sites, X = drawn(n_draws=1)
+        twice = {name: value.repeat(2, *[1] * (value.ndim - 1)) for name, value in sites.items()}
+        exchanged = np.array([[False, True]])
+        found = node_effects(routed(model, twice), 0, X, ALONE, 10, exchanged)
+        np.testing.assert_allclose(found.size, 0.0, atol=1e-12)
 
     def test_order_of_experts_does_not_matter(self):
         model, sites, X = drawn()

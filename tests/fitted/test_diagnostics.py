@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 from bayestree import (
@@ -18,7 +19,7 @@ from bayestree import (
 )
 from bayestree.diagnostics.polytopes import leaves_in_use
 from bayestree.fitted.diagnostics import PRIOR_DRAWS, measure_nodes, prior_of_node
-from bayestree.inference import Map, Svi
+from bayestree.inference import Map, Svi, Vi
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
 
@@ -197,6 +198,17 @@ class TestFacets:
             assert one.counts.sum() == sizes.cutting[..., number].sum()
             every = classifier.facets(number, min_share=0.0)
             assert every.counts.sum() == sizes.facets[..., number].sum()
+
+    def test_orientations_are_told_apart(self):
+        """Some draws have a node with its sides exchanged; its border is the same."""
+        X, y = load_iris(return_X_y=True)
+        inference = Vi(n_sweeps=50)
+        clf = ConvexPolytopeTreeClassifier(inference=inference, n_modes=1, random_state=0)
+        exchanged = clf.fit(X, y).fitted_.shown.matches.exchanged.mean(axis=(0, 1))
+        node = int(np.abs(exchanged - 0.5).argmin())
+        assert 0.1 < exchanged[node] < 0.9
+        (most, *_) = clf.facets(node).probability
+        assert most > 0.85
 
     def test_nodes_are_found_in_the_posterior(self, sampled):
         """If ``tree_`` lacks nodes of the soft tree, the two are numbered differently."""

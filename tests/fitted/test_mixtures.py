@@ -21,7 +21,7 @@ from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
 from bayestree.fitted.predictions import mode_counts
-from bayestree.inference import Svi, Vi
+from bayestree.inference import Map, Svi, Vi
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -34,6 +34,13 @@ def test_the_modes_are_the_chains_of_what_is_compared(iris, several):
     np.testing.assert_array_equal(found["prediction"][0], first[0])
     with pytest.raises(ValueError, match="n_rows"):
         several.label_free(n_rows=0)
+
+
+def test_the_container_of_point_estimates_needs_no_rows(iris):
+    X, y = iris
+    quick = Map(epochs=2, steepness=1.0)
+    clf = ConvexPolytopeTreeClassifier(inference=quick, n_modes=2, random_state=0).fit(X, y)
+    assert group(clf.to_arviz(), "posterior")["prediction"].sizes["draw"] == 100
 
 
 def group(container, name):

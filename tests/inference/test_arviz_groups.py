@@ -125,6 +125,13 @@ def test_stats_are_the_recorded_ones_with_the_log_joint(fitted):
     np.testing.assert_allclose(arviz_compat.group(made, "sample_stats").lp, found.lp, rtol=1e-12)
 
 
+def test_the_log_likelihood_of_a_draw_is_not_taken_for_terms_of_rows(fitted):
+    posterior, _ = fitted
+    stats = {**posterior.stats, "log_likelihood": np.zeros((1, S))}
+    made = replace(posterior, stats=stats).to_arviz()  # of which az.loo would take the score
+    assert "log_likelihood" not in arviz_compat.group(made, "sample_stats")
+
+
 def test_the_number_of_steps_is_one_number(fitted):
     posterior, _ = fitted
     by_steps = replace(posterior, stats={**posterior.stats, "n_steps": np.array(7)})

@@ -14,10 +14,21 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 LOG2 = math.log(2.0)
+
+
+def _keeps_code() -> bool:
+    """Tell whether numba finds a folder for compiled code: it refuses to compile without one."""
+    try:
+        njit(cache=True)(_keeps_code)
+    except RuntimeError:
+        return False
+    return True
+
+
 #: Options of a loop over rows. Sums may be reordered; NaN and infinity keep their meaning.
 LOOP: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
-    "cache": True,
+    "cache": _keeps_code(),
     "error_model": "numpy",
     "nogil": True,
 }

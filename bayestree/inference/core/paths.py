@@ -9,6 +9,7 @@ from bayestree._utils.arrays import MIN_SCORE
 from bayestree.inference.core.arrays import ELSEWHERE, IF_LEFT, IF_RIGHT, OTHERS, SPARE
 from bayestree.inference.core.elementary import LOOP, PART, exp_and_rest, log, softplus
 
+FEW = 8  # copies of a row that are drawn one by one
 TINY = 1e-300  # smallest likelihood of a row, relative to that in its best leaf
 
 
@@ -162,14 +163,20 @@ def set_factors(rows, chain, work, node):
 def draw_paths(rows, chain, copies, rng, out):
     """Draw the numbers of the copies (n,) of each row that fall into each leaf, (L, n), given y."""
     n_nodes, n = chain.branches.shape[1:]
-    for leaf in range(out.shape[0]):
-        fill(out[leaf], 0.0)
+    here = np.empty(n_nodes + out.shape[0], np.int64)  # copies of a row at each node and leaf
     for i in range(n):
-        for _ in range(int(copies[i])):
-            v = 0
-            while v < n_nodes:
-                one, two = rows.children[v, 0], rows.children[v, 1]
-                left = chain.branches[0, v, i] * chain.value[one, i]
-                right = chain.branches[1, v, i] * chain.value[two, i]
-                v = two if rng.random() * (left + right) < right else one
-            out[v - n_nodes, i] += 1.0
+        here[0] = int(copies[i])
+        for v in range(n_nodes):
+            one, two = rows.children[v, 0], rows.children[v, 1]
+            left = chain.branches[0, v, i] * chain.value[one, i]
+            right = chain.branches[1, v, i] * chain.value[two, i]
+            here[two] = 0
+            if here[v] > FEW and left > 0.0:
+                share = min(right / (left + right), 1.0)  # which rounding may exceed
+                here[two] = rng.binomial(here[v], share)
+            else:
+                for _ in range(here[v]):
+                    here[two] += rng.random() * (left + right) < right
+            here[one] = here[v] - here[two]
+        for leaf in range(out.shape[0]):
+            out[leaf, i] = here[n_nodes + leaf]

@@ -92,6 +92,12 @@ def recorded(
     )
 
 
+def started(found: Posterior, init: Posterior) -> Posterior:
+    """Note that nodes have either orientation if they have in the draws that chains start from."""
+    mirror = {"mirror": True} if init.settings.get("mirror") else {}
+    return replace(found, settings={**found.settings, **mirror})
+
+
 def segments(total: int, most: int) -> list[int]:
     """Divide a run in at most so many parts; return their lengths."""
     ends = np.unique(np.linspace(0, total, min(most, total) + 1).round().astype(int))

@@ -26,7 +26,7 @@ from bayestree.inference.convergence import (
 )
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Arrays, Posterior, at_medoid
-from bayestree.inference.samplers import ChainSampler, Runs, keeps, recorded, segments
+from bayestree.inference.samplers import ChainSampler, Runs, keeps, recorded, segments, started
 from bayestree.inference.samplers.density import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.samplers.expert_moves import ExpertMoves
 from bayestree.inference.samplers.hamiltonian import (
@@ -304,7 +304,7 @@ class Nuts(Chains, ChainSampler):
                 warm = runs.each[0].done <= self.n_warmup
                 diverging = sum(move.diverging for chain in runs.each for move in chain.moves)
                 track.note("warm-up" if warm else f"{diverging} divergences")
-        found = _posterior(density, plain, runs.each, self)
+        found = started(_posterior(density, plain, runs.each, self), init)
         warn_of_undetermined(found)
         return found
 

@@ -268,7 +268,12 @@ class Vi(Stage):
             )
         super().check(model)
         if self.n_sweeps:
-            Mcmc().check(model)
+            Mcmc().check(model.with_(priors=model.priors.fixed()))
+            if self.kl_weight != 1:
+                raise ValueError(
+                    "n_sweeps sample the posterior itself, which is not tempered, got "
+                    f"kl_weight={self.kl_weight}: use n_sweeps=0 or kl_weight=1."
+                )
         model.likelihood.check_mixture("inference='vi'")
         weight, prior = model.priors.weight, model.priors.hyperplane
         if model.split.weighted and not weight.implements("law"):
@@ -472,12 +477,13 @@ class Vi(Stage):
         dependence between experts, nodes and leaves.
         """
         reduced = without_idle(found, data)
-        n_chains = min(SWEPT_CHAINS, self.n_draws)
+        most = max(1, int(SWEPT_SHARE * self.n_sweeps))  # draws of a chain
+        n_chains = min(max(SWEPT_CHAINS, -(-self.n_draws // most)), self.n_draws)
         n_kept = -(-self.n_draws // n_chains)
-        thinning = max(1, int(SWEPT_SHARE * self.n_sweeps / n_kept))
+        thinning = most // n_kept
         chains = Mcmc(
             n_chains=n_chains,
-            n_warmup=max(0, self.n_sweeps - n_kept * thinning),
+            n_warmup=self.n_sweeps - n_kept * thinning,
             n_draws=n_kept,
             thinning=thinning,
             leaf_rounds=1,
@@ -487,8 +493,9 @@ class Vi(Stage):
         moved = chains.fit(reduced.model, data, init=reduced, random_state=seed, progress=progress)
 
         def joined(arrays: Arrays) -> Arrays:
-            """Write chain after chain, (1, n_draws, ...)."""
-            parts = {name: value.reshape(-1, *value.shape[2:]) for name, value in arrays.items()}
+            """Write the draws of all chains one after another, (1, n_draws, ...)."""
+            rounds = {name: value.swapaxes(0, 1) for name, value in arrays.items()}
+            parts = {name: value.reshape(-1, *value.shape[2:]) for name, value in rounds.items()}
             return {name: value[None, : self.n_draws] for name, value in parts.items()}
 
         own = joined({name: moved.stats[name] for name in ("lp", "log_likelihood")})

@@ -1,5 +1,8 @@
 """Elementary functions against those of NumPy in extended precision."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numba import njit
@@ -41,3 +44,12 @@ def test_relative_error(kind, x, exact):
     found = np.empty_like(x)
     evaluate(kind, x, found)
     np.testing.assert_allclose(found, exact(x.astype(np.longdouble)).astype(float), 1e-15, 1e-320)
+
+
+def test_compiles_without_a_folder_for_code():
+    """As in a read-only installation of a user without a home."""
+    script = (
+        "from numba.core.caching import CacheImpl; CacheImpl._locator_classes = []\n"
+        "from bayestree.inference.core import experts"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -23,14 +23,25 @@ class TestPaths:
             seen = expected.numpy() > -600
             np.testing.assert_allclose(np.log(found[seen]), expected.numpy()[seen], 1e-8, 1e-8)
 
-    def test_drawn_paths_follow_x_and_y(self, parts):
+    @pytest.mark.parametrize("copies", [1, 4000])  # drawn one by one, or by a binomial law
+    def test_drawn_paths_follow_x_and_y(self, parts, copies):
         chains, data = chains_of(parts, n_chains=1)
-        n, size = len(data.X), 4000
-        counts = np.empty((chains.n_leaves, n))
-        draw_paths(chains.rows, chains.each[0], np.full(n, size), np.random.default_rng(0), counts)
+        n, size, rng = len(data.X), 4000, np.random.default_rng(0)
+        each, counts = np.empty((chains.n_leaves, n)), np.zeros((chains.n_leaves, n))
+        for _ in range(size // copies):
+            draw_paths(chains.rows, chains.each[0], np.full(n, copies), rng, each)
+            counts += each
         joint = chains.reach()[0] * np.exp(chains.log_density[0] - chains.log_density[0].max(0))
         share = joint / joint.sum(0)
         error = np.sqrt(share * (1 - share) / size)
         # the largest of at most 80 z-scores; small counts follow a Poisson law
         assert (np.abs(counts / size - share) <= 4 * error + 6 / size).all()
         assert (counts.sum(0) == size).all()
+
+
+def test_the_number_of_copies_takes_no_time():
+    chains, data = chains_of(CASES["complete"], n_chains=1)
+    counts = np.empty((chains.n_leaves, len(data.X)))
+    copies, rng = np.full(len(data.X), 10**15), np.random.default_rng(0)  # one by one: for days
+    draw_paths(chains.rows, chains.each[0], copies, rng, counts)
+    assert (counts.sum(axis=0) == 10**15).all()

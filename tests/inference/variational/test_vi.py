@@ -10,7 +10,7 @@ from scipy import stats
 from bayestree import inference
 from bayestree._utils.state import seeded
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, Svi, Vi, convergence, pointwise, vi
+from bayestree.inference import Data, GrowthLimits, Mcmc, Svi, Vi, convergence, pointwise, vi
 from bayestree.inference.variational import vi as method
 from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows
 from bayestree.models import (
@@ -262,6 +262,33 @@ class TestSweeps:
         model = start.model.with_(groups=((0,), (1,)))
         with pytest.raises(ValueError, match="cannot keep facets within groups"):
             vi(model, data, init=start, n_sweeps=5)
+        with pytest.raises(ValueError, match="not tempered"):
+            vi(start.model, data, init=start, n_sweeps=5, kl_weight=0.5)
+
+    @pytest.mark.parametrize(("n_draws", "n_sweeps"), [(50, 50), (300, 10), (23, 1), (11, 10)])
+    def test_chains_make_as_many_sweeps_as_stated(self, n_draws, n_sweeps, monkeypatch):
+        (start,), data = grown(depth=1)
+        made = []
+
+        def fit(chains, *args, **given):
+            made.append((chains, run(chains, *args, **given)))
+            return made[-1][1]
+
+        run = Mcmc.fit
+        monkeypatch.setattr(Mcmc, "fit", fit)
+        given = {"init": start, "random_state": 0, "n_steps": 2}
+        found = vi(start.model, data, n_draws=n_draws, n_sweeps=n_sweeps, **given)
+        ((chains, moved),) = made
+        assert chains.n_warmup + chains.n_draws * chains.thinning == n_sweeps
+        assert 0 <= chains.n_chains * chains.n_draws - n_draws < chains.n_chains
+        first = found.draws["intercept"][0, : chains.n_chains]  # every chain leaves a draw
+        np.testing.assert_array_equal(first, moved.draws["intercept"][:, 0])
+
+    def test_hyper_priors_are_held_fixed(self):
+        priors = Priors(GammaProcess(concentration_prior=(1.0, 1.0)), InverseGammaScale())
+        (start,), data = grown(depth=1, priors=priors)
+        found = vi(start.model, data, init=start, n_sweeps=2, random_state=0, **QUICK)
+        assert found.stats["lp"].shape == (1, 5)
 
 
 @pytest.mark.parametrize("batch_size", [50, 2000])

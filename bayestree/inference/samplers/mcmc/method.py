@@ -1,4 +1,4 @@
-"""Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit, in one batch."""
+"""Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior, at_medoid
-from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments
+from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments, started
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
 from bayestree.inference.stage import as_function
 from bayestree.models.soft_tree import SoftTree
@@ -148,8 +148,7 @@ class Mcmc(ChainSampler):
         For each it proposes slides along its boundary; coefficients near the end of a Newton step
         given their scales (iteratively reweighted least squares: Gamerman, 1997); another weight;
         and a fresh expert from the prior. The scales, and the leaves given sampled paths, follow
-        from their conditionals. All chains move in the same NumPy calls: more of them cost little
-        where rows are few.
+        from their conditionals. One chain moves after the other, by compiled loops over the rows.
 
         Parameters
         ----------
@@ -196,7 +195,7 @@ class Mcmc(ChainSampler):
                 for _ in range(length):
                     self._sweep(leaves, run)
                 track.note("warm-up" if run.done <= self.n_warmup else "")
-        return self._posterior(model, plain, run)
+        return started(self._posterior(model, plain, run), init)
 
     def _sweep(self, leaves: "LeafMoves", run: Run) -> None:
         """Move all parameters once."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree.inference import Data, Posterior, mcmc
+from bayestree.inference import Data, Posterior, mcmc, nuts
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.mcmc.chains import Chains
 from bayestree.inference.samplers.mcmc.leaves import LeafMoves
@@ -282,3 +282,13 @@ def test_without_data_the_posterior_is_the_prior():
             for j in range(flat.shape[2])
         ]
     assert min(p_values) > 0.001 / len(p_values)
+
+
+def test_nodes_keep_the_orientations_of_the_start():
+    """Chains that start from mirrored draws have a node in either orientation."""
+    model = make("stump")
+    init = replace(start(model), settings={"mirror": True})
+    short = {"init": init, "n_chains": 2, "n_warmup": 1, "n_draws": 2, "random_state": 0}
+    for sample in (mcmc, nuts):
+        assert sample(model, data_for(model), **short).settings["mirror"]
+    assert not sampled(model).settings["mirror"]
