@@ -277,14 +277,14 @@ class StagedTree(BaseTree):
         Plan of a fit to 150 rows, 4 features, 3 classes
           method    vi (up to 10,000 rows in memory and 100 features)
           stages    Growth()
-                    Vi(steepness=1.0)
+                    Vi(steepness=1.0, n_steps=60, n_sweeps=30)
           trees     4 (by default with Vi)
           depth     at most 4 (by default with Vi)
           facets    at most 4 of a split (by default with Vi)
           prior     InverseGammaScale(shape=0.5, ...) (by default for classes)
           weights   GammaProcess()
           precision float64
-          time      about 0.83 s of one core
+          time      about 1.2 s of one core
         """
         new = copy(self)
         task = new._with_plan(new._task_of(X, y, sample_weight))

@@ -20,7 +20,7 @@ from bayestree.report.cards import _point_facets
 from bayestree.report.study import Study
 from bayestree.tables.profiling import UnusedColumnsWarning
 
-QUICK = {"max_depth": 2, "n_modes": 1, "random_state": 0}
+QUICK = {"inference": "vi", "max_depth": 2, "n_modes": 1, "random_state": 0}
 MOST = 5
 
 
