@@ -246,12 +246,11 @@ class MixedDraws(NamedTuple):
 
         parts = []
         widest = max(one.sizes.get("rank", 0) for one in of_modes)
-        of_modes = [  # experts that a mode lacks have weight 0
-            one.pad(rank=(0, widest - one.sizes.get("rank", widest)), constant_values=0.0)
-            if one.sizes.get("rank", widest) < widest
-            else one
-            for one in of_modes
-        ]
+        if widest:  # experts that a mode lacks have weight 0
+            of_modes = [
+                one.pad(rank=(0, widest - one.sizes["rank"]), constant_values=0.0)
+                for one in of_modes
+            ]
         for number, one in enumerate(of_modes):
             own = np.divmod(self.draw[self.mode == number], one.sizes["draw"])
             chain, draw = (xr.DataArray(index, dims="sample") for index in own)

@@ -1,5 +1,7 @@
 """Chains of trees of one topology: their parameters, and what these say about each row."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.random import Generator
@@ -11,6 +13,14 @@ from bayestree.inference.core.paths import TINY, draw_paths, refresh
 from bayestree.inference.data import Data
 from bayestree.inference.samplers.density import Layout, Sites, constrained
 from bayestree.models.soft_tree import SoftTree
+
+CODE = "experts.sweep-*.nbi"  # numba's index of the compiled sweep
+
+
+def compiled() -> bool:
+    """Whether numba has compiled the sweep, or has kept its code of an earlier process."""
+    kept = sweep.stats.cache_path
+    return bool(sweep.signatures) or (kept is not None and any(Path(kept).glob(CODE)))
 
 
 class Chains:

@@ -178,7 +178,7 @@ class Mcmc(ChainSampler):
             a split, plug-in leaves, or other priors.
         """
         # numba takes half a second to import
-        from bayestree.inference.samplers.mcmc.chains import Chains  # noqa: PLC0415
+        from bayestree.inference.samplers.mcmc.chains import Chains, compiled  # noqa: PLC0415
         from bayestree.inference.samplers.mcmc.leaves import LeafMoves  # noqa: PLC0415
 
         init = self._checked(model, init, data)
@@ -192,6 +192,8 @@ class Mcmc(ChainSampler):
         # there are too few rows for threads to help
         with threadpool_limits(limits=1), np.errstate(all="ignore"):
             for length in track:
+                if not compiled():
+                    track.note("compiling, once for an installation")
                 for _ in range(length):
                     self._sweep(leaves, run)
                 track.note("warm-up" if run.done <= self.n_warmup else "")

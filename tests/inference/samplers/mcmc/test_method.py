@@ -1,5 +1,7 @@
 """Chains of ``mcmc``: numbers, records, errors, and posteriors that are known otherwise."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ from scipy import stats
 
 from bayestree.inference import Data, Posterior, mcmc, nuts
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.chains import Chains
+from bayestree.inference.samplers.mcmc.chains import Chains, compiled
 from bayestree.inference.samplers.mcmc.leaves import LeafMoves
 from bayestree.inference.samplers.mcmc.method import MOVES, starts
 from bayestree.models import (
@@ -292,3 +294,13 @@ def test_nodes_keep_the_orientations_of_the_start():
     for sample in (mcmc, nuts):
         assert sample(model, data_for(model), **short).settings["mirror"]
     assert not sampled(model).settings["mirror"]
+
+
+def test_the_first_use_says_that_it_compiles(tmp_path, monkeypatch):
+    """In a process that has not, by the folder where numba keeps its code."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    script = "from bayestree.inference.samplers.mcmc.chains import compiled; print(compiled())"
+    run = [sys.executable, "-c", script]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "False\n"
+    sampled(make("stump"))
+    assert compiled()
