@@ -271,8 +271,8 @@ class Vi(Stage):
             Mcmc().check(model.with_(priors=model.priors.fixed()))
             if self.kl_weight != 1:
                 raise ValueError(
-                    "n_sweeps sample the posterior itself, which is not tempered, got "
-                    f"kl_weight={self.kl_weight}: use n_sweeps=0 or kl_weight=1."
+                    f"n_sweeps={self.n_sweeps} would sample the posterior itself, but kl_weight="
+                    f"{self.kl_weight} asks for a tempered one: use n_sweeps=0 or kl_weight=1."
                 )
         model.likelihood.check_mixture("inference='vi'")
         weight, prior = model.priors.weight, model.priors.hyperplane

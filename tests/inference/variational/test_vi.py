@@ -262,7 +262,7 @@ class TestSweeps:
         model = start.model.with_(groups=((0,), (1,)))
         with pytest.raises(ValueError, match="cannot keep facets within groups"):
             vi(model, data, init=start, n_sweeps=5)
-        with pytest.raises(ValueError, match="not tempered"):
+        with pytest.raises(ValueError, match="asks for a tempered one"):
             vi(start.model, data, init=start, n_sweeps=5, kl_weight=0.5)
 
     @pytest.mark.parametrize(("n_draws", "n_sweeps"), [(50, 50), (300, 10), (23, 1), (11, 10)])
