@@ -1,21 +1,26 @@
 """How often intervals hold the truth: P(y | x) or E(y | x), P(right) at nodes, and facets.
 
-    python -m benchmarks.node_coverage [SETS] [CELL ...]
+    python -m benchmarks.node_coverage [SETS] [CELL ...] [--truth]
 
 Truths come from the prior of the package. A node of the printed tree is matched to the true node
-that puts at least nine of ten rows on the same side, in either orientation.
+that puts at least nine of ten rows on the same side, in either orientation. With --truth, default
+fits start all modes at the true tree, instead of grown ones.
 """
 
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.diagnostics.draws import branch_log_probs, scores
+from bayestree.inference import Posterior, Vi
+from bayestree.inference.pointwise import leaf_sums
 from bayestree.models import (
     Categorical,
     GammaProcess,
@@ -100,9 +105,29 @@ def measure(seed: int, cell: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Fit a set, and compare what is said of it with the truth."""
     known = truth(seed, *cell)
     kind: Any = ConvexPolytopeTreeClassifier if cell[3] else ConvexPolytopeTreeRegressor
+    from_truth = settings.pop("truth", False)
     started = time.process_time()
-    fit = kind(max_depth=cell[2], random_state=seed, **settings).fit(*known[3:5])
+    with mock.patch.object(Vi, "run_several", started_at(known)) if from_truth else nullcontext():
+        fit = kind(max_depth=cell[2], random_state=seed, **settings).fit(*known[3:5])
     return {"cpu": time.process_time() - started, **evaluate(fit, known, seed, cell)}
+
+
+def started_at(known: Any) -> Any:
+    """Return Vi.run_several with the true tree in the place of those that it is given."""
+    truth, sites, _, X = known[:4]
+    plane, offset = sites["hyperplane"], sites["intercept"]
+    offset = offset + plane @ torch.as_tensor(X.mean(axis=0))
+    plane = plane * torch.as_tensor(X.std(axis=0))
+    split = {"hyperplane": plane, "intercept": offset, "log_weight": sites["log_weight"]}
+    run = Vi.run_several
+
+    def run_several(stage: Any, found: Any, data: Any, **common: Any) -> Any:
+        model = found[0].model.with_(topology=truth.topology)
+        sums = leaf_sums(model, split, data.for_leaf(model.leaf))
+        start = Posterior.from_point(model, split | model.leaf.estimate(sums), "grow")
+        return run(stage, [start] * len(found), data, **common)
+
+    return run_several
 
 
 def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
@@ -183,9 +208,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     methods: dict[str, dict[str, Any]] = {"default": {}, "vi": {"inference": "vi"}}
-    for name in sys.argv[2:] or CELLS:
+    if "--truth" in sys.argv:
+        methods = {"default, from the truth": {"truth": True}}
+    for name in [one for one in sys.argv[2:] if one != "--truth"] or CELLS:
         for method, settings in methods.items():
-            found = [measure(seed, CELLS[name], settings) for seed in range(count)]
+            found = [measure(seed, CELLS[name], {**settings}) for seed in range(count)]
             report(f"{name}; {method}", found)
 
 

@@ -21,7 +21,7 @@ from bayestree._utils.monte_carlo import bfmi, ess, good_k, pareto_k, r_hat
 from bayestree._utils.wording import counted
 from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.label_free import label_free_of, recorded
-from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, HeldOut, Kind, Verdict
+from bayestree.diagnostics.verdict import GAIN, K_LIMIT, Check, Convergence, HeldOut, Kind, Verdict
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,6 +36,7 @@ SATURATED: Grade = (0.01, 0.25)
 EVIDENCE: Grade = (0.3, 0.7)  # standard error in nats; it is 1 where one run dominates
 ENOUGH_RATIOS = 200  # with fewer draws, k is often small by chance
 MIN_NATS = 2.0  # a gain of the ELBO by two nats is accepted: a facet costs about sixteen
+LEAST_GAIN = 5.0  # over a constant; of noise it has been at most 4.4 (benchmarks/results/nodes.md)
 MIN_SHARE = 1e-3  # so is one by this share of the ELBO
 N_ERRORS = 2.0  # and one by this multiple of its Monte Carlo error
 MUCH = 2.0  # multiple of the accepted gain that fails, if it is also more than this for each row:
@@ -76,7 +77,8 @@ def check_convergence(
         From :func:`label_free`: variables [chain, draw, ...]. If None, chains are not compared.
     stats : mapping of arrays
         Recorded statistics, as in ``Posterior.stats`` or ArviZ's ``sample_stats``:
-        ``log_evidence`` by chain, with ``n_leaves`` and ``depth``; ``diverging``,
+        ``unseen_gain`` with its error; ``log_evidence`` by chain, with ``n_leaves`` and ``depth``;
+        ``diverging``,
         ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
         (chain, draw); ``elbo`` by step, with ``elbo_gain`` and ``elbo_gain_error``.
     held_out : HeldOut, optional
@@ -108,6 +110,7 @@ def check_convergence(
     found += [_importance_tail(stats)] if independent and kind != "moved" else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
+    checks += [_unseen_gain(stats)] if "unseen_gain" in stats else []
     return Convergence(
         tuple(checks), tuple(not_judged), table, kind, held_out, known, single_leaf=single_leaf
     )
@@ -154,8 +157,9 @@ def mixed_convergence(
         by_mode = {m: each[m][name] for m in kept if name in each[m]}
         worst = max(by_mode, key=lambda m: _severity(by_mode[m]))
         among = f", the worst of {len(found)}" if len(found) > 1 else ""
-        says = f"mode {worst}{among}: {by_mode[worst].says}"
-        checks.append(replace(by_mode[worst], says=says))
+        of_all = len({one[name].says for one in each if name in one}) == 1  # of the mixture itself
+        says = "" if of_all else f"mode {worst}{among}: "
+        checks.append(replace(by_mode[worst], says=f"{says}{by_mode[worst].says}"))
     table = _chains(None, MORE_TRANSITIONS, independent=False)[0]
     if quantities is not None:
         some = quantities.isel(chain=np.isin(quantities["mode"], kept))
@@ -411,6 +415,17 @@ def _elbo_gain(stats: Mapping[str, Any], single_leaf: bool) -> Check | str:
         remedy,
         unit="nats",
     )  # fmt: skip
+
+
+def _unseen_gain(stats: Mapping[str, Any]) -> Check:
+    """Compare the scores of rows that a fit has not seen with those of the best constant."""
+    gain, error = float(stats["unseen_gain"]), float(stats["unseen_gain_error"])
+    says = (
+        f"predictions of rows that the draws have not seen are {abs(gain):,.1f} nats "
+        f"{'better' if gain > 0 else 'worse'} than the best constant (standard error {error:,.1f})."
+    )
+    limit = max(LEAST_GAIN, N_ERRORS * error)
+    return Check(GAIN, "approximation", gain, limit, "info", says, "", at_least=True, unit="nats")
 
 
 def _more_epochs(stats: Mapping[str, Any]) -> str:

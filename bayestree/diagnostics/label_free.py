@@ -46,6 +46,8 @@ def label_free(
     node_rows: Sequence[ArrayLike] | None = None,
     steepness: float = 1.0,
     lp: ArrayLike | None = None,
+    log_likelihood: ArrayLike | None = None,
+    facets: ArrayLike | None = None,
     class_names: Sequence[str] = (),
     fixed_sides: bool = True,
 ) -> xr.Dataset:
@@ -66,8 +68,11 @@ def label_free(
         Rows at which P(right) of each node is compared; ``rows`` by default.
     steepness : float
         Factor of the log-odds of the splits.
-    lp : array, shape (chain, draw), optional
-        Log joint density of each draw.
+    lp, log_likelihood : array, shape (chain, draw), optional
+        Log joint density of each draw, whose variation is mostly that of parameters without an
+        effect, and log-likelihood, by which it is replaced if both are given.
+    facets : array of int, shape (chain, draw, V), optional
+        Number of facets of each node.
     class_names : sequence of str, optional
         Coordinates of the classes.
     fixed_sides : bool
@@ -80,8 +85,8 @@ def label_free(
         ``p_right`` [chain, draw, node, point]; ``prediction`` [chain, draw, row(, class)], the
         class probabilities or the mean, if the draws include leaves; ``log_weight``
         [chain, draw, node, rank] in descending order, and ``effective`` [chain, draw, node],
-        (sum r)^2 / sum r^2, if nodes have several weights; ``lp`` if given. All of them can be
-        plotted by ``arviz.plot_trace`` and similar functions.
+        (sum r)^2 / sum r^2, if nodes have several weights; ``facets``, and ``log_likelihood`` or
+        ``lp``, if given. All of them can be plotted by ``arviz.plot_trace`` and similar functions.
 
     Raises
     ------
@@ -102,12 +107,12 @@ def label_free(
     for node, some in enumerate(per_node):
         score = scores(draws, (slice(None), slice(None), node), np.vstack([shared, some]))
         odds.append(np.moveaxis(log_odds(score, steepness), 0, -1))
-    variables: dict[str, Any] = {}
-    if lp is not None:
-        variables["lp"] = (("chain", "draw"), np.asarray(lp, dtype=np.float64))
+    variables = _density(lp, log_likelihood)
     if n_nodes and fixed_sides:
         p_right = np.stack([expit(one[..., len(shared) :]) for one in odds], axis=2)
         variables["p_right"] = (("chain", "draw", "node", "point"), p_right)
+        if facets is not None:
+            variables["facets"] = (("chain", "draw", "node"), np.asarray(facets))
     shared_odds = [one[..., : len(shared)] for one in odds]
     prediction = _prediction(draws, topology, shared_odds, shared)
     if prediction is not None:
@@ -119,6 +124,14 @@ def label_free(
         relative = np.exp(weight - weight[..., :1])  # relative to the largest: no underflow
         variables["effective"] = (("chain", "draw", "node"), effective_number(relative))
     return _labelled(variables, topology, class_names, row_labels)
+
+
+def _density(lp: ArrayLike | None, log_likelihood: ArrayLike | None) -> dict[str, Any]:
+    """Return the log-likelihood or, where it is not known, the log joint density."""
+    name, values = ("lp", lp) if log_likelihood is None else ("log_likelihood", log_likelihood)
+    if values is None:
+        return {}
+    return {name: (("chain", "draw"), np.asarray(values, dtype=np.float64))}
 
 
 def spread_rows(X: FloatArray, n: int) -> IntArray:
@@ -235,6 +248,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
         row_labels=numbers,
         steepness=float(container.attrs["steepness"]),
         lp=recorded(container).get("lp"),
+        log_likelihood=recorded(container).get("log_likelihood"),
         class_names=[str(name) for name in posterior["class"].to_numpy()]
         if "class" in posterior.coords
         else (),

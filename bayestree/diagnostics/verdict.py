@@ -17,6 +17,8 @@ Settled = Literal["yes", "doubtful", "no", "not known", "nothing to judge"]
 Kind = Literal["chains", "variational", "moved", "exact", "point"]
 
 K_LIMIT = 0.7  # above this Pareto k, importance weights fail for any number of draws
+GAIN = "unseen_gain"  # the check whether unseen rows are predicted better than by a constant
+TOLERATED = 0.05  # deviations of probabilities and coverage that do not matter, however certain
 ERRORS = 2.0  # larger deviations, in standard errors, are not put down to chance
 WIDTH = 84  # line width of printed text, before indentation
 INDENT = "    "
@@ -41,6 +43,7 @@ MOVED = (
     "right or somewhat narrow for P(y | x) and P(right) of nodes. For exact ones fit a small tree "
     "with inference='mcmc'."
 )
+NO_BETTER = "no better than a constant, as far as the rows of the fit can tell:"
 FOUND_NOTHING = (
     "the tree found nothing: it has a single leaf, and predictions hardly depend on the row."
 )
@@ -206,6 +209,8 @@ class Convergence:
             return ADVICE
         if self.settled in NOT_CONVERGED:
             return NOT_CONVERGED[self.settled]
+        if GAIN in self and self[GAIN].value <= self[GAIN].threshold:
+            return f"{NO_BETTER} {self[GAIN].says}"
         apart = ""
         if "modes" in self:
             apart = f" the modes' predictions differ by {self['modes'].amount(3)} on average;"
@@ -284,13 +289,16 @@ def _wrapped(text: str) -> str:
 def held_out_classes(found: Calibration) -> HeldOut:
     """Judge class probabilities by their calibration error, and compare them with frequencies.
 
+    An error of up to .05 above that of calibrated ones does not matter, however certain it is.
+
     Parameters
     ----------
     found : Calibration
         Calibration of held-out rows.
     """
     ece = found.ece
-    holds = found.n_zero == 0 and ece.value <= ece.if_calibrated + ERRORS * ece.error
+    error = max(ERRORS * ece.error, TOLERATED)
+    holds = found.n_zero == 0 and ece.value <= ece.if_calibrated + error
     says = (
         f"On {_rows(found.n_rows)}, accuracy is {found.accuracy.value:.1%} and the expected "
         f"calibration error {ece.value:.3f} ({ece.if_calibrated:.3f} if calibrated)."
@@ -337,6 +345,8 @@ def held_out_intervals(
 ) -> HeldOut:
     """Judge predictive intervals by the rows inside them, and compare predictions with the mean.
 
+    A share within .05 of the level is accepted, however certain the deviation is.
+
     Parameters
     ----------
     inside : array, shape (n,)
@@ -351,7 +361,7 @@ def held_out_intervals(
     found = np.asarray(inside, dtype=np.float64)
     share, n = float(found.mean()), len(found)
     apart = share - level
-    error = ERRORS * float(np.sqrt(level * (1 - level) / n))
+    error = max(ERRORS * float(np.sqrt(level * (1 - level) / n)), TOLERATED)
     holds = abs(apart) <= error or (at_least and apart > 0)
     says = f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
     if residual is None or not np.any(residual[1]):  # nothing can beat the mean of equal values

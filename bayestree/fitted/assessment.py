@@ -20,6 +20,7 @@ from bayestree._utils.wording import warn
 from bayestree.description import has_single_leaf
 from bayestree.diagnostics import Convergence, Evidence, HeldOut
 from bayestree.diagnostics.label_free import spread_rows
+from bayestree.diagnostics.polytopes import cuts_off
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import checked_weights, fitted_rows, training_rows, validated
@@ -175,9 +176,22 @@ def _label_free(fitted: FittedTree, X: FloatArray | None, n_rows: int) -> xr.Dat
         node_rows=[np.resize(one, (widest, rows.shape[1])) for one in node_rows],
         steepness=posterior.model.steepness,
         lp=posterior.stats.get("lp", posterior.stats.get("log_p")),
+        log_likelihood=posterior.stats.get("log_likelihood"),
+        facets=_facets(fitted),
         class_names=fitted.tree.class_names,
         fixed_sides=not posterior.settings.get("mirror", False),
     )
+
+
+def _facets(fitted: FittedTree) -> IntArray | None:
+    """Count the facets of each node in each draw, (chain, draw, V); 0 of nodes not in ``tree_``."""
+    reach, n_nodes = fitted.reach, fitted.posterior.model.topology.n_nodes
+    drawn = fitted.posterior.n_chains, fitted.posterior.n_draws
+    if reach is None or reach.cut is None or reach.cut.shape[:2] != drawn:  # of other draws
+        return None
+    counts = np.zeros((*reach.cut.shape[:2], n_nodes), dtype=np.int64)
+    counts[..., reach.nodes] = cuts_off(reach.cut).sum(axis=-1)
+    return counts
 
 
 def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> xr.Dataset:

@@ -4,12 +4,15 @@ The modes of the posterior over trees are topologies, between which no inference
 moves. Each mode is therefore a whole fit; their mixture is the posterior that is reported.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from bayestree._utils.arrays import FloatArray
@@ -26,6 +29,7 @@ from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, pointwise
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
+from bayestree.models.leaves import Leaf
 
 SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
 MEDOID_DRAWS = 10  # of each mode, by which modes are compared
@@ -73,7 +77,11 @@ def fit_modes(
         trees = fit_each(recipes, prepared, label="modes", n_jobs=n_jobs, verbose=verbose)
     with one_thread():
         scored = _scored_rows(recipes[0].method, prepared.data)
-        weights = _weigh(recipes[0].method, mode_weights, trees, scored)
+        scores, leaf = _scores(recipes[0].method, trees, scored), prepared.model.leaf
+        weights = _weigh(mode_weights, trees, scores, scored)
+        if scores is not None and not leaf.regresses:
+            gain = _gain(scores, weights, leaf, scored)
+            trees = [_with_stats(one, gain) for one in trees]
         found = Mixture(trees, weights, _medoid(trees, weights, scored))
     if not any(one.tree.n_nodes for one in trees):
         leaf, limits = recipes[0].model.leaf, recipes[0].form.limits
@@ -113,16 +121,11 @@ def scores_unseen_rows(plan: FitPlan, validation_fraction: float) -> bool:
     return bool(validation_fraction or plan.last.draws not in (None, (1, 1)))
 
 
-def _weigh(
-    stages: Stages, mode_weights: str, trees: Sequence[FittedTree], scored: Data
-) -> FloatArray:
-    """Return the weights of the modes, shape (M,)."""
-    if mode_weights == "elbo":
-        return elbo_weights([_elbo(one.posterior.stats) for one in trees])
-    if mode_weights == "equal" or not scores_unseen_rows(stages.plan, stages.validation_fraction):
-        return np.full(len(trees), 1 / len(trees))
+def _scores(stages: Stages, trees: Sequence[FittedTree], scored: Data) -> FloatArray | None:
+    """Score each row (n, M) by trees that have not seen it; None if the plan has no such scores."""
+    if not scores_unseen_rows(stages.plan, stages.validation_fraction):
+        return None
     held_out = stages.validation_fraction > 0
-    rows = scored.weights.numpy(force=True).astype(np.float64)
     each = scored._replace(weights=torch.ones_like(scored.weights)) if held_out else scored
     columns = []
     for posterior in (one.posterior for one in trees):
@@ -131,9 +134,42 @@ def _weigh(
             columns.append(pointwise.log_density(posterior.model, draws, each))
         else:  # all copies of a row are left out together: the score of each of them
             terms = pointwise.log_likelihood(posterior.model, draws, each)
-            columns.append(loo(terms[None]).elpd_row / rows)
-    scores = np.stack(columns, axis=1)
-    return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)
+            columns.append(loo(terms[None]).elpd_row / _weights(scored))
+    return np.stack(columns, axis=1)
+
+
+def _weigh(
+    mode_weights: str, trees: Sequence[FittedTree], scores: FloatArray | None, scored: Data
+) -> FloatArray:
+    """Return the weights of the modes, shape (M,)."""
+    if mode_weights == "elbo":
+        return elbo_weights([_elbo(one.posterior.stats) for one in trees])
+    if mode_weights == "equal" or scores is None:
+        return np.full(len(trees), 1 / len(trees))
+    return stacking_weights(scores, row_weights=_weights(scored), prior_rows=PRIOR_ROWS)
+
+
+def _weights(scored: Data) -> FloatArray:
+    found: FloatArray = scored.weights.numpy(force=True).astype(np.float64)
+    return found
+
+
+def _gain(scores: FloatArray, weights: FloatArray, leaf: Leaf, scored: Data) -> dict[str, Any]:
+    """Return how far unseen rows are scored above the best constant, in nats, and its error.
+
+    The constant has seen the rows itself, which favours it by about a nat for each parameter.
+    """
+    total = leaf.statistics(scored.y, scored.weights).sum(0, keepdim=True)
+    constant = leaf.log_density(leaf.estimate(total), scored.y)[:, 0].numpy(force=True)
+    own = logsumexp(scores, b=weights, axis=1)
+    each = _weights(scored) * (own - constant)
+    error = each.std() * math.sqrt(len(each))
+    return {"unseen_gain": np.array(each.sum()), "unseen_gain_error": np.array(error)}
+
+
+def _with_stats(fitted: FittedTree, stats: dict[str, Any]) -> FittedTree:
+    posterior = fitted.posterior
+    return replace(fitted, posterior=replace(posterior, stats={**posterior.stats, **stats}))
 
 
 def _scored_rows(stages: Stages, data: Data) -> Data:

@@ -32,6 +32,8 @@ STATS: dict[str, tuple[str, ...]] = {
     "final_elbo": (),
     "elbo_gain": (),
     "elbo_gain_error": (),
+    "unseen_gain": (),
+    "unseen_gain_error": (),
     "n_rows": (),
     "epochs": (),
     "more_epochs": (),

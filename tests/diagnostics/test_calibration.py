@@ -193,6 +193,14 @@ def test_coverage(width, holds):
     assert "90% intervals" in found.says
 
 
+@pytest.mark.parametrize(("off", "holds"), [(0.04, True), (0.07, False)])
+def test_small_errors_hold_whatever_the_number_of_rows(off, holds):
+    n = 10_000  # standard errors are .003 and .005
+    assert held_out_intervals(np.arange(n) < (0.9 - off) * n, 0.9).holds == holds
+    y = (np.arange(n) < 0.7 * n).astype(int)
+    assert held_out_classes(calibration(y, np.full(n, 0.7 + off))).holds == holds
+
+
 def test_no_rows():
     with pytest.raises(ValueError, match="y must have shape"):
         held_out_values([], [], [], 0.9)

@@ -374,6 +374,17 @@ class TestVerdict:
         found = verdict({"elbo": "ok", "pareto_k": "ok"}, "variational", value=0.1)
         assert "represent the posterior" in found.intervals
 
+    @pytest.mark.parametrize(
+        ("gain", "error", "usable"),
+        [(40.0, 4.0, True), (7.9, 4.0, False), (4.9, 1.0, False), (5.1, 1.0, True), (-9, 4, False)],
+    )
+    def test_unseen_rows_tell_noise_from_structure(self, gain, error, usable):
+        seen = bound() | {"unseen_gain": np.array(gain), "unseen_gain_error": np.array(error)}
+        found = check_convergence(None, seen)
+        assert found.predictions.startswith("can be used" if usable else "no better than a const")
+        assert (f"{abs(gain):.1f} nats" in found.predictions) != usable
+        assert found.converged  # which is another question
+
     @pytest.mark.parametrize("kind", ["variational", "point"])
     def test_held_out_rows_have_the_last_word_on_predictions(self, kind):
         checks = {"elbo": "ok"} if kind == "variational" else {}

@@ -12,6 +12,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.progress import Bars, watching
 from bayestree._utils.state import draw_seed
+from bayestree.diagnostics import loo
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.fitting import modes
@@ -54,6 +55,37 @@ def test_the_default_number_of_modes_is_that_of_the_method(iris, inference, numb
         max_depth=1, n_experts=2, random_state=0, inference=inference
     )
     assert found.plan(X[:, 2:], y > 0).n_trees == number
+
+
+def test_the_gain_of_unseen_rows_over_frequencies(iris):
+    X, y = iris
+    weights = 1.0 + np.arange(len(y)) % 3
+    found = ConvexPolytopeTreeClassifier(n_modes=2, **QUICK).fit(X, y, weights)
+    stats = [mode.posterior_.stats for mode in found.modes_]
+    rows = found.modes_[0].fitted_.scaling.standardise(X)
+    each = []
+    for mode in found.modes_:  # all copies of a row are left out at once
+        p = np.concatenate([*mode.posterior_.expectations(rows)])[:, np.arange(len(y)), y]
+        each.append(loo((weights * np.log(p))[None]).elpd_row / weights)
+    own = logsumexp(each, axis=0, b=found.mode_weights_[:, None])
+    share = (np.bincount(y, weights) + 1 / 3) / (weights.sum() + 1)  # the mean under the prior
+    gain = weights * (own - np.log(share[y]))
+    for one in stats:
+        assert float(one["unseen_gain"]) == pytest.approx(gain.sum(), rel=1e-6)
+        error = gain.std() * len(y) ** 0.5
+        assert float(one["unseen_gain_error"]) == pytest.approx(error, rel=1e-6)
+    assert found.check_convergence()["unseen_gain"].verdict == "info"
+
+
+def test_noise_is_called_noise():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 20)), rng.integers(0, 2, 200)
+    short = QUICK | {"max_depth": 1, "inference": Vi(n_steps=40)}
+    found = ConvexPolytopeTreeClassifier(n_modes=2, min_gain=0.0, **short).fit(X, y)
+    assert found.tree_.n_nodes
+    said = found.check_convergence()
+    assert said.predictions.startswith("no better than a constant")
+    assert "mode" not in said["unseen_gain"].says  # but of their mixture
 
 
 def test_fewer_modes_are_the_first_of_more(iris, several):
