@@ -1,6 +1,6 @@
 """The prior number of facets by the number of columns, and the effect of its calibration.
 
-Run: python benchmarks/prior_width.py prior            # table of docs/concepts/priors.md
+Run: python benchmarks/prior_width.py prior            # table of results/priors.md
      python benchmarks/prior_width.py scores [SET ...] # 5-fold cross-validation, two seeds
 """
 
@@ -11,6 +11,7 @@ from data import REGRESSION, load_all, made
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.models import GammaProcess, InverseGammaScale
 
 KINDS = {"classifier": ConvexPolytopeTreeClassifier, "regressor": ConvexPolytopeTreeRegressor}
 WIDTHS = ("none", 10.0)
@@ -21,32 +22,35 @@ SETS = (
 MAX_ROWS, SEEDS = 1000, (0, 1)
 
 
-def table(d: int, columns: str, n: int = 1000) -> np.ndarray:
-    """Normal rows with independent columns, an autoregression of 0.9, or three factors."""
-    rng = np.random.default_rng(1)
-    if columns == "factors":
-        X = rng.normal(size=(n, 3)) @ rng.normal(size=(3, d)) + 0.5 * rng.normal(size=(n, d))
-        return (X - X.mean(axis=0)) / X.std(axis=0)
-    noise = rng.normal(size=(n, d))
-    X = noise.copy()
-    for j in range(1, d if columns == "AR(0.9)" else 0):
-        X[:, j] = 0.9 * X[:, j - 1] + np.sqrt(1 - 0.81) * noise[:, j]
-    return X
+def settings_of(kind: str) -> dict[str, dict]:
+    """Return the defaults, and settings that differ from them in one respect."""
+    own = (0.5, 0.1, 0.1) if kind == "classifier" else (2.0, 1.0, 1.0)
+    shape, tau, _ = own
+    found: dict[str, dict] = {"default": {}}
+    found |= {f"n_experts={k}": {"n_experts": k} for k in (1, 2, 8, 20)}
+    for strength in (0.3, 3.0):
+        found[f"concentration={strength}"] = {"weight_prior": GammaProcess(strength)}
+    for value in (0.5, 1.0, 2.0):
+        if value != shape:
+            found[f"shape={value}"] = {"prior": InverseGammaScale(value, tau, tau)}
+    for value in (0.01, 0.1, 1.0, 10.0):
+        if value != tau:
+            prior = InverseGammaScale(shape, value, value)
+            found[f"shrinkage_shape=shrinkage_rate={value}"] = {"prior": prior}
+    found["width=10"] = {"prior": InverseGammaScale(*own, width=10)}
+    return found
 
 
 def prior() -> None:
     for name, kind in KINDS.items():
-        for width in WIDTHS:
-            for columns in ("independent", "AR(0.9)", "factors"):
-                cells = []
-                for d in (2, 10, 30, 100):
-                    found = made(kind, {"prior_width": width}).prior_size(
-                        table(d, columns), n_draws=500
-                    )
-                    none = found.probabilities()[0, 0]
-                    means = found.cutting.mean(), found.facets.mean()
-                    cells.append(f"{means[0]:.2f} ({none:.2f}), box {means[1]:.2f}")
-                print("|", " | ".join([f"{name}, {width}", columns, *cells]), "|", flush=True)
+        for label, settings in settings_of(name).items():
+            cells = []
+            for d in (2, 10, 100):
+                X = np.random.default_rng(1).normal(size=(1000, d))
+                found = kind(**settings).prior_size(X, n_draws=1000)
+                none = found.probabilities()[0, 0]
+                cells.append(f"{found.sizes().mean():.2f} ({none:.2f})")
+            print("|", " | ".join([name, label, *cells]), "|", flush=True)
 
 
 def loss(model, X, y, train, test) -> tuple[float, float]:

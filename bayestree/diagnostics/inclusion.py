@@ -79,8 +79,9 @@ class ColumnInclusion:
         The probability for the whole tree, over all draws and modes. It is 0 for columns that the
         fit ignored, and for a tree without a split.
     effect : array, shape (c,)
-        Root mean square over the rows of the change in the prediction (probabilities of the
-        classes, or mean of y) that one standard deviation of the column makes by the facets.
+        Root mean square over the rows of the change in the prediction that one standard deviation
+        of the column makes by the facets: in the mean of y or, summed in squares over the classes,
+        in their probabilities (of two classes, the square root of 2 times that of one).
     sd : array, shape (c,)
         Posterior standard deviation of ``effect``.
     node_probability : array, shape (V, c)
