@@ -28,7 +28,6 @@ FAST = ["--set", "report=false", "--set", "output.draws=false"]
 RUNS = {
     "svi": ("tumours.toml", []),
     "svi, two starts": ("priors.toml", []),
-    "facets": ("priors.toml", ["max_depth=1", "search_facets=true"]),
     "nuts": ("wines.toml", ["n_chains=2", "n_warmup=100", "n_draws=50"]),
     "forest": ("tumours.toml", ["model.card=e2edf", "inference.card=em-forest", "max_depth=5"]),
 }

@@ -112,7 +112,6 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "cpt: grow", (C, small | {"inference": "grow"}, wine)
     yield "cpt: nuts", (C, nuts, iris)
     yield "cpt: smc", (C, smc, iris)
-    yield "cpt: facets", (C, one | {"search_facets": True, "max_depth": 1}, two_classes)
     yield "cpt: float32", (C, one | {"dtype": "float32", "batch_size": 32}, wine)
     yield "cpt: laplace", (C, one | {"prior": "laplace"}, iris)
     yield "cpt: spatial", (C, one | {"prior": "spatial", "image_shape": (6, 6)}, digits)

@@ -21,7 +21,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 import bayestree as bt
 from bayestree import plots
 from bayestree.diagnostics import calibration
-from bayestree.inference import Nuts, Svi
+from bayestree.inference import Mcmc
 from bayestree.models import GammaProcess, InverseGammaScale
 
 GRAPES = np.array(["Barolo", "Grignolino", "Barbera"])
@@ -37,9 +37,8 @@ PRIOR: dict[str, Any] = {
     "prior": InverseGammaScale(2.0, 0.5, 0.5),
 }
 MODEL = PRIOR | {"max_depth": 1, "sparsity": None, "random_state": 0}
-SVI = Svi(search_facets=True, n_draws=400, epochs=200)
-NUTS = Nuts(n_warmup=300, n_draws=100, thinning=4, target_acceptance=0.98, drop_idle=True)
-QUICK = Svi(n_draws=4, epochs=5), replace(NUTS, n_warmup=3, n_draws=4, n_chains=2)
+CHAINS = Mcmc(n_warmup=1000, n_draws=250, thinning=20, drop_idle=True)
+QUICK = replace(CHAINS, n_warmup=3, n_draws=4, n_chains=2)
 
 
 def main() -> None:
@@ -59,27 +58,24 @@ def main() -> None:
     grape = GRAPES[grape]
     X, y = wines[PAIR], sides(grape)
 
-    def fit(name, inference, columns=PAIR, **settings):
+    def fit(name, inference="auto", columns=PAIR, **settings):
         log(name)
         clf = bt.ConvexPolytopeTreeClassifier(**MODEL | settings, inference=inference)
         return clf.fit(wines[columns], y)
 
-    search, chains = QUICK if options.quick else (SVI, NUTS)
-    alone = replace(
-        search, search_facets=False, steepness=1.0
-    )  # one expert leaves nothing to search for
-    svi = fit("svi", search)
+    chains = QUICK if options.quick else CHAINS
+    usual = fit("default")
     sampled = {
-        gamma: fit(f"nuts, gamma_0 = {gamma:g}", [search, chains], weight_prior=GammaProcess(gamma))
+        gamma: fit(f"mcmc, gamma_0 = {gamma:g}", chains, weight_prior=GammaProcess(gamma))
         for gamma in ([1.0] if options.quick else CONCENTRATIONS)
     }
-    nuts = sampled[1.0]
-    one = fit("nuts, 1 facet", [alone, chains], n_experts=1)
-    other = fit(f"nuts, {' and '.join(OTHER_PAIR)}", [search, chains], OTHER_PAIR)
+    mcmc = sampled[1.0]
+    one = fit("mcmc, 1 facet", chains, n_experts=1)
+    other = fit(f"mcmc, {' and '.join(OTHER_PAIR)}", chains, OTHER_PAIR)
     folds = StratifiedKFold(2 if options.quick else 10, shuffle=True, random_state=0)
-    log(f"svi, {folds.n_splits}-fold cross-validation")
-    unseen = cross_val_predict(svi, X, y, cv=folds, method="predict_proba")
-    scores = calibration(y, unseen, classes=svi.classes_, n_bins=5)
+    log(f"default, {folds.n_splits}-fold cross-validation")
+    unseen = cross_val_predict(usual, X, y, cv=folds, method="predict_proba")
+    scores = calibration(y, unseen, classes=usual.classes_, n_bins=5)
 
     # a few draws are not enough to leave rows out by importance sampling
     how = {"method": "kfold", "n_folds": 2} if options.quick else {}
@@ -90,18 +86,18 @@ def main() -> None:
         "up to 4, by color_intensity and proline": other.loo(wines[OTHER_PAIR], y, **how),
     }
     report = "\n\n\n".join([
-        number_of_facets(svi, nuts, X, grape),
-        uncertainty(svi, nuts, X, grape),
-        convergence(svi, nuts, X),
+        number_of_facets(usual, mcmc, X, grape),
+        uncertainty(usual, mcmc, X, grape),
+        convergence(usual, mcmc, X),
         prior_sensitivity(sampled, by_gamma, X),
         model_comparison(loos, other),
         held_out_calibration(scores, y, loos["up to 4 facets"]),
     ])  # fmt: skip
     print(f"\n{report}\n")
     (options.out / "report.txt").write_text(report + "\n")
-    for name, clf in {"svi": svi, "nuts": nuts}.items():
+    for name, clf in {"default": usual, "mcmc": mcmc}.items():
         clf.to_arviz(X, y).to_netcdf(options.out / f"posterior-{name}.nc")
-    for name, figure in plot_all(svi, nuts, sampled, scores, X, grape).items():
+    for name, figure in plot_all(usual, mcmc, sampled, scores, X, grape).items():
         figure.savefig(options.out / f"{name}.png", dpi=150)
     log(f"done. Results are in {options.out.resolve()}:")
     for path in sorted(options.out.iterdir()):
@@ -113,23 +109,23 @@ def sides(grape):
     return np.where(grape == "Grignolino", grape, "other")
 
 
-def number_of_facets(svi, nuts, X, grape) -> str:
+def number_of_facets(usual, mcmc, X, grape) -> str:
     """Number of facets, the wines that each excludes, and the location of the border."""
-    sizes = {"svi": svi.polytope_size(400), "nuts": nuts.polytope_size(100)}
-    lines = ["1. HOW MANY LIMITS?", "", bt.export_text(svi), "", f"P(facets){HEADS}"]
+    sizes = {"default": usual.polytope_size(400), "mcmc": mcmc.polytope_size(400)}
+    lines = ["1. HOW MANY LIMITS?", "", bt.export_text(usual), "", f"P(facets){HEADS}"]
     lines += [f"{name:<9}{shares(size.probabilities()[0])}" for name, size in sizes.items()]
-    lines += [f"{'prior':<9}{shares(sizes['svi'].prior_probabilities()[0])}"]
-    facets = svi.facets("root", max_draws=400)
+    lines += [f"{'prior':<9}{shares(sizes['default'].prior_probabilities()[0])}"]
+    facets = usual.facets("root", max_draws=400)
     outside = X.to_numpy() @ facets.normal.T > facets.offset
     table = pd.DataFrame(outside, columns=[f"facet {f}" for f in facets.to_frame().index])
     table = table.groupby(grape).sum().assign(wines=pd.Series(grape).value_counts())
-    lines += ["", "Wines excluded by each facet (svi)", table.loc[GRAPES].to_string()]
+    lines += ["", "Wines excluded by each facet (default)", table.loc[GRAPES].to_string()]
     lines += ["", f"Border, starting from the median Grignolino: median and {LEVEL:.0%} interval"]
     start = X[grape == "Grignolino"].median()
     for feature, end in (("flavanoids", 0.0), ("proline", 1700.0)):
-        for name, clf in (("svi", svi), ("nuts", nuts)):
+        for name, clf in (("default", usual), ("mcmc", mcmc)):
             low, middle, high = border(clf, start, feature, end)
-            lines += [f"{feature:<12}{name:<6}{middle:8.4g}  ({low:.4g} to {high:.4g})"]
+            lines += [f"{feature:<12}{name:<9}{middle:8.4g}  ({low:.4g} to {high:.4g})"]
     return "\n".join(lines)
 
 
@@ -152,35 +148,35 @@ def border(clf, start, feature, end):
     return sorted(path[feature].iloc[(gone >= tail).argmax()] for tail in tails)
 
 
-def uncertainty(svi, nuts, X, grape) -> str:
+def uncertainty(usual, mcmc, X, grape) -> str:
     """Wines whose side is uncertain, and how much of the uncertainty more wines would reduce."""
     lines = ["2. HOW CERTAIN IS THE SPLIT?", ""]
-    for name, clf in (("svi", svi), ("nuts", nuts)):
+    for name, clf in (("default", usual), ("mcmc", mcmc)):
         found = clf.split_uncertainty(X, level=LEVEL)
         low, high = found.interval[:, 0].T
         uncertain = ((low < 0.5) & (high > 0.5)).sum()
         share = found.mutual_information.sum() / found.total_entropy.sum()
         lines += [
-            f"{name + ':':<6}{uncertain} of {len(X)} wines may be on either side",
-            f"      {share:.1%} of the entropy of the predictions is parameter uncertainty",
+            f"{name + ':':<9}{uncertain} of {len(X)} wines may be on either side",
+            f"         {share:.1%} of the entropy of the predictions is parameter uncertainty",
         ]
     frame = found.to_frame("row").set_index(X.index).assign(grape=grape, **X)
     worst = frame.nlargest(5, "mutual_information")
     columns = [*PAIR, "grape", "total_entropy", "mutual_information"]
     table = worst[columns].to_string(float_format="{:.2f}".format)
-    return "\n".join([*lines, "", "Largest parameter uncertainty (nuts)", table])
+    return "\n".join([*lines, "", "Largest parameter uncertainty (mcmc)", table])
 
 
-def convergence(svi, nuts, X) -> str:
+def convergence(usual, mcmc, X) -> str:
     """Verdicts on both inference methods, and their agreement."""
-    (mean, sd), (sampled, spread) = (clf.predict_proba(X, return_std=True) for clf in (svi, nuts))
+    (mean, sd), (sampled, spread) = (clf.predict_proba(X, return_std=True) for clf in (usual, mcmc))
     gap = np.abs(mean - sampled)
     return "\n".join([
         "3. CAN THE INFERENCE BE TRUSTED?", "",
-        "svi", str(svi.check_convergence(X)), "",
-        "nuts", str(nuts.check_convergence(X)), "",
+        "default", str(usual.check_convergence(X)), "",
+        "mcmc", str(mcmc.check_convergence(X)), "",
         f"P(Grignolino) differs by {gap.mean():.3f} on average and by at most {gap.max():.3f};",
-        f"its mean posterior sd is {sd.mean():.3f} by svi and {spread.mean():.3f} by nuts.",
+        f"its mean posterior sd is {sd.mean():.3f} by the default and {spread.mean():.3f} by mcmc.",
     ])  # fmt: skip
 
 
@@ -189,11 +185,11 @@ def prior_sensitivity(sampled, loos, X) -> str:
     usual = sampled[1.0].predict_proba(X)
     lines = [
         "4. SENSITIVITY TO THE PRIOR", "",
-        "nuts; difference in leave-one-out score and largest change of P(Grignolino)", "",
+        "mcmc; difference in leave-one-out score and largest change of P(Grignolino)", "",
         f"{'gamma_0':<9}P(facets){HEADS}{'elpd':>16}{'change':>8}  failed checks",
     ]  # fmt: skip
     for gamma, clf in sampled.items():
-        size = clf.polytope_size(100)
+        size = clf.polytope_size(400)
         change = np.abs(clf.predict_proba(X) - usual).max()
         checks = clf.check_convergence(X).checks
         failed = [check.name for check in checks if check.verdict == "failed"]
@@ -215,15 +211,15 @@ def difference(loo, reference) -> str:
 def model_comparison(loos, other) -> str:
     """Leave-one-out scores of other models of the same wines."""
     heads = f"{'elpd (nats)':>16}{'difference':>16}{'bad rows':>10}"
-    lines = ["5. DOES THE SECOND LIMIT PAY?", "", f"{'nuts':<40}{heads}"]
+    lines = ["5. DOES THE SECOND LIMIT PAY?", "", f"{'mcmc':<40}{heads}"]
     reference = loos["up to 4 facets"]
     for name, loo in loos.items():
         gap = "" if loo is reference else difference(loo, reference)
         score = f"{loo.elpd:.1f} +/- {loo.se:.1f}"
         lines += [f"{name:<40}{score:>16}{gap:>16}{len(loo.bad_rows):>10}"]
-    size = shares(other.polytope_size(100).probabilities()[0])
+    size = shares(other.polytope_size(400).probabilities()[0])
     by = f"By {' and '.join(OTHER_PAIR)}"
-    return "\n".join([*lines, "", f"{by}\nP(facets){HEADS}\nnuts     {size}"])
+    return "\n".join([*lines, "", f"{by}\nP(facets){HEADS}\nmcmc     {size}"])
 
 
 def held_out_calibration(scores, y, loo) -> str:
@@ -234,23 +230,23 @@ def held_out_calibration(scores, y, loo) -> str:
         "6. ARE THE PROBABILITIES CALIBRATED?", "", str(scores), "",
         f"Class frequencies only: brier {2 * share * (1 - share):.3f}, "
         f"log_score {entropy:.3f}",
-        f"nuts, by leave-one-out: log_score {loo.elpd / len(y):.3f}",
+        f"mcmc, by leave-one-out: log_score {loo.elpd / len(y):.3f}",
     ])  # fmt: skip
 
 
-def plot_all(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
+def plot_all(usual, mcmc, sampled, scores, X, grape) -> dict[str, Figure]:
     """Figures by name."""
-    y, size = sides(grape), svi.polytope_size(400)
+    y, size = sides(grape), usual.polytope_size(400)
     # These names sort after Grignolino, which thus keeps the colour of its class.
     grapes = np.where(grape == y, grape, np.char.add("other: ", grape))
     drawn: dict[str, Any] = {
-        "tree": plots.tree(svi, sizes=size),
-        "boundary-svi": plots.boundary(svi, X, y),
-        "boundary-nuts": plots.boundary(nuts, X, y),
+        "tree": plots.tree(usual, sizes=size),
+        "boundary-default": plots.boundary(usual, X, y),
+        "boundary-mcmc": plots.boundary(mcmc, X, y),
         "polytope-size": plots.polytope_size(size),
-        "shrinkage": plots.shrinkage(svi),
-        "split-uncertainty": plots.split_uncertainty(svi, X, grapes),
-        "elbo": plots.elbo(svi),
+        "shrinkage": plots.shrinkage(usual),
+        "split-uncertainty": plots.split_uncertainty(usual, X, grapes),
+        "elbo": plots.elbo(usual),
         "calibration": plots.calibration(scores),
     }
     figures = {name: np.ravel(axes)[0].figure for name, axes in drawn.items()}
@@ -262,7 +258,7 @@ def plot_priors(sampled) -> Figure:
     figure = Figure(figsize=(2.2 * len(sampled), 2.6), layout="constrained")
     axes = figure.subplots(1, len(sampled), sharey=True, squeeze=False)[0]
     for ax, (gamma, clf) in zip(axes, sampled.items(), strict=True):
-        plots.polytope_size(replace(clf.polytope_size(100), n_leaves=None), ax=[ax])
+        plots.polytope_size(replace(clf.polytope_size(400), n_leaves=None), ax=[ax])
         ax.set_title(f"$\\gamma_0$ = {gamma:g}", fontsize=9)
         ax.set_ylim(0, 1.05)
         if gamma != max(sampled):

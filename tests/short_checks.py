@@ -7,8 +7,6 @@ import pytest
 from bayestree.fitting.projection import path
 from bayestree.inference import Growth, Nuts, Vi, convergence
 from bayestree.inference.variational import vi
-from bayestree.inference.variational.facets.bound import SearchOptions
-from bayestree.inference.variational.facets.search import improve_facets
 
 
 @contextmanager
@@ -26,7 +24,7 @@ def short_checks():
 
 @contextmanager
 def short_stages():
-    """Few steps of growth, VI and the search for facets, few slides of NUTS, two folds for a path.
+    """Few steps of growth and VI, few slides of NUTS, two folds for a path.
 
     They take most of the time of short fits. For tests that any draws and any tree will do:
     tests/inference and tests/fitting/projection have those of the draws and the tree.
@@ -37,8 +35,4 @@ def short_stages():
         for stage, name, few in ((Nuts, "n_slides", 2), (Growth, "steps", 20), (Vi, "n_steps", 8)):
             assert name in stage.__init__.__kwdefaults__
             patch.setitem(stage.__init__.__kwdefaults__, name, few)
-        few = SearchOptions(restarts=1, start_facets=3, keep_starts=1, final_draws=4, rounds=1)
-        for name, value in (("options", few), ("sweeps", 1)):
-            assert name in improve_facets.__kwdefaults__
-            patch.setitem(improve_facets.__kwdefaults__, name, value)
         yield

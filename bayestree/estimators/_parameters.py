@@ -454,7 +454,7 @@ class Modes:
         Count | None,
         Inference(
             "Number of trees that are averaged; by default 4 with 'vi', 3 with 'svi', and 1 "
-            "otherwise or with search_facets. tree_ is the medoid, which predicts most like the "
+            "otherwise. tree_ is the medoid, which predicts most like the "
             "others; modes_ has all."
         ),
     ] = None

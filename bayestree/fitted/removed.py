@@ -11,7 +11,12 @@ REMOVED: dict[str, tuple[Any, str]] = {
     "mode_tree": ("medoid", "remove it; sparsity fits the tree to the predictions of all modes"),
     "n_restarts": (1, "remove it; n_modes fits and keeps several trees"),
     "refine": ("none", "remove it; sparsity fits the tree to the predictions of the posterior"),
-    "reset_idle": (False, "remove it; search_facets counts the facets of a node"),
+    "reset_idle": (False, "remove it; polytope_size() counts the facets of a node"),
+    "search_facets": (
+        False,
+        "remove it; the default and 'mcmc' sample the number of facets, up to n_experts, and "
+        "polytope_size() shows it",
+    ),
 }
 
 OLD_GUIDE = "partially-centred"  # of SVI in version 0.2.0, likewise

@@ -381,8 +381,7 @@ def _limits(
 
 
 def _may_be_steeper(last: Stage, table: Table) -> bool:
-    by_svi = isinstance(last, Svi) and last.own_guide and not last.search_facets
-    return by_svi and not table.n_classes
+    return isinstance(last, Svi) and last.own_guide and not table.n_classes
 
 
 def _is_sparse(

@@ -21,7 +21,6 @@ from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.projection import asks_for_sparsity
 from bayestree.inference import Map, Posterior, Svi, Vi
 from bayestree.models.contracts import broken_contract
-from bayestree.models.priors import InverseGammaScale
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,13 +242,6 @@ FACET_COLUMNS: Rules = (
 )
 
 
-def _searches_another_prior(case: Case) -> bool:
-    searches = any(isinstance(stage, Svi) and stage.search_facets for stage in case.plan.stages)
-    known = isinstance(case.plan.prior, InverseGammaScale) and case.plan.n_experts > 1
-    paths = [stage.steepness for stage in case.plan.stages if isinstance(stage, Map)]
-    return searches and not (known and paths[0] in (None, (1, 1)))
-
-
 ONLY_DEPTH = "only max_depth limits the trees that it samples"
 # What has no meaning, or no effect, where the draws have topologies of their own: several modes
 # would be copies of one posterior, and limits would bind the grown tree alone.
@@ -288,12 +280,6 @@ POLYTOPE: Rules = (
         lambda case: case.plan.table.on_disk and asks_for_sparsity(vars(case.given)),
         "{found} cannot be used, because sparse facets need the rows in memory, but these stay in "
         "a file: leave it at its default.",
-    ),
-    Rule(
-        "search_facets and the model",
-        _searches_another_prior,
-        "search_facets needs prior='inverse-gamma', steepness 1, and n_experts of 2 or more, got "
-        "{plan.prior}, {given.inference} and {plan.n_experts}.",
     ),
     Rule(
         "n_modes and sampled topologies",
@@ -341,11 +327,6 @@ STREAMING: Rules = (
         "guide in batches",
         lambda case: (svi := _last_is(Svi, case)) and not (svi.own_guide and svi.kl_weight == 1),
         "needs the package's own guide and kl_weight=1",
-    ),
-    Rule(
-        "search in batches",
-        lambda case: (svi := _last_is(Svi, case)) and svi.search_facets,
-        "cannot use search_facets, which needs all rows at once: leave it at False",
     ),
     Rule(
         "sparsity in batches",

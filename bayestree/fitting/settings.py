@@ -42,8 +42,8 @@ class OfMethods:
         Positive | None,
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model. By default 6 for "
-            "SVI and NUTS, 1 for VI, MCMC and SMC (6 for numbers) and with search_facets, and for "
-            "MAP 1, 6 or 20, by left-out rows."
+            "SVI and NUTS, 1 for VI, MCMC and SMC (6 for numbers), and for MAP 1, 6 or 20, by "
+            "left-out rows."
         ),
     ] = None
     n_draws: Annotated[

@@ -123,7 +123,7 @@ class Stages:
             start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
             found = stage.run_several(found, data, **start, **common)
             if len(found) == 1 and found[0].model.topology.n_nodes == 0:
-                self._warn_if_single_leaf(found[0], data, stage.why_single_leaf)
+                self._warn_if_single_leaf(found[0], data, "the inference removed every split")
                 return found
         return [self._sharpened(one, data, common) for one in found]
 

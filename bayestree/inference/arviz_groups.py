@@ -38,7 +38,7 @@ STATS: dict[str, tuple[str, ...]] = {
     "epochs": (),
     "more_epochs": (),
     "n_steps": (),
-    "n_facets": ("node",),
+    "n_facets": ("node",),  # of the search for facets, in files of former versions
     "coefficient_balance": ("node",),
     "coefficient_balance_error": ("node",),
     "log_evidence": ("chain",),

@@ -105,8 +105,6 @@ class Stage(Settings):
     ----------
     in_estimators : mapping
         Defaults in estimators, where they differ from the defaults of a call.
-    why_single_leaf : str
-        Why the method may remove all splits, and the remedy.
     refines : bool
         Whether the method continues from the result of another.
     calibrates : bool
@@ -126,7 +124,6 @@ class Stage(Settings):
     """
 
     in_estimators: ClassVar[Mapping[str, Any]] = {}
-    why_single_leaf: ClassVar[str] = "the inference removed every split"
     refines: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
     linear_only: ClassVar[bool] = True

@@ -36,10 +36,6 @@ def elbo(estimator: FittedModel | FittedPosterior, ax: Axes | None = None) -> Ax
     estimates may lie below the axis. Where the thick line still rises, the fit has not converged;
     that it is level proves little, since the learning rate decays (see ``check_convergence``).
 
-    With ``search_facets``, the trace shows the final joint fit, which is a fifth as long: it
-    starts where the search ended and should be level throughout. The gains of the search are in
-    ``posterior_.settings["facet_trace"]``.
-
     Parameters
     ----------
     estimator : fitted estimator with a variational posterior, or its Posterior

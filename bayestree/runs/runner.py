@@ -150,8 +150,7 @@ def _check_fit(file: RunFile, task: str) -> None:
         raise InputError(
             f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
             f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
-            "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
-            'or set storage = "memory".'
+            "or e2edt with inference 'grow', 'map', 'svi' or 'em', or set storage = \"memory\"."
         )
     try:
         if file.cluster is not None:

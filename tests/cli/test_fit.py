@@ -115,8 +115,8 @@ class TestFit:
     def test_settings_that_do_not_go_together_leave_nothing(self, table, place):
         table.to_csv("data.csv", index=False)
         words = ("fit", "data.csv", "--target", "kind", "--out", "new/tree", "--quiet", *QUICK)
-        assert "search_facets needs" in refused(
-            *words, "--set", "search_facets=true", "--set=steepness=3"
+        assert "cannot be combined with image_shape" in refused(
+            *words, "--set=sparsity=0.1", "--set=image_shape=[2, 2]"
         )
         assert files_in(place) == ["data.csv"]
 

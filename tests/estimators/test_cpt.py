@@ -25,9 +25,6 @@ INFERENCES = {
 }
 
 
-SEARCH = Svi(search_facets=True)
-
-
 def classifier(inference="grow", **options):
     return ConvexPolytopeTreeClassifier(**CHEAP | INFERENCES[inference] | options)
 
@@ -389,20 +386,6 @@ def test_bad_parameters_are_named(bad):
 def test_an_unknown_guide_is_refused(name):
     with pytest.raises(ValueError, match="guide must be"):
         classifier("svi").set_params(inference__guide=name).fit(*ring(100))
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"inference__kl_weight": 0.5},
-        {"inference__guide": "AutoNormal"},
-        {"inference__steepness": 6.0},
-        {"n_experts": 1},
-    ],
-)
-def test_what_a_search_cannot_do_is_refused_at_once(bad):
-    with pytest.raises(ValueError, match="search_facets needs"):
-        classifier(max_depth=0).set_params(inference=SEARCH, **bad).fit(*ring(60))
 
 
 def test_the_target_acceptance_sets_the_steps_of_nuts():

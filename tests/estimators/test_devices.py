@@ -30,7 +30,6 @@ CASES = {
     "modes": {"n_modes": 2},
     "expert": {"inference": Svi(epochs=3, covariance="expert", n_draws=5)},
     "autoguide": {"inference": Svi(epochs=3, guide="AutoNormal", n_draws=5)},
-    "search": {"inference": Svi(epochs=3, search_facets=True, n_draws=5)},
     "monotone": {"monotonic_cst": [0, 0, 0, 1]},
     "laplace": {"prior": "laplace"},
 }

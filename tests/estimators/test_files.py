@@ -373,7 +373,7 @@ class TestRefusals:
     def test_parameters_that_were_removed_are_dropped(self, tmp_path):
         clf = classifier()
         described = describe(clf)
-        described["params"]["mapping"] += [["extend", True]]
+        described["params"]["mapping"] += [["extend", True], ["search_facets", True]]
         path = tmp_path / "tree.safetensors"
         path.write_bytes(files._to_bytes(described, arrays_of(clf)))
         assert bayestree.load(path).get_params() == clf.get_params()

@@ -214,7 +214,6 @@ UNSUPPORTED = [
     Em(),
     Svi(covariance="expert", n_draws=5),
     Svi(guide="AutoNormal", n_draws=5),
-    Svi(search_facets=True, n_draws=5),
 ]
 
 

@@ -45,7 +45,6 @@ def test_the_first_mode_is_the_fit_of_one(iris, more):
         (Svi(epochs=4), 3),
         ("map", 1),
         (Map(epochs=4), 1),
-        (Svi(epochs=4, search_facets=True), 1),
     ],
     ids=str,
 )

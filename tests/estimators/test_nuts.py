@@ -194,14 +194,6 @@ def test_noise_ends_in_one_leaf():
     np.testing.assert_allclose(model.predict_proba(X[:2])[0].sum(), 1)
 
 
-def test_searched_facets_are_where_chains_start():
-    svi = Svi(epochs=10, search_facets=True)
-    quick = short(svi, n_warmup=5, n_draws=4, n_chains=1)
-    model = ConvexPolytopeTreeClassifier(**quick).fit(*rows(60))
-    assert model.posterior_.inference == "nuts"
-    assert model.posterior_.model.steepness == 1.0
-
-
 @pytest.mark.parametrize(("name", "value"), [("n_chains", 0), ("n_warmup", -1), ("n_draws", 0)])
 def test_settings_out_of_range(name, value):
     with pytest.raises(ValueError, match=name):

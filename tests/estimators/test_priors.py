@@ -34,7 +34,6 @@ CHEAP = {
     "random_state": 0,
 }
 SVI = Svi(epochs=200, n_draws=12, steepness=1.0)
-SEARCH = Svi(search_facets=True)
 INFERENCES = {
     "map": Map(epochs=200, steepness=1.0),
     "svi": SVI,
@@ -137,7 +136,6 @@ def test_what_rows_do_not_hold_is_named():
         ({"prior": "spatial"}, "prior='spatial' needs image_shape"),
         ({"prior": "spatial", "image_shape": (3, 3)}, "9 pixels, but there are 2 features"),
         ({"prior": Spatial(1.0, (3, 3))}, "9 pixels, but there are 2 features"),
-        ({"prior": "flat", "n_experts": 3, "inference": SEARCH}, "needs prior='inverse-gamma'"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(bad, message):

@@ -135,12 +135,6 @@ def test_refused(table, groups, message):
         ConvexPolytopeTreeClassifier(prior=GroupedScale(groups=groups), **CHEAP).fit(*table)
 
 
-def test_shared_scales_are_not_searched(table):
-    inference = Svi(search_facets=True)
-    with pytest.raises(ValueError, match="search_facets=True cannot be used with"):
-        ConvexPolytopeTreeClassifier(prior=BY_COLUMN, inference=inference, **CHEAP).fit(*table)
-
-
 @pytest.mark.statistical
 def test_a_planted_group_is_kept_and_the_others_shrink():
     """Four small effects of one of six groups: the ratio of noise to signal falls in most sets."""

@@ -98,7 +98,7 @@ def test_unknown_settings_are_those_of_the_function():
         ("smc", None, ["Growth", "Smc"]),
         (Growth(steps=3), None, ["Growth"]),
         (Nuts(n_chains=2), 6.0, ["Growth", "Map", "Svi", "Nuts"]),
-        (Svi(search_facets=True), 1.0, ["Growth", "Map", "Svi"]),
+        (Svi(steepness=1.0), 1.0, ["Growth", "Map", "Svi"]),
     ],
 )
 def test_stages(inference, steepness, stages):

@@ -240,7 +240,7 @@ def test_numbers_by_svi_may_be_fitted_again_with_steeper_splits():
 
 
 def test_a_map_before_another_method_does_not_decide_its_steepness():
-    found = plan(inference=[Map(epochs=2), Svi(search_facets=True)])
+    found = plan(inference=[Map(epochs=2), Svi(steepness=1.0)])
     assert found.stages[1] == Map(epochs=2, steepness=(1.0, 1.0))
 
     class OwnMap(Map):

@@ -25,7 +25,6 @@ from bayestree.literature.plane_searches import OC1
 from bayestree.models import GroupedScale, Laplace, Network
 
 CLASSIFIER, REGRESSOR = ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-SEARCH = Svi(search_facets=True)
 WITHOUT_EFFECT = {
     "warm_start": (True, "every run starts from the prior"),
     "validation_fraction": (0.2, "it does not use held-out rows"),
@@ -95,11 +94,6 @@ REFUSED = {
         CLASSIFIER,
         {"monotonic_cst": [1, 0, 0, 0]},
         "monotonic_cst needs two classes, or one output",
-    ),
-    "search_facets and the model": (
-        CLASSIFIER,
-        {"inference": SEARCH, "prior": "laplace", "n_experts": 1},
-        "n_experts of 2 or more, got Laplace(intercept_scale=10.0), Svi(",
     ),
     "n_modes and sampled topologies": (
         CLASSIFIER,
@@ -210,7 +204,6 @@ NOT_IN_BATCHES = {
     "inference in batches": ({"inference": "nuts"}, "needs inference='map' or 'svi', got 'nuts'"),
     "n_modes in batches": ({"n_modes": 3}, "updates a single tree, got n_modes=3: set n_modes=1"),
     "guide in batches": ({"inference": Svi(kl_weight=0.5)}, "own guide and kl_weight=1"),
-    "search in batches": ({"inference": SEARCH}, "which needs all rows at once"),
     "sparsity in batches": ({"max_columns": 2}, "cannot use max_columns=2, because sparse facets"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
     "interaction_constraints in batches": (

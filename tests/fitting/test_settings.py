@@ -20,7 +20,6 @@ def test_defaults_change_nothing(inference):
     [
         ("svi", {"epochs": 3}, Svi(epochs=3)),
         ("svi", {"growth_rate": 0.1}, (Growth(learning_rate=0.1), Svi())),
-        ("svi", {"search_facets": True}, Svi(search_facets=True)),
         ("map", {"epochs": 3}, Map(epochs=3, steepness=None)),
         ("vi", {"kl_weight": 0.5}, Vi(kl_weight=0.5)),
         ("grow", {"growth_rate": 0.1}, Growth(learning_rate=0.1)),

@@ -6,14 +6,10 @@ Their contract interrupts each at its usual settings (tests/testing/test_stages.
 from functools import cache
 
 import pytest
-import torch
 
 from bayestree import inference
 from bayestree.baselines import random_oblique
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.variational.facets.bound import SearchOptions, refit
-from bayestree.inference.variational.facets.moves import guide_around
-from bayestree.inference.variational.facets.search import FacetSearch, improve_facets
 from bayestree.literature._em_stumps import EndToEndSplitter
 from bayestree.literature.bivariate import BivariateSplitter
 from bayestree.literature.weighted_oblique import WeightedSplitter
@@ -26,7 +22,6 @@ from tests.literature.tao_cases import classes, model_of
 pytestmark = pytest.mark.statistical
 
 LIMITS = GrowthLimits(2, min_gain=0.5)
-SMALL = SearchOptions(restarts=1, start_facets=3, keep_starts=1, final_draws=4, rounds=1)
 
 
 def check(fit, **options):
@@ -156,55 +151,6 @@ def test_svi_with_the_guides_of_pyro(guide):
         )
 
     assert check(fit, most=2) == [guide]
-
-
-def test_svi_after_a_search_for_facets(monkeypatch):
-    init, data = grown(depth=1), quadrants(60)
-    quick = {**improve_facets.__kwdefaults__, "options": SMALL}
-    monkeypatch.setattr(improve_facets, "__kwdefaults__", quick)
-
-    def fit():
-        return inference.svi(
-            init.model,
-            data,
-            init=init,
-            covariance="expert",
-            search_facets=True,
-            epochs=10,
-            batch_size=60,
-            n_draws=2,
-            random_state=0,
-        )
-
-    assert check(fit, most=2) == ["facets", "svi"]
-
-
-def refitted(problem, *, present=None, guide=None):
-    """A short stand-in for the search, which returns the current experts."""
-    if guide is None:
-        guide = guide_around(present, problem.rows, problem.prior)
-    fit = refit(problem.adopt(guide), problem, 2, 1)
-    return FacetSearch(fit.guide, fit.sides, fit.best, 1.0, [f"{fit.best:.6f}"])
-
-
-def same_facets(a, b):
-    alike = all(
-        torch.equal(one, other)
-        for pair in zip(a.nodes, b.nodes, strict=True)
-        for one, other in zip(*pair, strict=True)
-    )
-    return alike and torch.equal(a.leaf_sums, b.leaf_sums) and a.trace == b.trace
-
-
-def test_facets_of_several_nodes(monkeypatch):
-    init, data = grown(), quadrants(60)
-    monkeypatch.setitem(improve_facets.__globals__, "search_facets", refitted)
-
-    def fit():
-        return improve_facets(init, data, options=SMALL, random_state=0)
-
-    assert len(fit().nodes) > 1
-    assert check_every_stop(fit, same_facets, most=6) == ["facets"]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

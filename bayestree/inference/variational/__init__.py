@@ -1,1 +1,1 @@
-"""Variational posteriors: by natural or stochastic gradients, and the search for facets."""
+"""Variational posteriors, by natural or stochastic gradients."""

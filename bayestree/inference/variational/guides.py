@@ -12,7 +12,7 @@ from torch.distributions import kl_divergence
 
 from bayestree import routing
 from bayestree._utils.state import generator_state
-from bayestree.distributions import LogGamma, LogWeibull
+from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import EXACT, ROWS
 from bayestree.inference.sparse_routing import Evaluation, Experts, memberships
@@ -32,26 +32,6 @@ LOG_2PI = math.log(2 * math.pi)
 SPREAD = 0.1  # initial standard deviation of a coefficient, in units of its node's rms
 TAPE = 262_144  # minimum number of normals on a tape, whose sample moments affect the whole fit
 SHARPNESS = 5.0  # initial concentration of the Weibulls
-
-
-def divergence_from_flat(
-    log_scale: Tensor,
-    log_weight: tuple[LogWeibull, LogGamma] | None,
-    support: Tensor | None = None,
-) -> Tensor:
-    """Compute the KL divergence of each expert's factors from a prior flat in the coefficients.
-
-    The factors are q(log r) q(beta | log r), where log r shifts only the means of beta: the entropy
-    of beta, the sum of ``log_scale`` (..., K, d + 1) + (d + 1) (1 + log 2 pi) / 2, is the same for
-    every log r. ``log_weight`` is the factor of log r and its prior, and ``support`` marks the
-    coefficients that experts have, by default all. The bound subtracts
-    ``ScaleFactors.expected_log_prior``.
-    """
-    if support is None:
-        entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
-    else:
-        entropy = ((log_scale + (1 + LOG_2PI) / 2) * support).sum(-1)
-    return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy
 
 
 def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
@@ -131,24 +111,6 @@ class PolytopeGuide(RoutedModule):
         self._tape: Tensor | None = None
         self._tape_seed: Tensor | None = None  # the generator's state before it was drawn
         self.register_buffer("leaf_sums", leaf_sums.clone())
-        self.refresh(steps=50)
-
-    @torch.no_grad()
-    def place(self, mean: Tensor, factor: Tensor, tilt: Tensor, log_weight: LogWeibull) -> None:
-        """Set the factors of the experts; the shrinkages follow.
-
-        ``mean`` and ``tilt`` are (V, K, d + 1); ``factor`` (V, K, d + 1, d + 1) is lower
-        triangular with a positive diagonal; ``log_weight`` is (V, K).
-        """
-        if not self.full or not self.model.split.weighted:
-            raise ValueError("place needs covariance='expert' and a Polytope split.")
-        scale = factor.diagonal(dim1=-2, dim2=-1)
-        self.unit_mean.copy_(mean / self.size)
-        self.log_scale.copy_(scale.log())
-        self.unit_lower.copy_((factor / scale.unsqueeze(-1)).tril(-1))
-        self.unit_tilt.copy_(tilt / scale)
-        self.loc.copy_(log_weight.loc)
-        self.log_concentration.copy_(log_weight.concentration.log())
         self.refresh(steps=50)
 
     # The factors.
@@ -233,12 +195,16 @@ class PolytopeGuide(RoutedModule):
         return kl + self.memory.expected_penalty(moments, law)
 
     def kl_terms(self, moments: Moments) -> tuple[Tensor, Tensor]:
-        """Compute divergences from a flat prior, (V, K), and the expected log prior to subtract."""
-        log_weight = None
+        """Compute divergences from a flat prior, (V, K), and the expected log prior to subtract.
+
+        The entropy of the coefficients given log r is the same for every log r, which shifts only
+        their means.
+        """
+        entropy = self.log_scale + (1 + LOG_2PI) / 2
+        flat = -(entropy if self.support is None else entropy * self.support).sum(-1)
         if self.model.split.weighted:
             law = self.model.priors.weight.law(self.model.split.n_experts, self.loc)
-            log_weight = self.log_weight_law, law
-        flat = divergence_from_flat(self.log_scale, log_weight, self.support)
+            flat = flat + kl_divergence(self.log_weight_law, law)
         return flat, self.scales.expected_log_prior(moments)
 
     @torch.no_grad()

@@ -1,6 +1,5 @@
 """Stochastic variational inference, by the package's own guide or one of Pyro's."""
 
-import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -42,11 +41,6 @@ from bayestree.inference.training import (
     check_topology,
     default_epochs,
 )
-from bayestree.inference.variational.facets.search import (
-    improve_facets,
-    polytope_guide,
-    without_unneeded,
-)
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models.soft_tree import SoftTree
 
@@ -57,8 +51,6 @@ FINAL_RATE = 0.01
 OWN_GUIDE = "polytope"  # the package's
 POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
-POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
-POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 
 
 @declare
@@ -76,19 +68,9 @@ class Variational(Minibatches):
         Literal["diagonal", "expert"],
         Inference(
             "Covariance of the package's own guide; 'expert' is full within each expert, weight "
-            "included, and stores (d + 1)^2 numbers for each. The search for facets always has it."
+            "included, and stores (d + 1)^2 numbers for each."
         ),
     ] = "diagonal"
-    search_facets: Annotated[
-        bool,
-        Inference(
-            "Search for the number of facets of each node: add, drop and exchange facets if that "
-            "raises the ELBO, with full covariance within each expert, and remove unnecessary "
-            "nodes; then a joint fit, a fifth as long at a tenth of the learning rate, kept if it "
-            "raises the ELBO. Needs steepness 1. For up to about ten features: the cost grows with "
-            "the square of their number."
-        ),
-    ] = False
     kl_weight: Annotated[
         Positive,
         Inference(
@@ -109,21 +91,14 @@ class Svi(Variational, Stage):
         Positive | None,
         Inference(
             "Initial steepness of the splits, annealed to the model's (the default), by the "
-            "package's own guide only; of a convex polytope tree, that of the whole fit: 6, or 1 "
-            "with search_facets, and for numbers 20 if the mean else fits worse than the tree."
+            "package's own guide only; of a convex polytope tree, that of the whole fit: 6, and "
+            "for numbers 20 if the mean else fits worse than the tree."
         ),
     ] = None
     n_draws: Annotated[Count, Inference("Draws from the fitted guide.")] = 50
 
-    why_single_leaf = "the search for facets removed every split; fit without search_facets"
-
-    @property
-    def default_steepness(self) -> float:
-        return 1.0 if self.search_facets else 6.0
-
-    @property
-    def default_modes(self) -> int:
-        return 1 if self.search_facets else 3
+    default_steepness = 6.0
+    default_modes = 3
 
     @property
     def own_guide(self) -> bool:
@@ -131,25 +106,20 @@ class Svi(Variational, Stage):
         return self.guide == OWN_GUIDE
 
     @property
-    def full_covariance(self) -> bool:
-        """Whether the package's guide has a full covariance within each expert."""
-        return self.covariance == "expert" or self.search_facets
-
-    @property
     def in_chunks(self) -> bool:
-        return self.own_guide and not self.search_facets
+        return self.own_guide
 
     @property
     def keeps_signs(self) -> bool:  # type: ignore[override]
-        return self.own_guide and not self.full_covariance
+        return self.own_guide and self.covariance == "diagonal"
 
     @property
     def keeps_groups(self) -> bool:  # type: ignore[override]
-        return self.own_guide and not self.full_covariance
+        return self.keeps_signs
 
     @property
     def needs_double(self) -> bool:
-        return not self.own_guide or self.search_facets
+        return not self.own_guide
 
     @property
     def draws(self) -> tuple[int, int]:
@@ -164,21 +134,11 @@ class Svi(Variational, Stage):
                 f"guide={self.guide!r} needs a prior with expected_log_prob, got {prior}: set "
                 "guide='AutoNormal' or another Pyro autoguide, or inference='map' or 'grow'."
             )
-        if self.search_facets and not getattr(prior, "own_scales", True):
-            raise ValueError(
-                f"search_facets=True cannot be used with {prior}, whose scales are shared: leave "
-                "it at False."
-            )
         if not self.own_guide and self.steepness is not None:
             raise ValueError(
                 "steepness is annealed by the package's own guide only, got "
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
-            )
-        if self.search_facets and not (self.own_guide and self.kl_weight == 1):
-            raise ValueError(
-                "search_facets needs guide='polytope' and kl_weight=1, got "
-                f"{self.guide!r} and {self.kl_weight}."
             )
 
     def fit(
@@ -196,27 +156,22 @@ class Svi(Variational, Stage):
         Parameters
         ----------
         memory : Memory, optional
-            What earlier rows say, to be combined with ``data``; for the package's own guide,
-            without a search for facets.
+            What earlier rows say, to be combined with ``data``; for the package's own guide.
         {parameters}
 
         Returns
         -------
         Posterior
-            One chain of ``n_draws`` draws; after a search for facets, its topology may be
-            smaller. ``stats`` holds ``elbo`` by epoch (with Pyro's guides the objective, tempered
-            or not), the untempered ``final_elbo``, ``elbo_gain`` and its Monte Carlo error
-            ``elbo_gain_error`` (the gain of the objective by a few more steps of a copy),
-            ``n_rows`` (weighted), ``epochs``, and ``more_epochs``, the number to try where they
-            were too few; and ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log joint
-            density and the guide's log density of the sites that were drawn (the package's own
-            guide integrates the scales out). Guides without a density (``AutoDelta``,
+            One chain of ``n_draws`` draws. ``stats`` holds ``elbo`` by epoch (with Pyro's guides
+            the objective, tempered or not), the untempered ``final_elbo``, ``elbo_gain`` and its
+            Monte Carlo error ``elbo_gain_error`` (the gain of the objective by a few more steps of
+            a copy), ``n_rows`` (weighted), ``epochs``, and ``more_epochs``, the number to try where
+            they were too few; and ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log
+            joint density and the guide's log density of the sites that were drawn (the package's
+            own guide integrates the scales out). Guides without a density (``AutoDelta``,
             ``AutoLaplaceApproximation``) have no ``log_q``, fits to mapped rows or to more than
-            10,000 no ``log_p``. After a search,
-            ``n_facets`` holds the facets of each node, and ``settings["facet_trace"]`` the moves
-            that were tried. Under
-            an improper prior ``coefficient_balance`` and its error show for each node whether the
-            rows determine its coefficients (-1) or not (0).
+            10,000 no ``log_p``. Under an improper prior ``coefficient_balance`` and its error show
+            for each node whether the rows determine its coefficients (-1) or not (0).
 
         Raises
         ------
@@ -239,8 +194,7 @@ class Svi(Variational, Stage):
         self.check(model)
         check_linear(model, data, "svi")
         data = data.for_leaf(model.leaf)
-        settings = self.chosen("guide", "search_facets", "epochs", "batch_size")
-        settings["covariance"] = "expert" if self.full_covariance else "diagonal"
+        settings = self.chosen("guide", "covariance", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         usual = default_epochs(len(data.X), self.batch_size)
         epochs = settings["epochs"] = self.epochs or usual
@@ -259,7 +213,7 @@ class Svi(Variational, Stage):
             log_p = log_joint(model, like_rows, data)
             found = replace(found, stats={**found.stats, "log_p": log_p[None]})
         warn_of_undetermined(found)
-        return replace(found, settings=settings | dict(found.settings))
+        return replace(found, settings=settings)
 
 
 svi = as_function(Svi, "svi")
@@ -374,61 +328,29 @@ def fit_polytope(
     *,
     memory: Memory | None,
 ) -> Posterior:
-    """Fit the package's own guide, after a search for facets where the settings ask for it."""
-    stats: dict[str, Any] = {}
-    recorded: dict[str, Any] = {}
-    if settings["search_facets"]:
-        start = replace(init, model=model)
-        seed = int(torch.randint(2**31 - 1, ()))
-        facets = improve_facets(start, data, random_state=seed, progress=progress)
-        model, facets = without_unneeded(model, facets, data)
-        stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
-        guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
-    else:
-        model = model.with_(priors=model.priors.fixed())
-        sites = init.point_sites(data.X)
-        sums = leaf_sums(init.model, sites, data)
-        guide = PolytopeGuide(
-            model,
-            sites,
-            sums,
-            covariance=settings["covariance"],
-            tolerance=settings["routing_tolerance"],
-            memory=memory,
-        )
-        # a memory would be forgotten at first
-        trace = _climb(guide, data, settings, progress, warm_up=memory is None)
+    """Fit the package's own guide."""
+    sites = init.point_sites(data.X)
+    guide = PolytopeGuide(
+        model.with_(priors=model.priors.fixed()),
+        sites,
+        leaf_sums(init.model, sites, data),
+        covariance=settings["covariance"],
+        tolerance=settings["routing_tolerance"],
+        memory=memory,
+    )
+    # a memory would be forgotten at first
+    trace = _climb(guide, data, settings, progress, warm_up=memory is None)
     if not all(one.isfinite().all() for one in guide.parameters()):
         raise ValueError(f"the fit diverged: reduce learning_rate={settings['learning_rate']:g}.")
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
-    stats |= guide_balance(guide, data, settings["kl_weight"])
+    stats = guide_balance(guide, data, settings["kl_weight"])
     draws = [guide.sample() for _ in range(n_draws)]
     log_q = [float(guide.log_prob(draw)) for draw in draws]
     shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
     stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
     found = variational_posterior(guide.model, draws, log_q, guide.point(), trace, bound)
-    return replace(found, stats={**found.stats, **stats}, settings=recorded)
-
-
-def _polish(
-    guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool
-) -> tuple[PolytopeGuide, list[float]]:
-    """Fit jointly with a small learning rate; keep the fit if the ELBO does not decrease."""
-    polished = copy.deepcopy(guide)
-    gentle = {
-        "learning_rate": POLISH_RATE * settings["learning_rate"],
-        "epochs": max(1, round(POLISH_SHARE * settings["epochs"])),
-        "steepness": None,
-    }
-    trace = _climb(polished, data, settings | gentle, progress, warm_up=False)
-    seed = int(torch.randint(2**31 - 1, ()))
-    bounds = []
-    for candidate in (guide, polished):
-        candidate.eval().refresh(steps=50)
-        with seeded(seed):
-            bounds.append(float(evaluate_elbo(candidate, data, POLISH_DRAWS)))
-    return (polished if bounds[1] >= bounds[0] else guide), trace
+    return replace(found, stats={**found.stats, **stats})
 
 
 def _climb(

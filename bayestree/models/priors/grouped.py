@@ -62,8 +62,6 @@ class GroupedScale(InverseGammaScale):
 
     groups: Any = ()
 
-    own_scales: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.form != "collapsed":

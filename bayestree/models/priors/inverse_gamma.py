@@ -16,7 +16,7 @@ with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/concepts/pri
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyro
@@ -99,9 +99,6 @@ class InverseGammaScale(HyperplanePrior):
     form: Literal["collapsed", "explicit"] = "collapsed"
     coefficient_scale: float = 1.0
     width: float | None = None
-
-    #: Whether each coefficient has a scale of its own.
-    own_scales: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive(
