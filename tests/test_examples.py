@@ -67,7 +67,7 @@ def _own_folder(tmp_path, monkeypatch):
 # What is written by those that name their results.
 RESULTS = {
     "estimator": ("scores.txt", "tree.txt", "tree.png", "boundary.png"),
-    "analysis": ("report.txt", "posterior-default.nc", "posterior-mcmc.nc", "priors.png", "tree.png"),
+    "analysis": ("report.txt", "posterior-default.nc", "posterior-mcmc.nc", "priors.png"),
 }
 APART = (*RESULTS, "score_onnx", "serve_onnx")  # which have files in tests/export
 OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for s in APART})

@@ -369,17 +369,17 @@ class TestRefusals:
             run(run_file(tmp_path))
 
     def test_settings_that_do_not_go_together_leave_nothing(self, tmp_path):
-        wrong = {"image_shape": [2, 2], "sparsity": 0.1}
+        wrong = {"model": {"image_shape": [2, 2]}, "inference": {"sparsity": 0.1}}
         with pytest.raises(InputError, match="cannot be combined with image_shape"):
-            run(run_file(tmp_path, model=wrong, output={"folder": "new/out"}))
+            run(run_file(tmp_path, **wrong, output={"folder": "new/out"}))
         assert files_in(tmp_path) == ["data.csv"]
 
     def test_a_forced_run_that_is_refused_leaves_the_other_run(self, tmp_path):
         folder = run(run_file(tmp_path)).folder
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        wrong = {"image_shape": [2, 2], "sparsity": 0.1}
+        wrong = {"model": {"image_shape": [2, 2]}, "inference": {"sparsity": 0.1}}
         with pytest.raises(InputError, match="cannot be combined with image_shape"):
-            run(run_file(tmp_path, model=wrong), force=True)
+            run(run_file(tmp_path, **wrong), force=True)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     @pytest.mark.parametrize("stage", ["fit", "scores"])
