@@ -148,7 +148,9 @@ def polytope_plan(
         prior,
         weight,
         table,
-        steeper=asked is None and _may_be_steeper(last, table),
+        steeper=(
+            asked is None and isinstance(last, Svi) and last.own_guide and not table.n_classes
+        ),
         sparse=_is_sparse(given, last, table, reasons),
         reasons=reasons,
     )
@@ -378,10 +380,6 @@ def _limits(
         last.default_depth(table.n_classes) if depth is None else int(depth),
         *(given[name] for name in ("max_leaves", "min_rows", "min_leaf", "min_gain")),
     )
-
-
-def _may_be_steeper(last: Stage, table: Table) -> bool:
-    return isinstance(last, Svi) and last.own_guide and not table.n_classes
 
 
 def _is_sparse(
