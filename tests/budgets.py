@@ -21,7 +21,7 @@ OF_TEST = 5.0  # CPU seconds, without fixtures that other tests share
 #: A pool of processes ends long after the tests that used it: all processes count together.
 PROCESSES = "all other processes"
 #: CPU seconds of the fast tests of each folder, but those that test-portable runs, where samplers
-#: are compiled (``.venv/compiled.stamp``), and at least 10: imports fall to whichever test is first.
+#: are compiled (``.venv/compiled.stamp``), and at least 10: imports fall to the first test.
 OF_FOLDERS = {
     "tests": 60,
     "tests/_utils": 10,
