@@ -255,8 +255,7 @@ def _refuse_odd_tables(X: Any) -> None:
 
 def _table(X: Any) -> pd.DataFrame | None:
     """Return X as a table, if it has columns that are not numbers; else None."""
-    kind = getattr(getattr(X, "dtype", None), "kind", "f")  # of an array of xarray, too
-    if kind not in "biufc" and X.ndim == 2:
+    if getattr(getattr(X, "dtype", None), "kind", "f") not in "biufc" and X.ndim == 2:
         X = pd.DataFrame(np.asarray(X)).infer_objects()
     if not isinstance(X, pd.DataFrame) or X.shape[1] == 0 or len(X) == 0:
         return None
