@@ -1,9 +1,10 @@
-"""Conversion of a posterior under ArviZ 1.x, in a separate interpreter without torch.
+"""Conversion of a posterior under ArviZ 1.x, in a separate interpreter.
 
 Run by ``test_arviz1.py`` as ``python arviz1.py READ WRITE``: reads a posterior in netCDF, prints
 figures as JSON, and writes the posterior again.
 """
 
+import importlib
 import json
 import sys
 import warnings
@@ -54,6 +55,8 @@ def diagnosed(made: Any) -> dict[str, float]:
 def main(source: Path, target: Path) -> None:
     """Read, use, write."""
     az = arviz_compat.arviz()
+    # as the fixture any_k does: so few draws leave some rows hard to leave out
+    vars(importlib.import_module("bayestree.diagnostics.loo"))["MAX_BAD_SHARE"] = 1.0
     read = az.from_netcdf(source).load()
     made = arviz_compat.container(
         {name: arviz_compat.group(read, name) for name in read.children}, dict(read.attrs)

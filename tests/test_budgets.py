@@ -48,6 +48,22 @@ def test_no_machine_is_judged_by_more_than_the_budgets(tmp_path):
     assert tests == {"tests.test_tree::test_b": 1}
 
 
+def test_a_slow_test_is_found_on_a_machine_that_is_slow_at_all(tmp_path):
+    usual = [
+        case(f"tests.{name.removeprefix('tests/')}.test_a", "test_b", 1, shared=3 * budget - 1)
+        for name, budget in budgets.OF_FOLDERS.items()
+        if "/" in name
+    ]
+    pace = case("tests.cli.test_c", "test_c", 1, pace=0.5)
+    assert not [*budgets.exceeded(*budgets.measured(report(tmp_path, *usual, pace)))]
+    slow = case("tests.plots.test_c", "test_c", 3 * budgets.SLACK * budgets.OF_TEST + 40)
+    found = [*budgets.exceeded(*budgets.measured(report(tmp_path, *usual, pace, slow)))]
+    assert [line.split(" took")[0] for line in found] == [
+        "tests.plots.test_c::test_c",
+        "tests/plots",
+    ]
+
+
 def test_what_takes_too_long_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(budgets, "OF_FOLDERS", {"tests/cli": 10, budgets.PROCESSES: 10})
     much = budgets.SLACK * budgets.OF_TEST

@@ -255,8 +255,8 @@ def _refuse_odd_tables(X: Any) -> None:
 
 def _table(X: Any) -> pd.DataFrame | None:
     """Return X as a table, if it has columns that are not numbers; else None."""
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind not in "biufc":
-        X = pd.DataFrame(X).infer_objects()
+    if getattr(getattr(X, "dtype", None), "kind", "f") not in "biufc" and X.ndim == 2:
+        X = pd.DataFrame(np.asarray(X)).infer_objects()
     if not isinstance(X, pd.DataFrame) or X.shape[1] == 0 or len(X) == 0:
         return None
     if all(_is_number(dtype) for dtype in set(X.dtypes)):

@@ -7,6 +7,7 @@ from scipy.stats import norm
 
 import bayestree
 from bayestree import ConvexPolytopeTreeRegressor, load
+from bayestree._utils import arviz_compat
 from bayestree._utils.parameters import ParameterError
 from bayestree.inference import Map, Nuts, Smc, Svi
 from bayestree.tables import UnusedColumnsWarning
@@ -92,7 +93,7 @@ def test_groups_of_rows_have_the_density_of_the_mixture(fitted):
     np.testing.assert_allclose(found["log_likelihood"]["obs"][0], expected, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(found["observed_data"]["obs"], y)
     assert found["posterior"]["leaf_slope"].dims == ("chain", "draw", "leaf", "feature")
-    assert {"prior_predictive", "log_prior"} <= set(found.groups())
+    assert {"prior_predictive", "log_prior"} <= set(arviz_compat.names(found))
 
 
 def test_draws_of_y_have_the_moments_of_the_mixture(fitted):

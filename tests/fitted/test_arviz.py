@@ -333,6 +333,19 @@ class TestUse:
         compared = az.compare({"one": made, "other": made})
         assert list(compared.index) == ["one", "other"]
 
+    @pytest.mark.parametrize("kind", [ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor])
+    def test_summary_and_loo_of_the_default(self, kind):
+        X = frame()
+        y = labels(X) if kind is ConvexPolytopeTreeClassifier else reals(X)
+        made = kind(random_state=0).fit(X, y).to_arviz(X, y)
+        az, terms = arviz_compat.arviz(), arviz_compat.group(made, "log_likelihood").obs.to_numpy()
+        table = az.summary(made, var_names=["prediction"])
+        assert table.index[0].startswith("prediction[")
+        whole = np.logaddexp.reduce(terms, axis=(0, 1)) - np.log(terms[:, :, 0].size)
+        new, loo = arviz_compat.major_version() > 0, az.loo(made)
+        assert 0 < (loo.p if new else loo.p_loo) < N / 4
+        assert (loo.elpd if new else loo.elpd_loo) < whole.sum()
+
     def test_plots(self, case):
         estimator, X, y = case
         az = arviz_compat.arviz()
@@ -340,7 +353,7 @@ class TestUse:
         old = arviz_compat.major_version() == 0
         az.plot_trace(made, var_names=["shrinkage"], coords={"node": ["root"]})
         az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
-        (az.plot_ppc if old else az.plot_ppc_dist)(made)
+        az.plot_ppc(made) if old else az.plot_ppc_dist(made, num_samples=10)
         if old:
             import matplotlib.pyplot as plt  # noqa: PLC0415
 

@@ -1,0 +1,1 @@
+"""Time, memory and quality. A package, because PyArrow 17 installs one of this name."""
