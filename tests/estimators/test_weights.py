@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.ensemble import AdaBoostClassifier
 
 from bayestree import (
@@ -82,6 +83,13 @@ def test_units_are_those_of_copies(rows, leaf):
     repeated = clone(tree).fit(X[copies], y[copies]).fitted_.scaling.units
     for one, other in zip(once, repeated, strict=True):
         np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("kind", [ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor])
+def test_rows_may_stand_for_very_many(kind):
+    X, y = load_iris(return_X_y=True)
+    found = kind(max_depth=2, n_modes=2, random_state=0)
+    assert found.fit(X, y, np.full(len(X), 1e8)).score(X, y) > 0.8
 
 
 def test_the_scale_of_other_weights_counts_rows():

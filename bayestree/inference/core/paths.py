@@ -171,8 +171,8 @@ def draw_paths(rows, chain, copies, rng, out):
             left = chain.branches[0, v, i] * chain.value[one, i]
             right = chain.branches[1, v, i] * chain.value[two, i]
             here[two] = 0
-            if here[v] > FEW and left > 0.0:
-                share = min(right / (left + right), 1.0)  # which rounding may exceed
+            if here[v] > FEW:
+                share = min(right / (left + right), 1.0) if right > 0.0 else 0.0  # but for rounding
                 here[two] = rng.binomial(here[v], share)
             else:
                 for _ in range(here[v]):

@@ -122,6 +122,7 @@ class StepSchedule:
 
 LOG_2PI = math.log(2 * math.pi)
 SPREAD = 0.3  # initial standard deviation of a coefficient, in units of its node's rms
+JITTER = 1e-9  # relative to the precision, which rounding may leave indefinite for large weights
 SHAPE = 4.0  # initial shape of the weights
 
 
@@ -230,6 +231,7 @@ class Factors(nn.Module):
         """
         unit = self.precision.diagonal(dim1=-2, dim2=-1).rsqrt()
         scaled = self.precision * unit.unsqueeze(-1) * unit.unsqueeze(-2)
+        scaled.diagonal(dim1=-2, dim2=-1).add_(JITTER)
         lower = torch.linalg.cholesky(scaled)
         eye = torch.eye(unit.shape[-1]).to(unit).expand_as(lower)
         inverse = torch.linalg.solve_triangular(lower, eye, upper=False)

@@ -39,9 +39,13 @@ class TestPaths:
         assert (counts.sum(0) == size).all()
 
 
-def test_the_number_of_copies_takes_no_time():
+@pytest.mark.parametrize("certain", [False, True])  # whether all rows go right at each node
+def test_the_number_of_copies_takes_no_time(certain):
     chains, data = chains_of(CASES["complete"], n_chains=1)
+    if certain:
+        chains.each[0].branches[:] = np.array([0.0, 1.0])[:, None, None]
     counts = np.empty((chains.n_leaves, len(data.X)))
     copies, rng = np.full(len(data.X), 10**15), np.random.default_rng(0)  # one by one: for days
     draw_paths(chains.rows, chains.each[0], copies, rng, counts)
     assert (counts.sum(axis=0) == 10**15).all()
+    assert not certain or (counts[-1] == 10**15).all()
