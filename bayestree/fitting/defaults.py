@@ -12,8 +12,8 @@ from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
+from bayestree.inference.samplers.mcmc.method import SWEPT_CHAINS
 from bayestree.inference.stage import Minibatches
-from bayestree.inference.variational.vi import SWEPT_CHAINS
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import (
     Flat,

@@ -50,10 +50,9 @@ from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import averaged, mean_gain
 from bayestree.inference.data import Data
-from bayestree.inference.growth.harden import without_idle
 from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Arrays, Posterior
-from bayestree.inference.samplers.mcmc.method import Mcmc
+from bayestree.inference.samplers.mcmc.method import Mcmc, swept
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import (
     HARD,
@@ -80,8 +79,6 @@ FURTHER_SHARE, FURTHER_RATE = 0.2, 0.1  # steps after a fit, as a share of its s
 MAX_ROUNDS = 5  # of such steps, until no tree gains; the last round is only measured
 MIN_NATS, N_ERRORS = 2.0, 2.0  # a gain counts above these nats and Monte Carlo errors
 STEEPNESS_OF_NUMBERS = 6.0
-SWEPT_CHAINS, SWEPT_SHARE = 10, 0.6  # chains of each tree, and share of their sweeps for draws
-OF_FACTORS = ("log_p", "log_q")  # what is recorded of draws of the factors
 MOST_FULL = 100  # columns of rows for which covariances are full within experts
 
 
@@ -386,7 +383,9 @@ class Vi(Stage):
                 )
                 for tree, init in enumerate(inits)
             ]
-            return [self._swept(one, data, progress) for one in found] if self.n_sweeps else found
+            return [
+                swept(one, data, self.n_sweeps, progress) if self.n_sweeps else one for one in found
+            ]
 
     def _climb(self, factors: Factors, rows: Rows, progress: bool) -> Tensor:
         """Take the steps of the fit; return the bound of each tree by step, (n_steps, T)."""
@@ -468,43 +467,6 @@ class Vi(Stage):
             settings=self.chosen(
                 "steepness", "n_steps", "step_size", "batch_size", "kl_weight", "n_sweeps"
             ),
-        )
-
-    def _swept(self, found: Posterior, data: Data, progress: bool) -> Posterior:
-        """Replace the draws by states of chains that start at some of them, in one chain.
-
-        Independent draws of the factors do not cover both orientations of a split, nor the
-        dependence between experts, nodes and leaves.
-        """
-        reduced = without_idle(found, data)
-        most = max(1, int(SWEPT_SHARE * self.n_sweeps))  # draws of a chain
-        n_chains = min(max(SWEPT_CHAINS, -(-self.n_draws // most)), self.n_draws)
-        n_kept = -(-self.n_draws // n_chains)
-        thinning = most // n_kept
-        chains = Mcmc(
-            n_chains=n_chains,
-            n_warmup=self.n_sweeps - n_kept * thinning,
-            n_draws=n_kept,
-            thinning=thinning,
-            leaf_rounds=1,
-            mirror=True,
-        )
-        seed = int(torch.randint(2**31 - 1, ()))
-        moved = chains.fit(reduced.model, data, init=reduced, random_state=seed, progress=progress)
-
-        def joined(arrays: Arrays) -> Arrays:
-            """Write the draws of all chains one after another, (1, n_draws, ...)."""
-            rounds = {name: value.swapaxes(0, 1) for name, value in arrays.items()}
-            parts = {name: value.reshape(-1, *value.shape[2:]) for name, value in rounds.items()}
-            return {name: value[None, : self.n_draws] for name, value in parts.items()}
-
-        own = joined({name: moved.stats[name] for name in ("lp", "log_likelihood")})
-        return replace(
-            reduced,
-            model=moved.model,
-            draws=joined(moved.draws),
-            stats={**{n: v for n, v in found.stats.items() if n not in OF_FACTORS}, **own},
-            settings={**found.settings, "mirror": True},
         )
 
 

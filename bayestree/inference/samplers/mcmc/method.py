@@ -1,10 +1,11 @@
 """Metropolis-within-Gibbs sampling of soft trees: chains that start from a fit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import torch
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray
@@ -12,7 +13,8 @@ from bayestree._utils.parameters import Count, Inference, Size, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.posterior import Posterior, at_medoid
+from bayestree.inference.growth.harden import without_idle
+from bayestree.inference.posterior import Arrays, Posterior, at_medoid
 from bayestree.inference.samplers import ChainSampler, keeps, recorded, segments, started
 from bayestree.inference.samplers.density import Layout, TorchDensity, density_of
 from bayestree.inference.stage import as_function
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 MOVES = ("newton", "slide", "weight", "fresh", "mirror", "leaf")
 NEAR = 0.1  # standard deviation of the starts about a point estimate
 SEGMENTS = 50  # parts of a run, between which progress is shown and kept
+SWEPT_CHAINS, SWEPT_SHARE = 10, 0.6  # chains that move draws, and share of their sweeps for draws
+OF_FACTORS = ("log_p", "log_q")  # what is recorded of draws of variational factors
 
 
 @dataclass
@@ -221,6 +225,44 @@ class Mcmc(ChainSampler):
 
 
 mcmc = as_function(Mcmc, "mcmc")
+
+
+def swept(found: Posterior, data: Data, n_sweeps: int, progress: bool) -> Posterior:
+    """Replace independent draws by states of chains that start at some of them, in one chain.
+
+    Draws of variational factors do not cover both orientations of a split, nor the dependence
+    between experts, nodes and leaves.
+    """
+    reduced = without_idle(found, data)
+    most = max(1, int(SWEPT_SHARE * n_sweeps))  # draws of a chain
+    n_chains = min(max(SWEPT_CHAINS, -(-found.n_draws // most)), found.n_draws)
+    n_kept = -(-found.n_draws // n_chains)
+    thinning = most // n_kept
+    chains = Mcmc(
+        n_chains=n_chains,
+        n_warmup=n_sweeps - n_kept * thinning,
+        n_draws=n_kept,
+        thinning=thinning,
+        leaf_rounds=1,
+        mirror=True,
+    )
+    seed = int(torch.randint(2**31 - 1, ()))
+    moved = chains.fit(reduced.model, data, init=reduced, random_state=seed, progress=progress)
+
+    def joined(arrays: Arrays) -> Arrays:
+        """Write the draws of all chains one after another, (1, n_draws, ...)."""
+        rounds = {name: value.swapaxes(0, 1) for name, value in arrays.items()}
+        parts = {name: value.reshape(-1, *value.shape[2:]) for name, value in rounds.items()}
+        return {name: value[None, : found.n_draws] for name, value in parts.items()}
+
+    own = joined({name: moved.stats[name] for name in ("lp", "log_likelihood")})
+    return replace(
+        reduced,
+        model=moved.model,
+        draws=joined(moved.draws),
+        stats={**{n: v for n, v in found.stats.items() if n not in OF_FACTORS}, **own},
+        settings={**found.settings, "mirror": True},
+    )
 
 
 def log_joint(model: SoftTree, data: Data, vectors: FloatArray) -> FloatArray:
