@@ -45,8 +45,10 @@ MIN_SPREAD = 1e-3  # probabilities and means that vary by less, or by this share
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
 MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
-MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.inference.Smc)."
-FULL = 0.99  # share of trees of all possible leaves, above which more particles hardly help
+MORE_PARTICLES = (
+    "Use more particles (n_draws, or n_particles of bayestree.inference.Smc). If the runs still "
+    "differ, do not compare models by this evidence, and predict by the default method."
+)
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
 #: The least exact first.
@@ -100,7 +102,7 @@ def check_convergence(
     independent = kind in ("variational", "moved", "exact")
     _check_finite(quantities)
     known = evidence(stats) if "log_evidence" in stats else None
-    more = MORE_TRANSITIONS if known is None else _more_particles(known)
+    more = MORE_TRANSITIONS if known is None else MORE_PARTICLES
     table, checks, not_judged = _chains(quantities, more, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
@@ -359,17 +361,6 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _more_particles(found: Evidence) -> str:
-    """Return how runs of sequential Monte Carlo come closer together."""
-    if found.full_share < FULL:
-        return MORE_PARTICLES
-    return (
-        f"{MORE_PARTICLES} This may not help: nearly all draws have {found.n_leaves.max()} leaves, "
-        "as many as their depth allows, and such runs have seldom agreed (docs/posterior/smc.md). "
-        "Then do not compare models by this evidence, and predict by the default method."
-    )
-
-
 def _evidence(found: Evidence) -> Check:
     """Check whether the runs of sequential Monte Carlo agree about the evidence."""
     value = found.standard_error
@@ -378,7 +369,7 @@ def _evidence(found: Evidence) -> Check:
         "log_evidence", "convergence", value, EVIDENCE[0], verdict,
         f"the {len(found.runs)} runs find a log evidence of {found.log_evidence:,.2f}, with a "
         f"standard error of {value:.2f}.",
-        "" if verdict == "ok" else _more_particles(found),
+        "" if verdict == "ok" else MORE_PARTICLES,
         unit="nats",
     )  # fmt: skip
 

@@ -50,11 +50,6 @@ class Evidence:
         return float(relative.std(ddof=1) / np.sqrt(len(relative)))
 
     @property
-    def full_share(self) -> float:
-        """The share of the draws with as many leaves as the depth of the deepest draw allows."""
-        return float((self.n_leaves == 2 ** self.depth.max()).mean())
-
-    @property
     def leaf_probabilities(self) -> pd.DataFrame:
         """Posterior of the number of leaves, with columns ``probability`` and ``error``."""
         return _probabilities(self.n_leaves, "leaves")

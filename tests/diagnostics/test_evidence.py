@@ -40,17 +40,6 @@ def test_verdict_on_the_spread_of_the_runs(gap, verdict):
     assert ("particles" in found["log_evidence"].remedy) == (verdict != "ok")
 
 
-@pytest.mark.parametrize(("few", "full"), [(0, True), (2, False)])
-def test_trees_that_would_be_larger(few, full):
-    """Of 100 draws in four leaves, the most that depth 2 allows, except for a few."""
-    n_leaves = np.full((2, 50), 4)
-    n_leaves[0, :few] = 3
-    sizes = {"n_leaves": n_leaves, "depth": np.full((2, 50), 2)}
-    found = check_convergence(None, {"log_evidence": np.array([-10.0, -15.0])} | sizes)
-    assert found.evidence.full_share == 1 - few / 100
-    assert ("have 4 leaves, as many as their depth allows" in found["log_evidence"].remedy) == full
-
-
 def test_as_json():
     found = evidence(stats((-10.0, -10.0 + np.log(3)))).to_json()
     assert found["log_evidence"] == pytest.approx(-10 + np.log(2))
