@@ -198,6 +198,7 @@ def test_the_uncertainty_of_y_includes_that_between_modes(iris, several, values,
     assert (found.mean != each[medoid].mean).any()  # sides are those of the draws of all modes
     alone = weighted(several, np.eye(3)[medoid]).split_uncertainty(iris[0])
     np.testing.assert_array_equal(alone.mean, each[medoid].mean)
+    regressor = weighted(regressor, [0.2, 0.8])
     real = regressor.split_uncertainty(values[0])
     mean, sd = regressor.predict(values[0], return_std=True)
     np.testing.assert_allclose(real.expected_y, mean, rtol=1e-6)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.feature_selection import SelectFromModel
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import check_random_state
@@ -134,6 +135,14 @@ def test_noise_does_not_matter_to_a_planted_tree(posterior):
     assert table["votes"].iloc[0] > 0.25 > table["votes"]["x3"]
     assert "with 90% intervals" in str(found)
     drawn(found.plot())
+
+
+def test_intervals_of_losses_are_normal(posterior):
+    X, y, _ = rows(60, seed=1)
+    found = posterior.importance(X, y, n_repeats=1, level=0.8)
+    table = found.to_frame().loc[[*found.features], ["loss_low", "loss_high"]]
+    expected = stats.norm.interval(0.8, found.loss, found.loss_error)
+    np.testing.assert_allclose(table, np.column_stack(expected))
 
 
 def test_the_mixture_of_modes_is_scored():

@@ -79,6 +79,7 @@ def test_units_of_the_data(regressor):
     other = ConvexPolytopeTreeRegressor(n_modes=1, **FAST).fit(8 * numbers, 4 * y)
     one, more = first.column_inclusion(numbers), other.column_inclusion(8 * numbers)
     np.testing.assert_allclose(4 * one.effect, more.effect, rtol=1e-6)
+    np.testing.assert_allclose(4 * one.sd, more.sd, rtol=1e-6)
     np.testing.assert_allclose(one.probability, more.probability, rtol=1e-6)
 
 

@@ -18,9 +18,11 @@ from bayestree import (
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
+from bayestree.diagnostics.alignment import match
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
 from bayestree.fitted.predictions import mode_counts
+from bayestree.fitted.tree import sides_of
 from bayestree.inference import Map, Svi, Vi
 from tests.estimators.modes import QUICK, weighted
 
@@ -255,6 +257,27 @@ def test_nodes_of_the_container_are_those_of_the_printed_tree(iris):
     )
     prior = group(clf.to_arviz(), "prior")
     assert {"p_right", "facets", "weight", "effective"} < set(prior)
+
+
+def test_facets_of_the_container_are_counted_over_the_rows_of_a_node(iris):
+    clf = ConvexPolytopeTreeClassifier(
+        inference=Vi(n_steps=20, n_draws=10), n_modes=2, mode_weights="equal", max_depth=2,
+        random_state=0,
+    ).fit(*iris)  # fmt: skip
+    sample = clf.fitted_.shown.sample
+    right, reached = sides_of(clf.tree_, sample)
+    assert 0 < reached[:, 1].sum() < len(sample)
+    expected = []
+    for tree in clf.fitted_.trees:
+        X, draws = tree.scaling.standardise(sample), tree.posterior.draws
+        own = match(draws, X, right, reached).of_nodes(draws)
+        activation = np.moveaxis(own["hyperplane"] @ X.T, -1, 0) + own["intercept"]
+        beyond = np.exp(own["log_weight"]) * np.logaddexp(0.0, activation) > np.log(2)
+        alone = beyond & (beyond.sum(axis=-1, keepdims=True) == 1)
+        share = np.einsum("ncdvk,nv->cdvk", alone, reached / reached.sum(axis=0))
+        expected.append((share > 0.0099).sum(axis=-1).mean(axis=(0, 1)))
+    found = group(clf.to_arviz(), "posterior")["facets"]  # which has each draw five times
+    np.testing.assert_allclose(found.mean(("chain", "draw")), np.mean(expected, axis=0))
 
 
 def test_the_score_of_the_mixture(iris, several):

@@ -93,6 +93,13 @@ def test_no_other_hyperparameters_have_more_evidence(times):
             assert sum(evidence(other, y) for y in times) < best + 0.01
 
 
+def test_a_weight_counts_as_so_many_rows(times):
+    counts, leaf = 1 + torch.arange(50) % 3, Survival(unit=2.0)
+    found = leaf.calibrate(torch.stack([leaf.statistics(y, counts.double()).sum(0) for y in times]))
+    expected = calibrated(leaf, [y.repeat_interleave(counts, 0) for y in times])
+    assert found.power == pytest.approx(expected.power, rel=1e-3)
+
+
 @pytest.mark.portable
 def test_the_spread_of_rates_is_found():
     rng = np.random.default_rng(1)

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bayestree.plots._inference import draw_margins
-from bayestree.plots._predictions import draw_coverage, draw_predicted
+from bayestree.plots._predictions import Effects, draw_coverage, draw_effects, draw_predicted
 from bayestree.plots._tree import boxes_of, draw_branch, layout, plain_description
 from bayestree.topology import Topology
 from tests.plots.cases import drawn, make_tree, texts
@@ -53,3 +53,12 @@ def test_the_band_of_the_coverage_has_two_standard_errors(ax):
     (band,) = ax.collections
     heights = band.get_paths()[0].vertices[:, 1]
     np.testing.assert_allclose([heights.min(), heights.max()], [0.4, 0.96], atol=1e-9)
+
+
+def test_the_triangle_marks_the_sum_of_all_effects():
+    """Also of those that are too small for a bar."""
+    effects = np.array([3.0, *[0.5] * 9])
+    names = [f"x{j}" for j in range(10)]
+    (axes,) = draw_effects([Effects("root", "", effects, "votes", 4.0)], names, effects).ravel()
+    (triangle,) = (line for line in axes.lines if line.get_marker() == "v")
+    assert (len(axes.patches), *triangle.get_xdata()) == (6, 7.5)

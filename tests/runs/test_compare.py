@@ -143,6 +143,18 @@ def test_numbers_are_compared_by_their_densities(name):
     assert np.exp(scored.rows["a"]).sum() * (values[1] - values[0]) == pytest.approx(1.0, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["svi", "numbers"])
+def test_held_out_scores_are_multiplied_by_the_weights(name):
+    (run,) = opened(name)
+    rows = run.rows()
+    weights = np.resize([0.5, 2.0], len(rows.X_held))
+    once, found = (
+        held_out_scores({"a": run.estimator}, {"a": rows._replace(weights_held=own)}).rows["a"]
+        for own in (np.ones(len(weights)), weights)
+    )
+    np.testing.assert_allclose(found, weights * once)
+
+
 def test_squared_errors_where_a_run_has_no_density():
     found = compare(opened("numbers", "numbers, tao"))
     np.testing.assert_allclose(found.table["held_out"], -16 * found.table["rmse"] ** 2)

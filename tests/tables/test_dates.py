@@ -231,7 +231,9 @@ class TestClocks:
         assert {text[-6:] for text in texts} == {"+01:00", "+02:00"}
         assert parse(texts, encoded) == [*self.AT.tz_localize(None)]
 
-    @pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%MZ", "%d %b %Y %H:%M +0530"])
+    @pytest.mark.parametrize(
+        "form", ["%Y-%m-%dT%H:%MZ", "%d %b %Y %H:%M +0530", "%Y-%m-%d %H:%M-03:30"]
+    )
     def test_new_rows_of_another_clock(self, encoded, form):
         texts = pd.Series(self.AT.tz_localize(None).strftime(form))
         column = encoded(pd.DataFrame({"day": texts})).columns[0]

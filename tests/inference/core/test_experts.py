@@ -180,6 +180,7 @@ def test_chains_keep_their_leaves_with_their_branches():
         expected = [
             float(chains.model.log_likelihood(sites_of(chains, c), *data)) for c in range(3)
         ]
+        np.testing.assert_allclose(chains.log_density, chains.leaf_density(chains.free), 1e-9)
         chains.set_leaves()
         np.testing.assert_allclose(chains.log_likelihood(), expected, 1e-9)
     assert chains.tally[:, 0, experts.MIRROR].sum() > 0

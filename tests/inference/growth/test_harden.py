@@ -85,6 +85,13 @@ def test_draws_must_separate_enough_rows():
     assert kept(soft(STUMP, [50.5], [2.5], [95.5]))[0] == []
 
 
+def test_of_many_rows_some_are_asked_for_the_same_share():
+    """15 rows of 5,000 are to the right, and five of every third row."""
+    rows = np.arange(5000.0)[:, None]
+    data = Data.of(rows, np.arange(5000) > 2000)
+    assert harden(soft(STUMP, [4984.5]), data, limits=LIMITS).sources.tolist() == [0]
+
+
 def data(*, noise=False):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(MANY, 2))

@@ -192,6 +192,7 @@ def test_rows_of_weight_zero_do_no_harm():
     found = fit(init, data, epochs=3, batch_size=4)
     assert all(np.isfinite(value).all() for value in found.draws.values())
     assert np.isfinite(found.stats["elbo"]).all()
+    assert float(found.stats["n_rows"]) == 12
 
 
 @pytest.mark.portable

@@ -115,6 +115,18 @@ def test_gradient_of_small_trees():
         np.testing.assert_allclose((high - low) / (2 * step), gradient[:, place], atol=1e-4)
 
 
+def test_prior_of_the_leaves_that_move():
+    """In coordinates: log sigma, with sigma^2 inverse-gamma, and a normal mean given sigma."""
+    prior, _ = problem("numbers", Oblique())
+    particles, leaf = prior.particles(5, np.random.default_rng(0)), prior.model.leaf
+    found, _ = prior.moving(particles.vectors, np.ones_like(particles.vectors, dtype=bool))
+    free = prior.layout.free(particles.vectors)
+    variance = np.exp(2 * free["leaf_scale"])
+    expected = stats.invgamma.logpdf(variance, leaf.shape, scale=leaf.rate) + np.log(2 * variance)
+    expected += stats.norm.logpdf(free["leaf_mean"], leaf.mean, np.sqrt(variance / leaf.strength))
+    np.testing.assert_allclose(found, expected.sum(axis=1))
+
+
 def _moved(move, prior, rows, particles, rng):
     if move == "trajectories":
         spread = np.maximum(particles.vectors.std(axis=0), 0.1)
