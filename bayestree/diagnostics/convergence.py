@@ -45,9 +45,10 @@ MIN_SPREAD = 1e-3  # probabilities and means that vary by less, or by this share
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
 MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
-MORE_PARTICLES = (
-    "Use more particles (n_draws, or n_particles of bayestree.inference.Smc). If the runs still "
-    "differ, do not compare models by this evidence, and predict by the default method."
+MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.inference.Smc)."
+RUNS_DIFFER = (
+    "If the runs still differ, do not compare models by this evidence, and predict by the default "
+    "method."
 )
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
@@ -369,7 +370,7 @@ def _evidence(found: Evidence) -> Check:
         "log_evidence", "convergence", value, EVIDENCE[0], verdict,
         f"the {len(found.runs)} runs find a log evidence of {found.log_evidence:,.2f}, with a "
         f"standard error of {value:.2f}.",
-        "" if verdict == "ok" else MORE_PARTICLES,
+        "" if verdict == "ok" else f"{MORE_PARTICLES} {RUNS_DIFFER}",
         unit="nats",
     )  # fmt: skip
 
