@@ -199,6 +199,11 @@ class Convergence:
         return True if k.verdict == "ok" and self.converged else None
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether rows that the draws have not seen are predicted no better than by a constant."""
+        return GAIN in self and self[GAIN].value <= self[GAIN].threshold
+
+    @property
     def predictions(self) -> str:
         """Whether the predictions can be used, with advice or the held-out figures."""
         if self.held_out is not None:
@@ -209,7 +214,7 @@ class Convergence:
             return ADVICE
         if self.settled in NOT_CONVERGED:
             return NOT_CONVERGED[self.settled]
-        if GAIN in self and self[GAIN].value <= self[GAIN].threshold:
+        if self.found_nothing:
             return f"{NO_BETTER} {self[GAIN].says}"
         apart = ""
         if "modes" in self:

@@ -8,6 +8,7 @@ import numpy as np
 
 from bayestree._utils.wording import counted
 from bayestree.diagnostics import Calibration
+from bayestree.diagnostics.verdict import TOLERATED
 from bayestree.report.rows import SAMPLE, most_important
 from bayestree.report.scores import ScoreLine, Scores, with_error
 from bayestree.report.sections import in_a_phrase
@@ -156,7 +157,7 @@ def _calibration(study: Study) -> Finding | None:
 def _verdict(found: Calibration) -> tuple[str, str]:
     """Judge whether probabilities are calibrated, or in which direction they err."""
     excess, ece = found.overconfidence, found.ece
-    if abs(excess.value) > CHANCE * excess.error:
+    if abs(excess.value) > max(CHANCE * excess.error, TOLERATED):
         kind = "too confident" if excess.value > 0 else "not confident enough"
         claimed, right = found.accuracy.if_calibrated, found.accuracy.value
         gap, error = 100 * abs(excess.value), 100 * excess.error
@@ -165,14 +166,14 @@ def _verdict(found: Calibration) -> tuple[str, str]:
             f"average, but {percent(right)} of the predictions are correct "
             f"(difference {with_error(gap, error)} percentage points)."
         ), "doubtful"
-    if ece.value > ece.if_calibrated + CHANCE * ece.error:
+    if ece.value > ece.if_calibrated + max(CHANCE * ece.error, TOLERATED):
         return (
             "Probabilities are miscalibrated, some too high and some too low: expected calibration "
             f"error {ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
         ), "doubtful"
     return (
-        "Probabilities are well calibrated as far as these rows can tell: expected calibration "
-        f"error {ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
+        "Probabilities are well calibrated, to within 5 points as far as these rows can tell: the "
+        f"expected calibration error is {ece.value:.3f}, and {ece.if_calibrated:.3f} if calibrated."
     ), "ok"
 
 
@@ -187,7 +188,7 @@ def _intervals(study: Study) -> Finding | None:
         f"{percent(share)} of {counted(n_rows, 'held-out row')} lie in their 90{SPACE}% intervals."
     )
     # Those of counts contain more, as no bounds of whole numbers contain 90 % exactly.
-    too_few = COVERED - share > CHANCE * error
+    too_few = COVERED - share > max(CHANCE * error, TOLERATED)
     return Finding("Intervals", sentence, "doubtful" if too_few else "ok")
 
 
@@ -243,7 +244,8 @@ class Answer(NamedTuple):
 def answer_of(study: Study, scores: Scores | None, findings: list[Finding]) -> Answer:
     """Write the answer from the scores and the findings."""
     line = _main_line(study, scores)
-    reasons = _reasons(scores, line, findings)
+    nothing = study.convergence is not None and study.convergence.found_nothing
+    reasons = _reasons(scores, line, findings, nothing=nothing)
     tone = max((one.tone for one in reasons), key=RANK.__getitem__)
     sentences = [_achieved(study, scores, line), _depends(study), _trusted(tone, reasons)]
     return Answer(
@@ -339,14 +341,14 @@ def _trusted(tone: str, reasons: list[Reason]) -> str:
 
 
 def _reasons(
-    scores: Scores | None, line: ScoreLine | None, findings: list[Finding]
+    scores: Scores | None, line: ScoreLine | None, findings: list[Finding], *, nothing: bool
 ) -> list[Reason]:
-    """Judge scores, convergence and calibration."""
+    """Judge scores, convergence and calibration; ``nothing`` is what the fit itself says."""
     found = []
     if scores is None or line is None:
         found.append(Reason("doubtful", "there are no scores"))
     else:
-        found += _of_scores(scores, line)
+        found += _of_scores(scores, line, nothing=nothing)
     by_topic = {one.topic: one for one in findings}
     texts = {
         "Calibration": ("the probabilities are calibrated", "the probabilities are miscalibrated"),
@@ -364,11 +366,14 @@ def _reasons(
     return found
 
 
-def _of_scores(scores: Scores, line: ScoreLine) -> list[Reason]:
+def _of_scores(scores: Scores, line: ScoreLine, *, nothing: bool) -> list[Reason]:
     """Judge the score by whether its rows are new, and by what simpler models reach."""
     found = []
     if not scores.held_out:
         found.append(Reason("doubtful", "it was scored on the rows of the fit"))
+        if nothing:
+            text = "it predicts rows that it has not seen no better than a constant"
+            return [*found, Reason("failed", text)]
     sign = -1 if line.key == "rmse" else 1  # of what is better
     naive = scores.get("baseline")
     floor = {"concordance": 0.5, "explained_deviance": 0.0}.get(line.key)

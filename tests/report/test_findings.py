@@ -11,6 +11,7 @@ from bayestree.models import Categorical
 from bayestree.report.findings import (
     Finding,
     _calibration,
+    _intervals,
     _prediction,
     _tree,
     _uncertainty,
@@ -74,6 +75,31 @@ def test_errors_in_both_directions_are_told_apart():
     assert "some too high and some too low" in found(p, y).text
 
 
+@pytest.mark.parametrize(("off", "tone"), [(0.04, "ok"), (0.07, "doubtful")])
+def test_small_errors_are_calibrated_whatever_the_number_of_rows(off, tone):
+    p = np.where(np.arange(N) % 2, 0.7, 0.8)
+    assert found(p, drawn(p - off)).tone == tone  # standard errors are .007
+    inside = np.array([0.5, 0.9 - off])
+    rows = type("Rows", (), {"held_out": True, "__len__": lambda _: N})()
+    assert _intervals(SimpleNamespace(coverage=inside, scored=rows)).tone == tone
+
+
+@pytest.mark.parametrize(("held_out", "verdict"), [(False, "Do not trust it"), (True, "Trust it")])
+def test_noise_is_not_trusted_without_held_out_rows(held_out, verdict):
+    lines = [
+        ScoreLine("accuracy", 0.9, is_share=True, baseline=0.8),
+        ScoreLine("baseline", 0.6, is_share=True),
+    ]
+    scores = Scores(lines, "100 rows", held_out, "logistic regression", 0.02)
+    study = SimpleNamespace(
+        classifies=True, survives=False, is_forest=False, effects=[], importance=None,
+        target="kind", data={"target": "kind"}, convergence=SimpleNamespace(found_nothing=True),
+    )  # fmt: skip
+    answer = answer_of(study, scores, [])
+    assert answer.verdict == verdict
+    assert ("no better than a constant" in answer.sentences[-1]) != held_out
+
+
 @pytest.mark.parametrize(
     ("tones", "verdict"),
     [
@@ -94,7 +120,7 @@ def test_the_verdict_is_that_of_the_worst_reason(tones, verdict):
     ]
     study = SimpleNamespace(
         classifies=True, survives=False, is_forest=False, effects=[], importance=None,
-        target="kind", data={"target": "kind"},
+        target="kind", data={"target": "kind"}, convergence=None,
     )  # fmt: skip
     answer = answer_of(study, scores, findings)
     assert answer.verdict == verdict
