@@ -1,12 +1,15 @@
 """`bayestree predict`."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayestree
+from bayestree.cli.predict import _print_predicted
+from bayestree.runs.predict import Predicted
 from tests.cli.command import QUICK, done, refused
 from tests.runs.cases import edit_json
 
@@ -57,6 +60,16 @@ class TestPredict:
         assert "\nscores: " in done("predict", "tree", "new.csv").stdout
         found = json.loads(done("predict", "tree", "new.csv", "--force", "--json").stdout)
         assert found["rows_of_the_fit"] is None
+
+    def test_a_part_of_the_rows_is_scored(self, capsys):
+        scores = {"accuracy": 0.5}
+        for seen, said in (
+            (None, "scores on 40 rows: "),
+            (7, "scores on 40 rows of 90, 7 of them training rows: "),
+        ):
+            found = Predicted(90, [], scores, n_seen=seen, n_scored=40)
+            _print_predicted(found, Path("p.csv"), as_json=False)
+            assert f"\n{said}accuracy 0.5" in capsys.readouterr().out
 
     def test_why_it_is_not_scored(self, fitted, place):
         fitted.assign(kind=[None, *fitted["kind"][1:]]).to_csv("new.csv", index=False)

@@ -16,4 +16,4 @@ def test_a_leaf_has_one_partner_and_rows_have_weights():
     """Of the two leaves in which the larger tree divides the rows, one has no partner."""
     whole, halves = np.zeros(4, dtype=int), np.array([0, 0, 0, 1])
     assert same_leaves(whole, halves, np.ones(4)) == 0.75
-    assert same_leaves(halves, whole, np.array([1.0, 1.0, 1.0, 9.0])) == 0.75
+    assert same_leaves(halves, whole, np.array([1.0, 1.0, 1.0, 27.0])) == 0.9

@@ -166,6 +166,10 @@ class TestPolytopeSize:
         frame = size.to_frame()
         np.testing.assert_allclose(frame["prior_mean"], size.prior.cutting.mean(axis=0))
         assert (frame["prior_low"] <= frame["prior_high"]).all()
+        assert (frame["prior_low"] < frame["prior_high"]).any()
+        middle = np.median(size.prior.cutting, axis=0)  # of three draws, within any small interval
+        for end in ("prior_low", "prior_high"):
+            np.testing.assert_array_equal(size.to_frame(0.2)[end], middle)
         assert "prior_mean" not in size.to_frame(prior=False)
         assert polytope_size(draws, X, rows, prior=prior, max_prior_draws=2).prior.facets.shape == (
             2,

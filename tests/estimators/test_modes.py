@@ -18,7 +18,7 @@ from bayestree.fitted import predictions
 from bayestree.fitting import modes
 from bayestree.fitting.engine import fit_each
 from bayestree.fitting.stages import Stages
-from bayestree.inference import Map, Svi, Vi, pointwise
+from bayestree.inference import Data, Map, Svi, Vi, pointwise
 from tests.estimators.modes import QUICK, weighted
 
 
@@ -156,6 +156,25 @@ def test_the_tree_is_that_of_the_medoid(iris, several):
     tree = clone(several).set_params(prediction="tree").fit(X, iris[1])
     np.testing.assert_array_equal(tree.predict_proba(X), medoid.tree_.predict(X))
     np.testing.assert_array_equal(several.apply(X), medoid.apply(X))
+
+
+def test_the_medoid_is_nearest_by_the_weights():
+    """Of predictions 0, 1 and 3, 1 is nearest to the others, but 3 has most of the weight."""
+
+    class Constant:
+        def __init__(self, value):
+            self.posterior, self.value = self, value
+
+        def thinned(self, max_draws):
+            return self
+
+        def predictive(self, X):
+            return [np.full(len(X), self.value)]
+
+    scored = Data.of(np.zeros((2, 1)), np.zeros(2))
+    trees = [*map(Constant, (0.0, 1.0, 3.0))]
+    for weights, medoid in (([1 / 3] * 3, 1), ([0.1, 0.1, 0.8], 2)):
+        assert modes._medoid(trees, np.array(weights), scored) == medoid
 
 
 def test_regression_in_the_units_of_y(values, regressor):

@@ -19,6 +19,7 @@ import bayestree
 from bayestree.explain.dependence import interactions, shapley_values
 from bayestree.tables import Encoding, Features, Numbers
 from bayestree.topology import Topology
+from tests.estimators.modes import weighted
 from tests.explain.test_counterfactual import table as moves_table
 from tests.fitted_cases import BY_SVI, SMALL, rows, trained
 from tests.plots.cases import drawn, make_tree
@@ -134,6 +135,22 @@ def test_bands_are_quantiles_of_the_draws(regressor):
     np.testing.assert_allclose(found.low[:, 0], quantile(each, 0.25, axis=1), rtol=1e-6)
     np.testing.assert_allclose(found.high[:, 0], quantile(each, 0.75, axis=1), rtol=1e-6)
     np.testing.assert_allclose(found.mean[:, 0], each.mean(axis=1), rtol=1e-6)
+
+
+def test_bands_of_several_modes_count_draws_by_their_weights(posterior):
+    X, grid = rows()[0][:40], [1.0, 3.0, 5.0]
+    found = weighted(posterior, [0.1, 0.9]).partial_dependence(X, 1, grid=grid, level=0.5)
+
+    def draws(clf, x):
+        standard = clf.fitted_.scaling.standardise(x)
+        each = [np.concatenate([*one.posterior_.expectations(standard)]) for one in clf.modes_]
+        return np.concatenate(each).mean(axis=1)
+
+    each = by_hand(posterior, X, 1, grid, draws)
+    ends = np.quantile(
+        each, [0.25, 0.75], axis=1, weights=np.repeat([0.1, 0.9], 4), method="inverted_cdf"
+    )
+    np.testing.assert_allclose([found.low, found.high], ends, rtol=1e-6)
 
 
 def test_a_point_estimate_has_no_band():

@@ -41,6 +41,17 @@ def test_a_variational_fit_is_refitted_without_each_fold(rows, fitted):
     np.testing.assert_array_equal(given.elpd_row, found.elpd_row)
 
 
+def test_refits_and_scores_keep_the_weights(rows):
+    X, y = rows
+    weights = np.where(y == "yes", 3.0, 1.0)
+    clf = bt.ConvexPolytopeTreeClassifier(inference="grow", **QUICK).fit(X, y, weights)
+    found = clf.loo(X, y, weights, n_folds=2)
+    for train, held in split_rows(60, y, 2, 0):
+        again = clone(clf).fit(X.iloc[train], y[train], weights[train])
+        each = weights[held] * again.log_score(X.iloc[held], y[held])
+        np.testing.assert_allclose(found.elpd_row[held], each)
+
+
 def test_refits_leave_out_what_is_only_shown(rows, fitted):
     changed = left_out._for_predictions(fitted)
     assert changed["inference"] == fitted.plan_.last  # that "auto" selected for all rows

@@ -130,6 +130,8 @@ def test_before_and_after_a_fit():
     after = estimator.prior_size(X, n_draws=20)
     np.testing.assert_array_equal(before.cutting, after.cutting)
     assert after.labels == ("root",)
+    other = estimator.prior_size(X, n_draws=20, random_state=1)
+    assert (other.effective != after.effective).any()
     some = estimator.prior_size(X[:40], n_draws=20)
     assert some.rows.item() == 40
 

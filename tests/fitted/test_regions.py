@@ -6,7 +6,7 @@ import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.diagnostics.alignment import Matches
-from bayestree.diagnostics.uncertainty import Splits, region_shares
+from bayestree.diagnostics.uncertainty import RuleProbability, Splits, region_shares
 from bayestree.inference import Svi
 from bayestree.plots import boundary
 from bayestree.topology import Topology
@@ -70,6 +70,15 @@ def test_a_path_is_taken_as_a_whole():
         "L",
         "LL",
     ]
+
+
+def test_the_agreement_at_a_node_is_that_of_its_rows():
+    """Two of three rows reach L, about whose split three quarters of the draws agree there."""
+    reached = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 0, 0, 0, 1]], dtype=bool)
+    node = np.array([[1.0, 0.5], [1.0, 1.0], [0.7, 0.0]])
+    labels = ("root", "L", "LL", "LR", "R")
+    found = RuleProbability(node, reached * 1.0, reached, None, node, ("a", "b"), labels, 0.9)
+    np.testing.assert_allclose(found.to_frame()["agreement"], [0.9, 0.75, *[np.nan] * 3])
 
 
 def test_against_the_uncertainty_of_the_splits(fitted):

@@ -54,6 +54,21 @@ def test_weights_change_the_second_depth():
     np.testing.assert_allclose(tree.point["leaf_probs"], counts / counts.sum(1, keepdims=True))
 
 
+def test_rows_of_larger_weight_count_as_copies_at_every_depth():
+    rng = np.random.default_rng(0)
+    X, copies = rng.normal(size=(80, 3)), rng.integers(1, 9, size=80)
+    y = (X[:, 0] * X[:, 1] + rng.normal(size=80) > 0).astype(int)
+    model, whole = named.oblique(Categorical(2)), AlternatingForest(max_features=2)
+    limits = GrowthLimits(max_depth=3, min_rows=2, min_leaf=1, min_gain=0)
+    forests = [
+        whole.fit(model, data, n_trees=2, limits=limits, random_state=0)
+        for data in (Data.of(X, y, copies * 1.0), Data.of(X.repeat(copies, 0), y.repeat(copies)))
+    ]
+    for one, other in zip(*forests, strict=True):
+        for name, value in one.point.items():
+            np.testing.assert_allclose(value, other.point[name], rtol=1e-5)
+
+
 def test_the_roots_are_split_without_weights():
     # Of 24 rows of class 0 and 8 of class 1, the first feature parts 6 of class 1, which gains 10.9
     # nats, the second 18 of class 0, which gains 8.4. With rows of class 1 weighted by the margins

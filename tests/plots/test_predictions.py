@@ -81,6 +81,7 @@ def test_errors_and_sizes_stand_where_they_should(classifies):
     np.testing.assert_allclose(train.get_ydata(), factor * np.array([0, 0.05, 0.2]), atol=1e-12)
     np.testing.assert_allclose(validation.get_ydata(), factor * np.array([0.1, 0.08, 0.21]))
     assert best.get_xdata() == [30]
+    assert best.get_ydata() == pytest.approx([factor * 0.08])
     assert best.get_label() == "λ = 1, 5 leaves"
     assert [text.get_text() for text in ax.texts] == ["0.1", "1", "10"]
 

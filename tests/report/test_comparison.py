@@ -126,6 +126,18 @@ def test_scores_and_differences_count_rows_by_their_weights(pair):
     assert float(found) == pytest.approx(error, rel=0.05)
 
 
+def test_scores_of_more_rows_than_are_given_have_smaller_errors(pair):
+    """A run has scored four times as many rows, so that the errors are half as large."""
+    recorded = {"scored_rows": 4 * len(pair[0].scored), "rmse": 2.0, "mae": 1.0}
+    more = [replace(one, metrics=recorded) for one in pair]
+    rows = pair[0].scored
+    square = [(rows.y - one.predicted) ** 2 for one in pair]
+    total = sum(np.sqrt(one.mean()) for one in square)
+    error = (square[1] - square[0]).std() / np.sqrt(len(rows)) / total / 2
+    _, found = differences(*more, tuple(map(scores_of, more)))["rmse"].split(" ± ")
+    assert float(found) == pytest.approx(error, rel=0.05)
+
+
 def test_differences_of_a_study_from_itself_are_zero(pair):
     scores = scores_of(pair[0])
     assert set(differences(pair[0], pair[0], (scores, scores)).values()) == {"0"}

@@ -167,16 +167,16 @@ def test_a_tree_is_compared_with_logistic_regression():
 
 
 def test_the_standard_error_of_a_score_is_that_of_weighted_rows():
-    """The mean is 4 / 6; rows of the shares 3/6, 1/6, 1/6, 1/6 are 1/3, 2/3, 2/3, 1/3 off."""
+    """The mean is 6 / 8; rows of the shares 5/8, 1/8, 1/8, 1/8 are 1/4, 3/4, 3/4, 1/4 off."""
     X = np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     y = np.array(["b", "b", "a", "a"])  # Fitted is wrong about the middle rows
-    held = LabelledRows(X, y, np.array([3.0, 1.0, 1.0, 1.0]), held_out=True)
+    held = LabelledRows(X, y, np.array([5.0, 1.0, 1.0, 1.0]), held_out=True)
     scores = scores_of(Study(Fitted(), None, held))
     accuracy = scores.get("accuracy")
-    assert accuracy.value == pytest.approx(4 / 6)
-    variance = (3 / 6) ** 2 / 9 + (4 / 9 + 4 / 9 + 1 / 9) / 6**2
+    assert accuracy.value == pytest.approx(6 / 8)
+    variance = (5 / 8) ** 2 / 16 + (9 + 9 + 1) / 16 / 8**2
     assert accuracy.error == pytest.approx(np.sqrt(variance))
-    assert scores.get("baseline").value == pytest.approx(4 / 6)  # of "b"
+    assert scores.get("baseline").value == pytest.approx(6 / 8)  # of "b"
 
 
 def test_the_most_uncertain_node_is_named():

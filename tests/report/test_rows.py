@@ -11,8 +11,10 @@ from bayestree.plots._predictions import Dependence
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
+    measured_effects,
     most_important,
     permutation_importance,
+    rows_of,
     split_uncertainty,
     trend_of,
 )
@@ -80,6 +82,17 @@ def test_held_out_rows_are_asked_first():
     assert evaluation_rows(train, held).counted == "40 held-out rows"
     assert evaluation_rows(train, None).counted == "2,000 training rows"
     assert evaluation_rows(None, None) is None
+
+
+def test_effects_count_rows_by_their_weights(drawn):
+    clf, given = drawn
+    weights = np.where(given["X_held"]["north"] > 0, 5.0, 1.0)
+    rows = rows_of(clf, given["X_held"], given["y_held"], weights, held_out=True)
+    importance = permutation_importance([clf.tree_], rows, clf.encoding_)
+    found = measured_effects(clf, [clf.tree_], rows, importance)
+    own = clf.importance(given["X_held"], given["y_held"], weights, n_repeats=1).to_frame()
+    assert [one.loss.value for one in found] == pytest.approx(own["loss"].tolist())
+    assert [one.loss.low for one in found] == pytest.approx(own["loss_low"].tolist())
 
 
 def test_nothing_is_said_without_draws():

@@ -7,7 +7,7 @@ import pytest
 from bayestree.report.rows import rows_of
 from bayestree.report.scores import scores_of
 from bayestree.report.study import Study, fit_baseline
-from bayestree.runs.outputs import format_scores, predictions, scored
+from bayestree.runs.outputs import _baseline_scores, format_scores, predictions, scored
 from bayestree.runs.store import open_run
 from tests.finished import finished
 
@@ -82,6 +82,13 @@ class TestBaseline:
         own = found["accuracy" if kind == "svi" else "r2"]
         assert own == pytest.approx(model.score(rows.X_held, rows.y_held))
         assert "accuracy_of_most_frequent_class" not in found
+
+    def test_rows_of_weight_zero_are_not_fitted_to(self):
+        rows = open_run(finished("numbers")).rows()
+        kept = np.arange(len(rows.X)) % 3 > 0
+        some = rows._replace(X=rows.X[kept], y=rows.y[kept], weights=rows.weights[kept])
+        found = _baseline_scores(rows._replace(weights=kept * 1.0))
+        assert found == pytest.approx(_baseline_scores(some))
 
     def test_the_report_has_the_same(self):
         run = open_run(finished("svi"))

@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+from sklearn.base import clone
+from sklearn.metrics import log_loss
 
+from bayestree import BivariateTreeClassifier
 from bayestree.runs import sweep as driver
 from bayestree.runs.rows import read_rows
 from bayestree.runs.schema import read_run
@@ -61,6 +64,19 @@ def test_folds_are_of_the_training_rows(tmp_path):
     found = sweep(written(tmp_path)).table
     assert (found["training_rows"] + found["scored_rows"] == 72).all()
     assert (found["scored_rows"] == 36).all()
+
+
+def test_the_rows_of_a_fold_keep_their_weights():
+    X, kind = table().drop(columns="kind"), table()["kind"].to_numpy()
+    weights = np.where(kind == "in", 9.0, 1.0)
+    train, held = np.arange(60), np.arange(60, 90)
+    tree = BivariateTreeClassifier(max_depth=1)
+    rows = {"X_scored": X[:0], "y_scored": kind[:0], "weights_scored": weights[:0]}
+    found = fit_and_score(clone(tree), X, kind, weights, **rows, fold=(train, held))
+    own = tree.fit(X[:60], kind[:60], weights[:60]).predict_proba(X[60:])
+    assert found.scores["log_loss"] == pytest.approx(
+        log_loss(kind[60:], own, sample_weight=weights[60:])
+    )
 
 
 def test_the_best_setting_as_a_run(tmp_path):

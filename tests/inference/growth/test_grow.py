@@ -180,6 +180,13 @@ def test_validation_rows_choose_the_depth():
     assert chosen.model.topology.depth < free.model.topology.depth
     signal = grow(soft_tree(), ring(), limits=limits, validation=ring(seed=5), **CHEAP)
     assert signal.model.topology.depth >= 1
+    rows = ring(seed=5)
+    both = Data.of(torch.cat([rows.X, rows.X]), torch.cat([rows.y, 1 - rows.y]))
+    for counts, depth in (((1.0, 0.0), signal.model.topology.depth), ((0.0, 1.0), 0)):
+        weights = torch.tensor(counts).repeat_interleave(len(rows.X))
+        given = both._replace(weights=weights.to(rows.X))
+        found = grow(soft_tree(), ring(), limits=limits, validation=given, **CHEAP)
+        assert found.model.topology.depth == depth
 
 
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
