@@ -254,6 +254,14 @@ def test_a_gain_among_values_of_very_different_size():
     y = np.exp(2.5 * np.random.default_rng(0).normal(size=100))
     found = held_out_intervals(np.ones(100), 0.9, residual=residuals(y, 1.1 * y))
     assert found.better
+    found = held_out_intervals(np.ones(100), 0.9, residual=(y / 2, y))  # the same ratio everywhere
+    assert "by 75.0% (standard error 0.0%)" in found.says
+
+
+def test_the_mean_of_counts_is_that_of_all_exposures_together():
+    own, constant = residuals([1.0, 8.0], [2.0, 5.0], [1.0, 4.0])
+    assert own.tolist() == [-1.0, 3.0]
+    np.testing.assert_allclose(constant, [1 - 9 / 5, 8 - 4 * 9 / 5])
 
 
 def test_equal_values_are_not_compared_with_their_mean():

@@ -61,6 +61,14 @@ class TestEffects:
         np.testing.assert_allclose(found.size, expected)
         np.testing.assert_allclose(found.weights @ found.draws, expected)
 
+    def test_parts_of_a_mixture_count_by_their_weights(self):
+        one, other = (routed(*drawn(seed=seed)[:2])._replace(weight=0.25) for seed in (0, 1))
+        X = drawn()[2]
+        found = tree_effects([one._replace(weight=0.75), other], X, ALONE, 10)
+        np.testing.assert_allclose(
+            found.size, tree_effects([one, one, one, other], X, ALONE, 10).size
+        )
+
     def test_gradient_of_the_probability_of_a_side(self):
         model, sites, X = drawn(steepness=2.0, n_draws=1)
         rows = torch.tensor(between(X), requires_grad=True)

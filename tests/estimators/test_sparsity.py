@@ -295,6 +295,7 @@ def test_weights_are_repeated_rows():
             columns=columns,
             sparsity=Sparsity(most=2),
         )
+        np.testing.assert_allclose(found.share, data.weights / data.weights.sum())
         return found.path[-1]
 
     once = point(X[weights > 0], y[weights > 0], weights[weights > 0].astype(float))

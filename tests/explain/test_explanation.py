@@ -10,6 +10,7 @@ from torch import nn
 
 import bayestree
 from bayestree import EndToEndTreeClassifier
+from bayestree.explain.decision_path import Regression
 from bayestree.models import Network
 from tests.fitted_cases import BY_SVI, CLASSIFIERS, QUICK, REGRESSORS, SMALL, rows, trained
 from tests.plots.cases import drawn, texts
@@ -25,6 +26,12 @@ def posterior():
     return bayestree.ConvexPolytopeTreeClassifier(
         inference=replace(BY_SVI, n_draws=8), n_modes=1, n_experts=4, **SMALL
     ).fit(X, y)
+
+
+def test_terms_that_are_not_shown_are_summed():
+    found = Regression("mean", 25.0, 1.0, np.array([4.0, -2.0, 8.0, 6.0, 0.0, 1.5]))
+    *_, last = found.lines(tuple("abcdef"), (1.0,) * 6)
+    assert last.strip() == "- 0.5: 2 more"
 
 
 @pytest.mark.parametrize("name", SINGLE)

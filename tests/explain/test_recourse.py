@@ -163,6 +163,7 @@ def test_the_radius_is_where_the_tree_changes(target):
         rows[1:, 0] = np.linspace(X["size"].min(), X["size"].max(), len(rows) - 1)
         own = np.argmax(tree.predict(row[None])[0])
         assert found.bound == pytest.approx(found.radius)
+        np.testing.assert_allclose(found.weights, np.repeat(clf.mode_weights_ / 2, 2))
         drawn = [one for mode in clf.fitted_.trees for one in mode.drawn_trees(2)]
         away = np.abs(rows[:, 0] - row[0]) / tree.scale[0]
         for one, radius in zip((tree, *drawn), (found.radius, *found.drawn), strict=True):

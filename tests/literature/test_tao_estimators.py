@@ -199,6 +199,9 @@ def test_a_series_of_penalties(cancer):
         "seconds",
     ]
     assert frame.loc[1.0, "nonzeros"] == path.nonzeros[1]
+    weights = np.where(y == y[0], 5.0, 1.0)
+    path = bayestree.regularization_path(start, X, y, [1e5], X_test, y_test, sample_weight=weights)
+    assert path.train_score[0] == weights[y == y[0]].sum() / weights.sum()  # of a single leaf
     assert start.init == "cart"
 
 

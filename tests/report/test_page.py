@@ -336,9 +336,9 @@ def test_a_forest_says_how_it_combines_its_trees():
 def test_counts_and_outputs():
     X, _, value = rows(60)
     reg = bt.ConvexPolytopeTreeRegressor(leaf="poisson", max_depth=1, inference="grow", n_modes=1)
-    y = np.column_stack((np.round(np.abs(value)), np.full(60, 2.0)))
-    page = Page(html_report(reg.fit(X, y), X=X, y=y))
-    assert "Sum of the exposures120" in plain(page.at("data")["text"])
+    y, weights = np.column_stack((np.round(np.abs(value)), np.full(60, 2.0))), np.full(60, 3.0)
+    page = Page(html_report(reg.fit(X, y, weights), X=X, y=y, weights=weights))
+    assert "Sum of the exposures360" in plain(page.at("data")["text"])
     both = reg.set_params(leaf="constant").fit(X, y)
     with pytest.raises(ValueError, match=r"pass output\(0\)"):
         html_report(both, X=X, y=y)

@@ -56,3 +56,11 @@ def test_the_loss_of_a_single_row_is_within_its_error(n):
     assert error > mean
     # of the rows themselves, and of one that is 2 off
     assert error**2 == pytest.approx(lost.var() / n + (2 / n) ** 2)
+
+
+def test_losses_count_by_the_weights_of_the_rows():
+    """Of rows of the shares 3/5, 1/5, 1/5, the last loses 2 nats, and a further one is missing."""
+    search = _Search(None, (), None, np.zeros((4, 1)), np.array([3.0, 1.0, 7.0, 1.0]))
+    mean, error = search._mean(np.array([0.0, 0.0, np.nan, 2.0]))
+    assert mean == pytest.approx(0.4)
+    assert error**2 == pytest.approx((9 * 0.16 + 0.16 + 1.6**2) / 25 + 0.4**2)
