@@ -9,7 +9,7 @@ import numpy as np
 from bayestree._utils.wording import counted
 from bayestree.diagnostics import Calibration
 from bayestree.diagnostics.verdict import TOLERATED
-from bayestree.report.rows import SAMPLE, most_important
+from bayestree.report.rows import most_important
 from bayestree.report.scores import ScoreLine, Scores, with_error
 from bayestree.report.sections import in_a_phrase
 from bayestree.report.study import SPACE, Study, number, percent
@@ -182,7 +182,7 @@ def _intervals(study: Study) -> Finding | None:
     rows = study.scored
     if study.coverage is None or rows is None or not rows.held_out:
         return None
-    share, n_rows = float(study.coverage[-1]), min(len(rows), SAMPLE)
+    share, n_rows = float(study.coverage[0][-1]), study.coverage[1]
     error = (COVERED * (1 - COVERED) / n_rows) ** 0.5
     sentence = (
         f"{percent(share)} of {counted(n_rows, 'held-out row')} lie in their 90{SPACE}% intervals."

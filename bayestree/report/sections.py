@@ -307,9 +307,8 @@ def scores(study: Study) -> Shown:
     if not study.classifies and study.scored is not None:
         shown["predicted"] = None if study.survives else figures.predicted(study, study.scored)
         if study.coverage is not None:
-            n_rows = len(study.scored.sample())
-            shown["coverage"] = figures.coverage(study.coverage, n_rows)
-            shown["inside"] = percent(float(study.coverage[-1]))
+            shown["coverage"] = figures.coverage(*study.coverage)
+            shown["inside"] = percent(float(study.coverage[0][-1]))
     return "Quality of the predictions", shown
 
 

@@ -341,13 +341,14 @@ class Study:
         return self.estimator.predict_interval(rows.X, level, **self._known(rows))
 
     @cached_property
-    def coverage(self) -> FloatArray | None:
-        """Share of values of ``scored`` in their intervals of each of ``LEVELS``."""
-        rows = self.scored
-        if rows is None or self.classifies or not self.has_draws:
+    def coverage(self) -> tuple[FloatArray, int] | None:
+        """Shares of values of ``scored`` in their intervals of ``LEVELS``, and number of values."""
+        if self.scored is None or self.classifies or not self.has_draws:
             return None
-        rows = rows.sample()
-        return self.soft.in_interval(rows.X, rows.response, LEVELS).mean(axis=1)
+        rows = self.scored.taken(np.flatnonzero(self.scored.weights > 0)).sample()
+        if not len(rows):
+            return None
+        return self.soft.in_interval(rows.X, rows.response, LEVELS).mean(axis=1), len(rows)
 
     def _known(self, rows: LabelledRows) -> dict[str, Any]:
         return {} if rows.extra is None or self.survives else {"exposure": rows.extra}

@@ -79,9 +79,8 @@ def test_errors_in_both_directions_are_told_apart():
 def test_small_errors_are_calibrated_whatever_the_number_of_rows(off, tone):
     p = np.where(np.arange(N) % 2, 0.7, 0.8)
     assert found(p, drawn(p - off)).tone == tone  # standard errors are .007
-    inside = np.array([0.5, 0.9 - off])
-    rows = type("Rows", (), {"held_out": True, "__len__": lambda _: N})()
-    assert _intervals(SimpleNamespace(coverage=inside, scored=rows)).tone == tone
+    coverage, scored = (np.array([0.5, 0.9 - off]), N), SimpleNamespace(held_out=True)
+    assert _intervals(SimpleNamespace(coverage=coverage, scored=scored)).tone == tone
 
 
 @pytest.mark.parametrize(("held_out", "verdict"), [(False, "Do not trust it"), (True, "Trust it")])

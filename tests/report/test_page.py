@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 import bayestree as bt
 from bayestree.diagnostics.sparsity import NearOptimalTrees
-from bayestree.inference import Map, Smc, Svi
+from bayestree.inference import Map, Smc, Svi, Vi
 from bayestree.models import Network
 from bayestree.report import figures
 from bayestree.report.comparison import html_comparison
@@ -479,6 +479,19 @@ def test_rows_count_by_their_weights(drawn):
     text = html_report(clf, X_held=X, y_held=y_mixed, weights_held=[3.0, 1.0, 1.0, 1.0],
                        sizes=given["sizes"])  # fmt: skip
     assert "50.0\N{NO-BREAK SPACE}% of the predictions" in Page(text).at("findings")["text"]
+
+
+def test_rows_of_no_weight_are_not_expected_in_intervals():
+    X, y = rings()[0], rings()[0]["east"].to_numpy()
+    short = Vi(n_steps=20, n_draws=10)
+    reg = bt.ConvexPolytopeTreeRegressor(max_depth=1, n_modes=1, inference=short, random_state=0)
+    reg.fit(X, y)
+    y = np.where(np.arange(len(y)) % 2, 1e6, y)
+    weights = (np.arange(len(y)) % 2 == 0).astype(float)
+    shares, n_rows = study_of(reg, X_held=X, y_held=y, weights_held=weights).coverage
+    alone, n_alone = study_of(reg, X_held=X[::2], y_held=y[::2]).coverage
+    np.testing.assert_array_equal(shares, alone)
+    assert n_rows == n_alone == weights.sum()
 
 
 @pytest.mark.usefixtures("sketched")
