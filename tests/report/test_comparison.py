@@ -134,7 +134,8 @@ def test_scores_of_more_rows_than_are_given_have_smaller_errors(pair):
     square = [(rows.y - one.predicted) ** 2 for one in pair]
     total = sum(np.sqrt(one.mean()) for one in square)
     error = (square[1] - square[0]).std() / np.sqrt(len(rows)) / total / 2
-    _, found = differences(*more, tuple(map(scores_of, more)))["rmse"].split(" ± ")
+    scores = scores_of(more[0]), scores_of(more[1])
+    _, found = differences(more[0], more[1], scores)["rmse"].split(" ± ")
     assert float(found) == pytest.approx(error, rel=0.05)
 
 
