@@ -36,7 +36,7 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
-	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
+	@echo "make analysis          one analysis from question to answer (one minute); results/analysis"
 	@echo "make check             what a change must pass (.ci/run): lint, fast and portable tests, links of the site"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
 	@echo "make test-fast         the fast tests only"
