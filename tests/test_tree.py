@@ -104,6 +104,14 @@ def test_an_expert_of_no_weight_has_no_facet(silent, sign):
     assert not replace(one, weight=np.array([silent])).goes_right(0, X).any()
 
 
+def test_facets_are_nearest_in_units_of_the_scale():
+    """Two standard deviations of 1 from the mean, and one of 100."""
+    split = np.ones((1, 2)), np.eye(2)[None], np.array([[-2.0, -1.0]])
+    units = {"center": np.array([5.0, 3.0]), "scale": np.array([1.0, 100.0])}
+    tree = Tree.from_standardised(Topology.stump(), *split, **units)
+    assert tree.nearest_experts(0).tolist() == [1, 0]
+
+
 @given(st.floats(-30, 30))
 def test_facet_threshold_is_where_one_expert_alone_votes_log_2(log_weight):
     weight = np.exp(np.array([log_weight]))

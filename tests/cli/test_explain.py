@@ -37,6 +37,9 @@ def test_json_and_picture(fitted, place):
     assert {one["feature"] for one in found["change"]["features"]} <= {"size"}
     parts = found["uncertainty"]
     np.testing.assert_allclose(parts["total"], parts["data"] + parts["posterior"])
+    clf = bayestree.load("tree/model.safetensors")
+    own = clf.explain(fitted[["size", "color", "copies"]].iloc[[3]])
+    assert (parts["data"], parts["posterior"]) == pytest.approx((own.data, own.posterior))
     assert (place / "row.png").stat().st_size > 1000
     assert "exists" in refused("explain", "tree", "3", "--plot", "row.png")
     words = ("explain", "tree", "3", "--assurance", "0.8")

@@ -56,7 +56,12 @@ def test_counts_of_rows_with_exposures(claims, place):
     claims[["age", "power"]].to_csv("new.csv", index=False)  # without exposures: rates
     done("predict", "run", "new.csv", "--out", "rates.csv")
     assert np.allclose(pd.read_csv("rates.csv")["prediction"], tree.predict(X))
-    assert "24 held-out rows" in run("diagnose", "run").stdout
+    said = " ".join(run("diagnose", "run").stdout.split())
+    assert "24 held-out rows" in said
+    held = pd.read_parquet("run/predictions.parquet")
+    constant = held["years"] * (held["claims"].sum() / held["years"].sum())
+    own, other = (((held["claims"] - one) ** 2).mean() for one in (held["prediction"], constant))
+    assert f"the error of the mean of y, by {abs(1 - own / other):.1%} (" in said
 
 
 def test_survival_times(patients, place):

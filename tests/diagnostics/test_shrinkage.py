@@ -261,6 +261,7 @@ def test_a_feature_that_takes_no_part_has_no_factor():
     rng = np.random.default_rng(0)
     draws, point = case(rng)
     plain = shrinkage_of(draws, point, feature_names=("age", "dose", "time"))
+    grouped = shrinkage_of(draws, point, scale_groups=[[0, 1, 2]])
     for sites in (draws, point):
         constant = np.zeros((*sites["hyperplane"].shape[:-1], 1))
         sites["hyperplane"] = np.concatenate([constant, sites["hyperplane"]], axis=-1)
@@ -277,3 +278,5 @@ def test_a_feature_that_takes_no_part_has_no_factor():
         found.to_frame("expert")["features"], plain.to_frame("expert")["features"]
     )
     np.testing.assert_allclose(found.sparsity, plain.sparsity)
+    found = shrinkage_of(draws, point, scale_groups=[[0, 1, 2, 3]])
+    np.testing.assert_allclose(found.kappa[..., 1:], grouped.kappa)

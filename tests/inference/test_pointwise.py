@@ -12,6 +12,7 @@ from pyro import poutine
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.inference import convergence, pointwise
 from bayestree.inference.convergence import evaluate_elbo
+from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import (
@@ -94,6 +95,15 @@ def test_densities_are_those_of_the_explicit_model_with_the_scales_integrated_ou
         assert float(expected) == pytest.approx(
             float(collapsed + scale_log_ratio(guide, sites)), rel=1e-10
         )
+
+
+def test_sums_of_leaves_are_those_of_repeated_rows():
+    init, data = problem(n=60)
+    times = torch.arange(60) % 3
+    often = data._replace(weights=times.double())
+    again = Data.of(*(one.repeat_interleave(times, dim=0) for one in (data.X, data.y)))
+    found, expected = (leaf_sums(init.model, init.point_sites(), one) for one in (often, again))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.portable

@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import confusion_matrix
 
 import bayestree
-from bayestree.report.scores import residuals, worst_errors
+from bayestree.report.scores import confusion_of, residuals, worst_errors
 from bayestree.report.study import study_of
 from bayestree.tables import Features
 from tests.explain.test_counterfactual import table
@@ -24,7 +25,9 @@ def encoded(clf, X):
 
 def test_the_rows_are_those_of_the_least_probable_classes_as_the_table_has_them(fitted):
     clf, X, y = fitted
-    found = worst_errors(study_of(clf, X_held=encoded(clf, X), y_held=y))
+    study = study_of(clf, X_held=encoded(clf, X), y_held=y)
+    assert confusion_of(study) == confusion_matrix(y, clf.predict(X)).tolist()
+    found = worst_errors(study)
     true = clf.predict_proba(X)[np.arange(len(X)), (y == clf.classes_[1]).astype(int)]
     wrong = np.flatnonzero(clf.predict(X) != y)
     assert found["wrong"] == len(wrong)

@@ -110,6 +110,19 @@ def test_a_facet_takes_columns_of_one_set():
     assert set(np.flatnonzero(second[0, :-1])) == {0, 1}
 
 
+def test_rows_of_no_weight_are_no_evidence():
+    """Of 10,000 rows, but not of 200, so weak a column of 20 features would come first."""
+    truth = np.array([[0.3, *[0.1] * 20, 0.0]])
+    groups = [np.array([0]), np.arange(1, 21)]
+    few = planted(truth, np.ones(1), groups=groups)
+    rows, right = np.tile(few.rows, (50, 1)), np.tile(few.right, 50)
+    many = replace(few, rows=rows, right=right, weights=np.full(len(rows), 1 / len(rows)))
+    padded = replace(many, weights=np.where(np.arange(len(rows)) < N, 1 / N, 0.0))
+    for split, taken in ((few, [0]), (many, [*range(1, 21)]), (padded, [0])):
+        first = next(split.forward(np.zeros_like(truth), np.ones(1)))
+        assert np.flatnonzero(first[0, :-1]).tolist() == taken
+
+
 @pytest.mark.parametrize("follows", [True, False], ids=["a facet", "sides"])
 def test_columns_of_many_levels_have_no_advantage_on_noise(follows):
     """Each of six columns of noise comes first equally often, one of 20 levels as well."""

@@ -47,8 +47,8 @@ from tests.sampling import quickly
 LEAVES = {"classes": Categorical(3), "numbers": Gaussian()}
 EVERY = LEAVES | {"linear": LinearGaussian()}
 N_FEATURES = 2
-#: A temperature at which the power rises, and one at which the steepness does.
-QUICK = (("classes", 0.4), ("numbers", 0.8))
+#: The prior, where means are the most exact, and temperatures of rising power and steepness.
+QUICK = (("classes", 0.0), ("classes", 0.4), ("numbers", 0.8))
 
 
 def problem(leaf="classes", split=None, depth=2, n=12, steepness=2.0):
