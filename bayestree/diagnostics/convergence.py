@@ -80,10 +80,9 @@ def check_convergence(
         From :func:`label_free`: variables [chain, draw, ...]. If None, chains are not compared.
     stats : mapping of arrays
         Recorded statistics, as in ``Posterior.stats`` or ArviZ's ``sample_stats``:
-        ``unseen_gain`` with its error; ``log_evidence`` by chain, with ``n_leaves`` and ``depth``;
-        ``diverging``,
-        ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
-        (chain, draw); ``elbo`` by step, with ``elbo_gain`` and ``elbo_gain_error``.
+        ``unseen_gain`` and ``unseen_gain_error``; ``log_evidence`` by chain, with ``n_leaves`` and
+        ``depth``; ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of
+        shape (chain, draw); ``elbo`` by step, with ``elbo_gain`` and ``elbo_gain_error``.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
     single_leaf : bool

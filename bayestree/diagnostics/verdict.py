@@ -199,8 +199,8 @@ class Convergence:
         return True if k.verdict == "ok" and self.converged else None
 
     @property
-    def found_nothing(self) -> bool:
-        """Whether rows that the draws have not seen are predicted no better than by a constant."""
+    def no_better_than_constant(self) -> bool:
+        """Whether scores of unseen rows do not show that predictions are better than a constant."""
         return GAIN in self and self[GAIN].value <= self[GAIN].threshold
 
     @property
@@ -214,7 +214,7 @@ class Convergence:
             return ADVICE
         if self.settled in NOT_CONVERGED:
             return NOT_CONVERGED[self.settled]
-        if self.found_nothing:
+        if self.no_better_than_constant:
             return f"{NO_BETTER} {self[GAIN].says}"
         apart = ""
         if "modes" in self:

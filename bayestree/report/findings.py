@@ -244,7 +244,7 @@ class Answer(NamedTuple):
 def answer_of(study: Study, scores: Scores | None, findings: list[Finding]) -> Answer:
     """Write the answer from the scores and the findings."""
     line = _main_line(study, scores)
-    nothing = study.convergence is not None and study.convergence.found_nothing
+    nothing = study.convergence is not None and study.convergence.no_better_than_constant
     reasons = _reasons(scores, line, findings, nothing=nothing)
     tone = max((one.tone for one in reasons), key=RANK.__getitem__)
     sentences = [_achieved(study, scores, line), _depends(study), _trusted(tone, reasons)]
@@ -372,7 +372,7 @@ def _of_scores(scores: Scores, line: ScoreLine, *, nothing: bool) -> list[Reason
     if not scores.held_out:
         found.append(Reason("doubtful", "it was scored on the rows of the fit"))
         if nothing:
-            text = "it predicts rows that it has not seen no better than a constant"
+            text = "nothing shows that it predicts new rows better than a constant"
             return [*found, Reason("failed", text)]
     sign = -1 if line.key == "rmse" else 1  # of what is better
     naive = scores.get("baseline")
