@@ -27,6 +27,13 @@ def hashed(numbers: AnyArray) -> NDArray[np.uint64]:
     return key ^ (key >> np.uint64(31))
 
 
+def shuffled(random: Any, weights: FloatArray) -> IntArray:
+    """Return the row (n,) whose value each gets: a permutation or, for copies, in proportion."""
+    if np.ptp(weights) == 0:
+        return random.permutation(len(weights))
+    return random.choice(len(weights), len(weights), p=weights / weights.sum())
+
+
 def weighted_quantiles(
     values: FloatArray, weights: FloatArray, levels: Sequence[float]
 ) -> FloatArray:

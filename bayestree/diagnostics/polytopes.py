@@ -181,11 +181,13 @@ def node_reach(
     *,
     prior: Draws | None = None,
     max_rows: int | None = None,
+    weights: FloatArray | None = None,
 ) -> Reach:
     """Measure bounding boxes, largest votes and cuts of nodes on the ``rows`` of X at each.
 
     ``prior`` has draws of one node, (prior draw, K, ...). Votes and cuts are measured on at most
-    ``max_rows`` evenly spaced rows of a node, while boxes always use all rows.
+    ``max_rows`` evenly spaced rows of a node, while boxes always use all rows. ``weights`` (n,)
+    are those of the rows in cuts.
     """
     n_chains, n_draws, _, n_experts, n_features = draws["hyperplane"].shape
     if X.shape[1:] != (n_features,):
@@ -203,11 +205,12 @@ def node_reach(
             raise ValueError(f"rows must not be empty for node {int(node)}; leave the node out.")
         counts[place] = len(members)
         low[place], high[place] = _box(X, members)
-        some = X[members if max_rows is None else members[spread(len(members), max_rows)]]
+        kept = members if max_rows is None else members[spread(len(members), max_rows)]
+        some, share = X[kept], None if weights is None else weights[kept]
         at = {site: values[:, :, node] for site, values in _splits(draws).items()}
-        largest[:, :, place], cut[:, :, place] = votes_and_cuts(at, some)
+        largest[:, :, place], cut[:, :, place] = votes_and_cuts(at, some, share)
         if prior is not None:
-            own = votes_and_cuts(_splits(prior), some)
+            own = votes_and_cuts(_splits(prior), some, share)
             expected[:, place], expected_cut[:, place] = own
     found = Reach(nodes, counts, low, high, largest, cut=cut)
     if prior is None:
@@ -246,7 +249,9 @@ def _splits(draws: Draws) -> Draws:
     }
 
 
-def votes_and_cuts(draws: Draws, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def votes_and_cuts(
+    draws: Draws, X: FloatArray, weights: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Find each expert's largest vote over rows, and the share of rows that it alone sends right.
 
     Both have shape (..., K), from draws (..., K, d).
@@ -263,7 +268,8 @@ def votes_and_cuts(draws: Draws, X: FloatArray) -> tuple[FloatArray, FloatArray]
         activation = every[some].astype(np.float64) @ X.T
         top[some] = activation.max(axis=-1)
         beyond = activation > limit[some]
-        cut[some] = (beyond & (beyond.sum(axis=1, keepdims=True) == 1)).mean(axis=-1)
+        alone = beyond & (beyond.sum(axis=1, keepdims=True) == 1)
+        cut[some] = np.average(alone, axis=-1, weights=weights)
     top, cut = top.reshape(intercept.shape), cut.reshape(intercept.shape)
     votes = np.logaddexp(0.0, top + intercept) * weight
     return np.minimum(votes, MAX_VOTE), cut

@@ -99,6 +99,7 @@ def calibration(
     probability: ArrayLike,
     *,
     classes: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     n_bins: int = 15,
     random_state: int = 0,
 ) -> Calibration:
@@ -112,6 +113,8 @@ def calibration(
         Probability of each class, rows summing to 1; of class 1 if one-dimensional.
     classes : array, shape (C,), optional
         Labels in the order of the columns, such as ``classes_`` of an estimator.
+    weights : array, shape (n,), optional
+        Rows of weight 0 are left out. The others count as so many, but errors as single rows.
     n_bins : int
         Number of bins of the calibration errors; ties in confidence reduce it.
     random_state : int
@@ -139,28 +142,32 @@ def calibration(
     truth = encoded(y, p, classes)
     if n_bins < 1:
         raise ValueError(f"n_bins must be 1 or more, got {n_bins}.")
+    mass = np.ones(len(p)) if weights is None else np.asarray(weights, dtype=np.float64)
+    p, truth, share = p[mass > 0], truth[mass > 0], mass[mass > 0] / mass.sum()
     top = p.argmax(axis=1)
     confidence = p.max(axis=1)
     shares = np.arange(n_bins) / n_bins
     # Bin edges are observed values: no bin is empty, and ties share a bin.
-    starts = np.unique(np.sort(confidence)[(len(p) * shares).astype(np.int64)])
-    gaps = _gaps(p, truth, starts, shares, np.random.default_rng(random_state))
+    order = np.argsort(confidence, kind="stable")
+    below = mass[mass > 0][order].cumsum()
+    starts = np.unique(confidence[order[np.searchsorted(below, below[-1] * shares, "right")]])
+    gaps = _gaps(p, truth, share, (starts, shares), random_state)
     observed = p[np.arange(len(p)), truth]
     distance = (p**2).sum(axis=1) - 2 * observed + 1  # |p - e_y|^2; E = 1 - |p|^2 if calibrated
-    frequency = np.bincount(truth, minlength=p.shape[1]) / len(p)
+    frequency = np.bincount(truth, share, minlength=p.shape[1])
     constant = (frequency**2).sum() - 2 * frequency[truth] + 1
     return Calibration(
-        accuracy=_mean(top == truth, confidence),
+        accuracy=_mean(top == truth, confidence, share),
         ece=gaps[0],
         ece_width=gaps[1],
         ece_classwise=gaps[2],
-        brier=_mean(distance, 1 - (p**2).sum(axis=1)),
-        overconfidence=_overconfidence(confidence, top == truth),
-        log_score=_log_score(observed, p),
-        gain=_mean(constant - distance, ((p - frequency) ** 2).sum(axis=1)),
+        brier=_mean(distance, 1 - (p**2).sum(axis=1), share),
+        overconfidence=_overconfidence(confidence, top == truth, share),
+        log_score=_log_score(observed, p, share),
+        gain=_mean(constant - distance, ((p - frequency) ** 2).sum(axis=1), share),
         n_rows=len(p),
         n_zero=int((observed == 0).sum()),
-        bins=_reliability(confidence, top == truth, starts),
+        bins=_reliability(confidence, top == truth, starts, share),
     )
 
 
@@ -202,30 +209,31 @@ def encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray:
     return column.astype(np.int64)
 
 
-def _mean(values: NDArray[np.generic], if_calibrated: FloatArray) -> Score:
+def _mean(values: NDArray[np.generic], if_calibrated: FloatArray, share: FloatArray) -> Score:
     """Average over the rows, with a standard error."""
     x = values.astype(np.float64)
-    return Score(float(x.mean()), float(x.std() / np.sqrt(len(x))), float(if_calibrated.mean()))
+    error = np.sqrt(share**2 @ (x - share @ x) ** 2)
+    return Score(float(share @ x), float(error), float(share @ if_calibrated))
 
 
-def _overconfidence(confidence: FloatArray, right: BoolArray) -> Score:
-    excess = confidence - right
-    variance = max(float(excess.var()), float((confidence * (1 - confidence)).mean()))
-    return Score(float(excess.mean()), float(np.sqrt(variance / len(excess))), 0.0)
+def _overconfidence(confidence: FloatArray, right: BoolArray, share: FloatArray) -> Score:
+    found = _mean(confidence - right, 0 * confidence, share)
+    least = float(np.sqrt(share**2 @ (confidence * (1 - confidence))))
+    return Score(found.value, max(found.error, least), 0.0)
 
 
-def _log_score(observed: FloatArray, p: FloatArray) -> Score:
+def _log_score(observed: FloatArray, p: FloatArray, share: FloatArray) -> Score:
     entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1)
     if (observed == 0).any():
-        return Score(-np.inf, np.nan, float(-entropy.mean()))
-    return _mean(np.log(observed), -entropy)
+        return Score(-np.inf, np.nan, float(-share @ entropy))
+    return _mean(np.log(observed), -entropy, share)
 
 
 def _gaps(
-    p: FloatArray, truth: IntArray, mass: FloatArray, width: FloatArray, rng: np.random.Generator
+    p: FloatArray, truth: IntArray, share: FloatArray, starts: tuple[FloatArray, ...], seed: int
 ) -> list[Score]:
     """Compute the three calibration errors, with bootstrap error and expectation if calibrated."""
-    n, n_classes = p.shape
+    (n, n_classes), (mass, width), rng = p.shape, starts, np.random.default_rng(seed)
     confidence, top = p.max(axis=1), p.argmax(axis=1)
     bins = [
         _bin_of(confidence, mass),
@@ -236,8 +244,9 @@ def _gaps(
     def errors(observed: IntArray, count: FloatArray) -> list[float]:
         right = (top == observed) - confidence
         each = (observed[:, None] == np.arange(n_classes)) - p
-        found = [_gap(own_bins, right * count, n) for own_bins in bins[:2]]
-        return [*found, _gap(bins[2], each * count[:, None], n) / n_classes]
+        count = count * share / (count @ share)
+        found = [_gap(own_bins, right * count) for own_bins in bins[:2]]
+        return [*found, _gap(bins[2], each * count[:, None]) / n_classes]
 
     once = np.ones(n)
     value = errors(truth, once)
@@ -257,23 +266,26 @@ def _bin_of(values: FloatArray, starts: FloatArray) -> IntArray:
     return (np.searchsorted(starts, values, side="right") - 1).astype(np.int64)
 
 
-def _gap(bins: IntArray, residual: FloatArray, n: int) -> float:
-    """Sum over the bins of |total residual|, divided by n."""
-    return float(np.abs(np.bincount(bins.ravel(), residual.ravel())).sum() / n)
+def _gap(bins: IntArray, residual: FloatArray) -> float:
+    """Sum over the bins of |total residual|."""
+    return float(np.abs(np.bincount(bins.ravel(), residual.ravel())).sum())
 
 
-def _reliability(confidence: FloatArray, right: BoolArray, starts: FloatArray) -> pd.DataFrame:
-    rows = pd.DataFrame({"confidence": confidence, "accuracy": right.astype(np.float64)})
-    grouped = rows.groupby(pd.Series(_bin_of(confidence, starts), name="bin"))
-    mean, count = grouped["confidence"].mean(), grouped.size()
+def _reliability(
+    confidence: FloatArray, right: BoolArray, starts: FloatArray, share: FloatArray
+) -> pd.DataFrame:
+    place = _bin_of(confidence, starts)
+    grouped = pd.Series(confidence).groupby(pd.Series(place, name="bin"))
+    own = share / np.bincount(place, share)[place]  # of the rows of the bin
+    mean = np.bincount(place, own * confidence)
     return pd.DataFrame(
         {
-            "low": grouped["confidence"].min(),
-            "high": grouped["confidence"].max(),
-            "rows": count,
+            "low": grouped.min(),
+            "high": grouped.max(),
+            "rows": grouped.size(),
             "confidence": mean,
-            "accuracy": grouped["accuracy"].mean(),
-            "error": np.sqrt(mean * (1 - mean) / count),
+            "accuracy": np.bincount(place, own * right),
+            "error": np.sqrt(mean * (1 - mean) * np.bincount(place, own**2)),
         }
     )
 

@@ -68,6 +68,8 @@ class SplitUncertainty:
         Paths of the nodes and leaves from the root.
     n_leaves : array of int, shape (chain, draw), optional
         Number of leaves in use by a draw (see :class:`PolytopeSize`).
+    weights : array, shape (n,), optional
+        Weights of the rows in means over rows.
     """
 
     mean: FloatArray
@@ -91,6 +93,7 @@ class SplitUncertainty:
     labels: tuple[str, ...]
     leaf_labels: tuple[str, ...]
     n_leaves: IntArray | None = None
+    weights: FloatArray | None = None
 
     @property
     def unsure(self) -> BoolArray:
@@ -132,14 +135,16 @@ class SplitUncertainty:
         ]
         if n_nodes == 0:
             lines = [f"Split uncertainty: {no_split(self.n_leaves)}"]
-        means = [f"{name} {part.mean():.3g}" for name, part in self._parts().items()]
+        each = self._parts().items()
+        means = [f"{name} {np.average(part, weights=self.weights):.3g}" for name, part in each]
         if means:
             lines.append(f"Mean over the rows: {', '.join(means)}")
         return "\n".join(lines)
 
     def _by_node(self) -> pd.DataFrame:
-        rows = self.reached.sum(axis=0)
-        share = self.reached / np.where(rows > 0, rows, np.nan)  # NaN: no row can reach the node
+        reached = self.reached if self.weights is None else self.reached * self.weights[:, None]
+        rows = reached.sum(axis=0)
+        share = reached / np.where(rows > 0, rows, np.nan)  # NaN: no row can reach the node
         columns = {
             "rows": rows,
             "disagreement": (share * self.disagreement).sum(axis=0),

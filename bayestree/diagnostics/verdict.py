@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -347,6 +347,7 @@ def held_out_intervals(
     *,
     at_least: bool = False,
     residual: tuple[FloatArray, FloatArray] | None = None,
+    weights: ArrayLike | None = None,
 ) -> HeldOut:
     """Judge predictive intervals by the rows inside them, and compare predictions with the mean.
 
@@ -362,21 +363,25 @@ def held_out_intervals(
         Whether more rows than this may be inside, as with intervals of whole numbers.
     residual : pair of arrays, shape (n,), optional
         From ``residuals``.
+    weights : array, shape (n,), optional
+        Weights of the rows.
     """
     found = np.asarray(inside, dtype=np.float64)
-    share, n = float(found.mean()), len(found)
+    mass = np.ones(len(found)) if weights is None else np.asarray(weights, dtype=np.float64)
+    of_row, n = mass / mass.sum(), int(np.count_nonzero(mass))
+    share = float(of_row @ found)
     apart = share - level
-    error = max(ERRORS * float(np.sqrt(level * (1 - level) / n)), TOLERATED)
+    error = max(ERRORS * float(np.sqrt(level * (1 - level) * (of_row @ of_row))), TOLERATED)
     holds = abs(apart) <= error or (at_least and apart > 0)
     says = f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
     if residual is None or not np.any(residual[1]):  # nothing can beat the mean of equal values
         return HeldOut(holds, says)
     own, constant = map(np.square, residual)
-    whole = float(constant.mean())
-    ratio = float(own.mean()) / whole
+    whole = float(of_row @ constant)
+    ratio = float(of_row @ own) / whole
     gain = 1 - ratio
     # The standard error of a ratio of means, by the delta method.
-    spread = float((own - ratio * constant).std() / (whole * np.sqrt(n)))
+    spread = float(np.sqrt(of_row**2 @ (own - ratio * constant) ** 2) / whole)
     says += (
         f" The mean squared error is {_apart(gain)} the error of the mean of y, by {abs(gain):.1%} "
         f"(standard error {spread:.1%})."
@@ -385,12 +390,15 @@ def held_out_intervals(
 
 
 def residuals(
-    y: ArrayLike, predicted: ArrayLike, exposure: ArrayLike | None = None
+    y: ArrayLike, predicted: ArrayLike, exposure: Any = None, weights: Any = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Subtract from values (n,) their predictions, and their mean rate times exposure."""
+    """Subtract from values (n,) their predictions, and their weighted mean rate times exposure."""
     values = np.asarray(y, dtype=np.float64)
-    scale = np.ones(len(values)) if exposure is None else np.asarray(exposure, dtype=np.float64)
-    return values - np.asarray(predicted), values - scale * (values.sum() / scale.sum())
+    scale, mass = (
+        np.ones(len(values)) if one is None else np.asarray(one, dtype=np.float64)
+        for one in (exposure, weights)
+    )
+    return values - np.asarray(predicted), values - scale * ((mass @ values) / (mass @ scale))
 
 
 def _found(gain: float, error: float) -> bool:

@@ -159,7 +159,7 @@ def point_importance(
     shuffles the features of a column, of c in all. ``misfit`` is minus the log-density of y given
     its prediction, of a normal distribution by default.
     """
-    votes = np.sum([weight * _tree_votes(tree, X) for weight, tree in trees], axis=0)
+    votes = np.sum([weight * _tree_votes(tree, X, weights) for weight, tree in trees], axis=0)
     decrease = _score_decrease(expect, X, y, weights, misfit)
     loss = [
         np.mean([decrease(_shuffled(X, own, one)) for one in orders], axis=0)
@@ -185,7 +185,7 @@ def draw_importance(
     )
     weights /= weights.sum()
     rows, ones = data.X.numpy(force=True), torch.ones_like(data.weights)
-    votes = encoding.by_column(_draw_votes(parts, picks, rows))
+    votes = encoding.by_column(_draw_votes(parts, picks, data))
     before = _log_scores(parts, picks, weights, Data(data.X, data.y, ones))
     loss = np.zeros((votes.shape[1], len(rows)))
     regress = any("leaf_slope" in part.posterior.draws for part in parts)
@@ -271,25 +271,25 @@ def _votes(
     return votes / np.maximum(votes.sum(axis=1, keepdims=True), TINY)
 
 
-def _tree_votes(tree: RoutedTree, X: FloatArray) -> FloatArray:
+def _tree_votes(tree: RoutedTree, X: FloatArray, weights: FloatArray) -> FloatArray:
     total = np.zeros(X.shape[1])
     if isinstance(tree, Tree):
         for node, rows, _ in tree.walk(X):
             weight, plane, intercept = _experts(tree, node)
-            share = _votes(weight, plane, intercept, X[rows])
+            share = _votes(weight, plane, intercept, X[rows]) * weights[rows, None]
             total += _shared(share, plane * tree.scale)
     return total / max(total.sum(), TINY)
 
 
 def _draw_votes(
-    parts: Sequence[Part], picks: Sequence[list[tuple[int, int]]], X: FloatArray
+    parts: Sequence[Part], picks: Sequence[list[tuple[int, int]]], data: Data
 ) -> FloatArray:
     """Share of each feature in the votes of each draw, (S, d)."""
-    found = []
+    found, X, weights = [], data.X.numpy(force=True), data.weights.numpy(force=True)
     for part, some in zip(parts, picks, strict=True):
         model, draws = part.posterior.model, part.posterior.draws
         for one in some:
-            reached = _reached(draws, one, X, model)
+            reached = _reached(draws, one, X, model) * weights[:, None]
             total = np.zeros(X.shape[1])
             for node, split in enumerate(zip(*split_of(draws, one), strict=True)):
                 share = _votes(split[0], split[1], split[2], X)
@@ -334,7 +334,7 @@ def _score_decrease(
         if misfit is not None:
             return -misfit(y, mean)
         right = mean[np.arange(len(rows)), y]
-        return np.log(np.maximum(right, 0.5 / len(rows)))
+        return np.log(np.maximum(right, 0.5 / max(len(rows), weights.sum())))
 
     before = score(X)
     return lambda rows: before - score(rows)

@@ -24,7 +24,7 @@ from bayestree.diagnostics.polytopes import cuts_off
 from bayestree.diagnostics.verdict import residuals
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, one_output
 from bayestree.fitted.validation import checked_weights, fitted_rows, training_rows, validated
-from bayestree.inference import Posterior, pointwise
+from bayestree.inference import Data, Posterior, pointwise
 from bayestree.inference.data import PART
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def check_convergence(
     estimator: MixtureEstimator,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     *,
     n_rows: int = CHECKED_ROWS,
 ) -> Convergence:
@@ -79,6 +80,8 @@ def check_convergence(
     y : array, shape (n,), optional
         Outcomes of the rows X. For rows that were not used in the fit, the verdict also states
         whether the predictions are calibrated, and better than the class frequencies or the mean.
+    sample_weight : array, shape (n,), optional
+        Weights of the rows in what is said about y.
 
     Returns
     -------
@@ -93,7 +96,7 @@ def check_convergence(
         If y is given without X, or has unknown classes.
     """
     one_output(estimator, "check_convergence")
-    held_out = None if y is None else held_out_of(estimator, X, y)
+    held_out = None if y is None else held_out_of(estimator, X, y, sample_weight)
     rows = None if X is None else fitted_rows(estimator, X)
     return _judged(estimator.fitted_, rows, n_rows, held_out)
 
@@ -324,6 +327,7 @@ def log_score(
             found: FloatArray = np.log(probability[np.arange(len(own)), own])
         return found
     data, _ = training_rows(estimator, X, y, sample_weight)
+    data = Data(data.X, data.y, data.weights.new_ones(len(data.weights)))  # of single copies
     posteriors = [tree.posterior for tree in mixture.trees]
     each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
     density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
@@ -347,14 +351,17 @@ def _representative(fitted: FittedTree, X: FloatArray, n_rows: int) -> tuple[Flo
     return standard[numbers], numbers
 
 
-def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
+def held_out_of(
+    estimator: Any, X: ArrayLike | None, y: ArrayLike, sample_weight: ArrayLike | None
+) -> HeldOut:
     """Judge the calibration of predictions, and their gain over a constant."""
     if X is None:
         raise ValueError("y needs the rows to which it belongs; give X as well.")
     response = estimator.fitted_.response
+    weights = checked_weights(sample_weight, len(np.asarray(y)))
     if response.classifies:
         probability = estimator.predict_proba(X)
-        scores = diagnostics.calibration(y, probability, classes=response.labels)
+        scores = diagnostics.calibration(y, probability, classes=response.labels, weights=weights)
         return diagnostics.held_out_classes(scores)
     inside = estimator.in_interval(X, y, LEVEL)
     whole = response.leaf.whole
@@ -362,5 +369,7 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
     residual = None  # times may be censored
     if not hasattr(estimator, "predict_median"):
         given = {} if extra is None else {"exposure": extra}
-        residual = residuals(values, estimator.predict(X, **given), extra)
-    return diagnostics.held_out_intervals(inside, LEVEL, at_least=whole, residual=residual)
+        residual = residuals(values, estimator.predict(X, **given), extra, weights)
+    return diagnostics.held_out_intervals(
+        inside, LEVEL, at_least=whole, residual=residual, weights=weights
+    )

@@ -466,11 +466,12 @@ def measure_nodes(
     X: RowSource,
     standardised: RowSource,
     nodes: IntArray,
+    weights: FloatArray | None = None,
 ) -> Reach:
     """Measure what the diagnostics need of the training rows.
 
     ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``; ``standardised`` are the
-    rows on the scale of the draws.
+    rows on the scale of the draws, and ``weights`` (n,) those of the rows.
     """
     kept = min(SAMPLE, max(FEWEST, SAMPLE_VALUES // X.shape[1]))
     some = spread(len(X), kept)
@@ -483,6 +484,7 @@ def measure_nodes(
         np.arange(len(nodes)),
         prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,
+        weights=weights,
     )
     return reach._replace(
         nodes=nodes,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, shuffled
 from bayestree._utils.state import RandomState, draw_seed
 from bayestree.diagnostics.draws import spread, tails
 from bayestree.diagnostics.inclusion import (
@@ -108,7 +108,7 @@ def importance(
     given, _ = counted_rows(estimator, X, y, sample_weight)
     rows, response, weights = given.X[:], given.response, given.weights
     random = check_random_state(draw_seed(random_state))
-    orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
+    orders = [shuffled(random, weights) for _ in range(n_repeats)]
     mixture, encoding = estimator.fitted_, estimator.encoding_
     scaling = mixture.scaling
     if mixture.averages(estimator.prediction):

@@ -88,7 +88,7 @@ class HardForm:
         tree, kept = found.drop_experts(rows.X).pruned(rows.X, limits.min_leaf)
         tree = self.filled(tree, posterior, rows, data, scaling)
         nodes, standardised = hard.sources[kept], scaling.standardise(rows.X)
-        return tree, measure_nodes(posterior, tree, rows.X, standardised, nodes)
+        return tree, measure_nodes(posterior, tree, rows.X, standardised, nodes, rows.weights)
 
     def splits(
         self, posterior: Posterior, scaling: Scaling, class_names: tuple[str, ...]

@@ -135,17 +135,19 @@ def _held_out(study: Study, tree: LabelledTree, leaf: int, reached: IntArray | N
     """Count the held-out rows of a leaf in a sentence."""
     if reached is None or study.held is None or study.held.y is None:
         return ""
-    y = study.held.y[reached == leaf]
-    if len(y) == 0:
+    y, mass = study.held.y[reached == leaf], study.held.weights[reached == leaf]
+    total = float(mass.sum())
+    if total == 0:
         return "No held-out row reaches this leaf."
-    reach = f"{counted(len(y), 'held-out row')} {'reaches' if len(y) == 1 else 'reach'} this leaf"
+    reach = f"{counted(total, 'held-out row')} {'reaches' if total == 1 else 'reach'} this leaf"
     if study.held.extra is not None or study.survives:
         return f"{reach}."
     if not tree.classifies:
-        return f"{reach}, with a mean of {number(float(y.astype(np.float64).mean()))}."
+        return f"{reach}, with a mean of {number(float(mass @ y.astype(np.float64)) / total)}."
     best = int(tree.tree.value[leaf].argmax())
-    right = int((y == study.labels[best]).sum())
-    return f"{reach}; {right} of them {'is' if right == 1 else 'are'} {tree.classes[best]}."
+    right = float(mass @ (y == study.labels[best]))
+    verb = "is" if right == 1 else "are"
+    return f"{reach}; {quantity(right)} of them {verb} {tree.classes[best]}."
 
 
 def _sample(study: Study, tree: RoutedTree) -> Sample:

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from scipy.stats import rankdata
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
-from bayestree._utils.wording import counted, in_words, isolated
+from bayestree._utils.wording import counted, in_words, isolated, quantity
 from bayestree.diagnostics.draws import spread
 from bayestree.plots import _style
 from bayestree.plots._predictions import Scale, draw_classes, draw_values
@@ -58,7 +57,7 @@ def _errors(one: Study, other: Study) -> dict[str, float | None]:
     rows = one.scored
     if rows is None or one.survives:
         return {}
-    weights = rows.weights if rows.weights.any() else np.ones(len(rows))
+    weights = rows.weights
     first, own = (row_scores(study, rows) for study in (one, other))
     apart = {key: own[key] - first[key] for key in own}
     found = {key: mean_error(gap, weights) for key, gap in apart.items()}
@@ -83,7 +82,7 @@ class Agreement:
     """The predictions of the same rows by two studies.
 
     ``values`` are the probabilities of the true class by both, predicted numbers, or for survival
-    the shares of rows of at most this risk, each (n,). ``apart`` (n,) is the distance of the
+    the shares of rows of less risk, each (n,). ``apart`` (n,) is the distance of the
     predictions: of class probabilities, the total variation. ``alike`` (n,) tells where they agree.
     """
 
@@ -94,28 +93,31 @@ class Agreement:
     alike: BoolArray
 
     @property
-    def counts(self) -> list[int]:
-        """Numbers of rows whose class both, only the first, only the other, and neither predict."""
+    def counts(self) -> list[float]:
+        """Weight of rows whose class both, only the first, only the other, and neither predict."""
         one, other = (study.predicted == self.rows.target for study in self.studies)
         return [
-            int(both.sum()) for both in (one & other, one & ~other, ~one & other, ~one & ~other)
+            float(self.rows.weights @ both)
+            for both in (one & other, one & ~other, ~one & other, ~one & ~other)
         ]
 
     @property
     def share(self) -> float:
         """Share of the rows on which the predictions agree."""
-        return float(self.alike.mean())
+        return float(np.average(self.alike, weights=self.rows.weights))
 
     @property
     def correlation(self) -> float:
         """Correlation of the predictions; not finite if those of one are all equal."""
+        (one, both), (_, other) = np.cov(*self.values, aweights=self.rows.weights, ddof=0)
         with np.errstate(invalid="ignore"):
-            return float(np.corrcoef(*self.values)[0, 1])
+            return float(both / np.sqrt(one * other))
 
     def sentence(self, names: tuple[str, str]) -> str:
         """Say on how many rows the studies agree, and which is right where they do not."""
-        same, both, study = int(self.alike.sum()), " and ".join(names), self.studies[0]
-        on = f"for {same:,} of {self.rows.counted} ({percent(self.share)})"
+        both, study, total = " and ".join(names), self.studies[0], float(self.rows.weights.sum())
+        rows = counted(total, self.rows.kind.removesuffix("s"))
+        on = f"for {quantity(self.share * total)} of {rows} ({percent(self.share)})"
         if not study.classifies:
             what = f"The predictions of {both} differ by at most {NEAR} standard deviations of y"
             if study.survives:
@@ -124,8 +126,8 @@ class Agreement:
         said = f"{both} predict the same class {on}"
         _, *single, _ = self.counts
         right = zip(names, single, strict=True)
-        others = " and ".join(f"{name} is right for {rows:,}" for name, rows in right)
-        return f"{said}. Of the others, {others}." if same < len(self.rows) else f"{said}."
+        others = " and ".join(f"{name} is right for {quantity(rows)}" for name, rows in right)
+        return f"{said}. Of the others, {others}." if self.share < 1 else f"{said}."
 
     def picture(self, names: tuple[str, str]) -> Markup:
         """Draw the predictions of the other study against those of the first."""
@@ -169,11 +171,18 @@ def agreement_of(one: Study, other: Study) -> Agreement | None:
         apart = np.abs(one.probability - other.probability).sum(axis=1) / 2
         return Agreement(studies, rows, values, apart, one.predicted == other.predicted)
     values = tuple(study.predicted.astype(np.float64) for study in studies)
-    unit = float(rows.target.astype(np.float64).std())
+    unit = float(np.sqrt(np.cov(rows.target.astype(np.float64), aweights=rows.weights, ddof=0)))
     if one.survives:
-        values, unit = tuple(rankdata(each) / len(rows) for each in values), 1.0
+        values, unit = tuple(_ranks(each, rows.weights) for each in values), 1.0
     apart = np.abs(values[0] - values[1])
     return Agreement(studies, rows, values, apart, apart <= NEAR * unit)
+
+
+def _ranks(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the share of the rows (n,) of smaller values, and half of those of equal ones."""
+    _, place = np.unique(values, return_inverse=True)
+    mass = np.bincount(place, weights) / weights.sum()
+    return (np.cumsum(mass) - mass / 2)[place]
 
 
 def prediction_texts(study: Study, rows: IntArray) -> list[str]:
@@ -182,10 +191,11 @@ def prediction_texts(study: Study, rows: IntArray) -> list[str]:
     if study.probability is not None:
         sure = study.probability[rows].max(axis=1)
         return [f"{isolated(str(y))} ({p:.2f})" for y, p in zip(predicted[rows], sure, strict=True)]
+    assert study.scored is not None
     if study.survives:
-        return [percent(share) for share in rankdata(predicted)[rows] / len(predicted)]
+        return [percent(share) for share in _ranks(predicted, study.scored.weights)[rows]]
     texts = [number(float(value)) for value in predicted[rows]]
-    if not study.has_draws or study.scored is None:
+    if not study.has_draws:
         return texts
     ends = zip(*study.interval(study.scored.taken(rows), 0.9), strict=True)
     spans = [f"{number(float(low), 3)} to {number(float(high), 3)}" for low, high in ends]

@@ -298,7 +298,7 @@ def predictions(compared: Compared) -> Shown:
                 "names": names,
                 "sentence": one.sentence(names),
                 "counts": one.counts if base.classifies else [],
-                "distance": number(float(one.apart.mean()), 3),
+                "distance": number(float(np.average(one.apart, weights=one.rows.weights)), 3),
                 "picture": one.picture(names),
             }
             for names, one in compared.agreements

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, shuffled
 from bayestree._utils.wording import counted
 from bayestree.description import TreeDescription, features_of, has_draws
 from bayestree.diagnostics import SplitUncertainty
@@ -122,7 +122,9 @@ def rows_of(
             f"y{end} has none of the classes of the fit, {classes[:5].tolist()}; its first value "
             f"is {target[:1].tolist()[0]!r}."
         )
-    weight = np.ones(n) if weight is None else weight.astype(np.float64)
+    if weight is None or (held_out and not weight.any()):  # all rows count
+        weight = np.ones(n)
+    weight = weight.astype(np.float64)
     return LabelledRows(_with_names(estimator, X), target, weight, held_out, estimator, extra)
 
 
@@ -149,7 +151,7 @@ class PermutationImportance(NamedTuple):
 def evaluation_rows(train: LabelledRows | None, held: LabelledRows | None) -> LabelledRows | None:
     """Choose the rows on which splits are judged: at most 2,000, held out if there are any."""
     rows = held if held is not None and len(held) else train
-    return None if rows is None else rows.sample()
+    return None if rows is None else rows.taken(np.flatnonzero(rows.weights > 0)).sample()
 
 
 def permutation_importance(
@@ -169,8 +171,10 @@ def permutation_importance(
             random = np.random.default_rng(0)
             distance = _side_distance(tree)
             for node, reached, _ in tree.walk(X):
-                share[node] = _changed(tree, node, X[reached], places, shuffles, random)
-                total += len(reached) * distance[node] * share[node]
+                mass = rows.weights[reached]
+                orders = [shuffled(random, mass) for _ in range(shuffles if mass.any() else 0)]
+                share[node] = _changed(tree, node, X[reached], mass, places, orders)
+                total += mass.sum() * distance[node] * share[node]
         nodes.append(share)
     return PermutationImportance(tuple(nodes), total / total.sum() if total.any() else total)
 
@@ -188,32 +192,30 @@ def split_uncertainty(estimator: Estimator, rows: LabelledRows) -> SplitUncertai
         return None
     if estimator.tree_.n_nodes == 0:
         return None
-    return estimator.split_uncertainty(rows.X)
+    return replace(estimator.split_uncertainty(rows.X), weights=rows.weights)
 
 
 def _changed(
     tree: Tree,
     node: int,
     X: FloatArray,
+    weights: FloatArray,
     places: Sequence[IntArray],
-    shuffles: int,
-    random: np.random.Generator,
+    orders: Sequence[IntArray],
 ) -> FloatArray:
     """Return the share of rows (n, d) that change sides when a column is shuffled, shape (c,)."""
     share = np.zeros(len(places))
-    if len(X) == 0:
-        return share
     experts = tree.experts(node)
     plane, weight = tree.hyperplane[experts], tree.weight[experts]
     activation = X @ plane.T + tree.intercept[experts]
     right = np.logaddexp(0.0, activation) @ weight > LOG2
-    for _ in range(shuffles):
-        order = random.permutation(len(X))
+    for order in orders:
         for j, own in enumerate(places):
             if plane[:, own].any():
                 moved = activation + (X[order][:, own] - X[:, own]) @ plane[:, own].T
-                share[j] += ((np.logaddexp(0.0, moved) @ weight > LOG2) != right).mean()
-    return share / shuffles
+                changes = (np.logaddexp(0.0, moved) @ weight > LOG2) != right
+                share[j] += np.average(changes, weights=weights) / len(orders)
+    return share
 
 
 def _side_distance(tree: Tree) -> FloatArray:

@@ -105,7 +105,7 @@ def scores_of(study: Study) -> Scores | None:
     rows = study.scored
     if rows is None or is_recorded(study):
         return _recorded(study)
-    weights = rows.weights if rows.weights.any() else np.ones(len(rows))
+    weights = rows.weights
     scores, error = _own_scores(study, rows, weights), None
     if not study.survives:
         compute = _class_scores if study.classifies else _value_scores
@@ -255,13 +255,13 @@ def mean_error(values: FloatArray, weights: FloatArray) -> float | None:
     return float(np.sqrt((share**2 * deviation**2).sum())) if len(values) > 1 else None
 
 
-def confusion_of(study: Study) -> list[list[int]] | None:
+def confusion_of(study: Study) -> list[list[float]] | None:
     """Count the rows by true class, and within it by prediction, if there are few classes."""
     rows, labels = study.scored, study.labels if study.classifies else ()
     if rows is None or not 0 < len(labels) <= MAX_CLASSES:
         return None
     return [
-        [int(((rows.y == true) & (study.predicted == guess)).sum()) for guess in labels]
+        [float(rows.weights @ ((rows.y == true) & (study.predicted == guess))) for guess in labels]
         for true in labels
     ]
 

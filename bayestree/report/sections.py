@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from bayestree._utils.arrays import FloatArray, class_numbers
+from bayestree._utils.arrays import FloatArray, class_numbers, weighted_quantiles
 from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, in_words, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
@@ -72,8 +72,10 @@ def data(study: Study) -> Shown:
         label = class_numbers(y, study.labels)
         total = np.bincount(label, study.train.weights, len(study.classes))
         classes = total.tolist()
-    elif y is not None:
-        quartiles = np.quantile(y.astype(np.float64), [0, 0.25, 0.5, 0.75, 1]).tolist()
+    elif study.train is not None and y is not None:
+        mass = study.train.weights
+        own = y[mass > 0].astype(np.float64), mass[mass > 0]
+        quartiles = weighted_quantiles(*own, [0, 0.25, 0.5, 0.75, 1]).tolist()
     return "Data", {"facts": _facts(study), "classes": classes, "quartiles": quartiles}
 
 
@@ -254,15 +256,16 @@ def _sources(found: SplitUncertainty) -> str:
     """Say in a sentence which share of the uncertainty of y more rows would reduce."""
     if found.total_entropy is not None and found.mutual_information is not None:
         what, unit = "entropy", "nats"
-        total, posterior = found.total_entropy.mean(), found.mutual_information.mean()
+        each = found.total_entropy, found.mutual_information
     elif found.total_variance is not None and found.explained is not None:
         what, unit = "variance", "squared units of y"
-        total, posterior = found.total_variance.mean(), found.explained.mean()
+        each = found.total_variance, found.explained
     else:
         return ""
-    share = float(posterior / total) if total > 0 else 0.0
+    total, posterior = (float(np.average(one, weights=found.weights)) for one in each)
+    share = posterior / total if total > 0 else 0.0
     return (
-        f"The mean {what} of a prediction is {number(float(total), 3)} {unit}. Of this, "
+        f"The mean {what} of a prediction is {number(total, 3)} {unit}. Of this, "
         f"{percent(share)} is due to uncertainty about the tree, which more rows would "
         "reduce; the rest is noise in the data."
     )

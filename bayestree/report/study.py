@@ -348,7 +348,8 @@ class Study:
         rows = self.scored.taken(np.flatnonzero(self.scored.weights > 0)).sample()
         if not len(rows):
             return None
-        return self.soft.in_interval(rows.X, rows.response, LEVELS).mean(axis=1), len(rows)
+        inside = self.soft.in_interval(rows.X, rows.response, LEVELS)
+        return np.average(inside, axis=1, weights=rows.weights), len(rows)
 
     def _known(self, rows: LabelledRows) -> dict[str, Any]:
         return {} if rows.extra is None or self.survives else {"exposure": rows.extra}
@@ -369,10 +370,11 @@ class Study:
         """Calibration of the probabilities of ``scored``."""
         if self.scored is None or self.probability is None:
             return None
-        known = np.isin(self.scored.target, self.labels) & (self.scored.weights > 0)
-        if not known.any():
+        rows = self.scored.taken(np.flatnonzero(np.isin(self.scored.target, self.labels)))
+        if not rows.weights.any():
             return None
-        return calibration(self.scored.target[known], self.probability[known], classes=self.labels)
+        probability = self.probability[np.isin(self.scored.target, self.labels)]
+        return calibration(rows.target, probability, classes=self.labels, weights=rows.weights)
 
 
 def study_of(

@@ -167,7 +167,7 @@ def write_model(run: FittedRun) -> None:
     rows = run.rows
     data = run.file.data
     is_text = rows.y.dtype.kind in "UO"
-    columns = Columns(data.target, is_text, rows.task, rows.encoding, data.extra)
+    columns = Columns(data.target, is_text, rows.task, rows.encoding, data.extra, data.weights)
     run.folder.write_json(store.COLUMNS, columns.to_json())
     run.estimator.save(run.folder / store.MODEL)
 
@@ -234,8 +234,9 @@ def _write_predictions(run: FittedRun) -> None:
             table.insert(0, "row", rows.rows_held[part])
             for place, (name, y) in enumerate(zip(names, columns, strict=False), start=1):
                 table.insert(place, name, y, allow_duplicates=True)
-            if extra is not None:
-                table.insert(len(table.columns), extra, number, allow_duplicates=True)
+            for own, value in ((extra, number), (run.file.data.weights, rows.weights_held[part])):
+                if own is not None:
+                    table.insert(len(table.columns), own, value, allow_duplicates=True)
             write(table)
 
 

@@ -70,7 +70,7 @@ class _Tally:
         used = estimator.fitted_.scaling.used
         columns.encoding.among(used).count_unknown(frame, self.unknown)
         self.n_rows += len(frame)
-        table = predictions(estimator, X, columns.extra_of(frame), columns.targets)
+        table = predictions(estimator, X, columns.numbers_of(columns.extra, frame), columns.targets)
         needed = {*columns.targets, *([columns.extra] if columns.extra else [])}
         if self.fault is None and needed <= {*frame.columns}:
             self._score(estimator, columns, frame, X, table)
@@ -91,8 +91,10 @@ class _Tally:
             tables.check_complete(found)
             found = found.astype(str) if columns.is_text else found.apply(tables.numbers)
             y = found.to_numpy()[:, 0] if found.shape[1] == 1 else found.to_numpy()
-            if (extra := columns.extra_of(frame)) is not None:
+            if (extra := columns.numbers_of(columns.extra, frame)) is not None:
                 y = np.column_stack((y, extra))
+            if (mass := columns.numbers_of(columns.weights, frame)) is None:
+                mass = np.ones(len(y))
         except InputError as error:
             self.fault = str(error)
         else:
@@ -102,7 +104,7 @@ class _Tally:
                     rows = _predicted(labels, columns.targets, table.iloc[kept], y[kept])
                 else:  # rates, not the counts for exposures in the table
                     rows = predict_rows(estimator, X.iloc[kept], y[kept])
-                self.parts.append((numbers[kept], y[kept], *rows))
+                self.parts.append((numbers[kept], mass[kept], y[kept], *rows))
             self._thin()
 
     def _thin(self) -> None:
@@ -134,9 +136,10 @@ class _Tally:
         n_rows = self.n_rows + n_resumed
         if self.fault is not None or not self.parts:
             return Predicted(n_rows, remarks, self.fault, n_resumed=n_resumed)
-        _, y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
+        _, mass, y, *predicted = (np.concatenate(part) for part in zip(*self.parts, strict=True))
         try:
-            scores = scores_of(estimator, y, *predicted, weights=None, targets=columns.targets)
+            mass = tables.read_weights(pd.Series(mass, name=columns.weights))
+            scores = scores_of(estimator, y, *predicted, weights=mass, targets=columns.targets)
         except ValueError as error:  # such as survival times without an event
             return Predicted(n_rows, remarks, str(error), n_resumed=n_resumed)
         n_seen = _count_training_rows(folder, data)
@@ -292,7 +295,7 @@ def _predict_part(folder: Path, digest: str, dataset: Dataset, target: Path) -> 
     estimator, columns = _model(folder, digest)
     tally = _Tally()
     target.parent.mkdir(parents=True, exist_ok=True)
-    wanted = {*columns.encoding.names, *columns.targets, columns.extra}
+    wanted = {*columns.encoding.names, *columns.targets, columns.extra, columns.weights}
     names = [name for name in dataset.columns if name in wanted]
     with (
         located(Path(dataset.path)),

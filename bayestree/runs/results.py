@@ -101,10 +101,8 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
 def _evaluation_rows(run: Run) -> LabelledRows | None:
     """Return the rows on which features and uncertainty are measured."""
     rows = run.rows().thinned()
-    train, held = (
-        rows_of(run.estimator, X, held_out=held_out)
-        for X, held_out in ((rows.X, False), (rows.X_held, True))
-    )
+    train = rows_of(run.estimator, rows.X, weights=rows.weights, held_out=False)
+    held = rows_of(run.estimator, rows.X_held, weights=rows.weights_held, held_out=True)
     return evaluation_rows(train, held if rows.held_out else None)
 
 
@@ -210,22 +208,25 @@ def _held_out(run: Run) -> HeldOut | None:
         _, y, predicted, *others = (column.to_numpy() for column in table.columns)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
+    # Runs of version 0.2 and earlier lack the weights.
+    mass = others.pop() if table.column_names[-1] == run.file.data.weights else np.ones(len(y))
     kept = spread(len(y), MAX_ROWS)
-    if run.columns.task == "survival" or (run.columns.task == "regression" and not others):
+    kept, task = kept[mass[kept] > 0], run.columns.task
+    if task == "survival" or (task == "regression" and not (others and len(kept))):
         return None  # times may be censored; or the tree has no model of y
-    if run.columns.task == "regression":
-        low, high, *exposure = (column[kept] for column in others)
+    if task == "regression":
+        low, high, exposure = (column[kept] for column in (*others, np.ones(len(y)))[:3])
         inside = (y[kept] >= low) & (y[kept] <= high)
         fitted = run.estimator.fitted_
         whole = not fitted.forest and fitted.shown.posterior.model.leaf.whole
-        apart = residuals(y[kept], predicted[kept], *exposure)
-        return held_out_intervals(inside, LEVEL, at_least=whole, residual=apart)
+        apart = residuals(y[kept], predicted[kept], exposure, mass[kept])
+        return held_out_intervals(inside, LEVEL, at_least=whole, residual=apart, weights=mass[kept])
     classes = run.estimator.classes_
     kept = kept[np.isin(y[kept], classes)]
     if len(kept) == 0:
         return None
     probability = np.stack(others, axis=1)[kept]
-    return held_out_classes(calibration(y[kept], probability, classes=classes))
+    return held_out_classes(calibration(y[kept], probability, classes=classes, weights=mass[kept]))
 
 
 def _inference(run: Run) -> str:

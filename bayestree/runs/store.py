@@ -290,6 +290,7 @@ class Columns(NamedTuple):
     task: str
     encoding: Encoding
     extra: str | None = None  # column of the exposure or event
+    weights: str | None = None  # column of the weights
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -297,7 +298,7 @@ class Columns(NamedTuple):
             "target_is_text": self.is_text,
             "task": self.task,
             "columns": self.encoding.to_json(),
-            **({} if self.extra is None else {"extra": self.extra}),
+            **{n: own for n in ("extra", "weights") if (own := getattr(self, n)) is not None},
         }
 
     @property
@@ -318,12 +319,12 @@ class Columns(NamedTuple):
                 "Python, or a run for each target."
             )
 
-    def extra_of(self, frame: pd.DataFrame) -> FloatArray | None:
-        """Return the exposure or event of each row (n,), if the table has it."""
-        if self.extra is None or self.extra not in frame:
+    def numbers_of(self, name: str | None, frame: pd.DataFrame) -> FloatArray | None:
+        """Return the exposures, events or weights (n,), if the table has them."""
+        if name is None or name not in frame:
             return None
-        check_complete(frame[[self.extra]])
-        return numbers(frame[self.extra]).to_numpy()
+        check_complete(frame[[name]])
+        return numbers(frame[name]).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -415,14 +416,14 @@ def read_model(folder: Path) -> tuple[Estimator, Columns]:
             if old
             else _checksum(encoding.to_json()) == _checksum(estimator.encoding_.to_json())
         )
-        extra, target = content.get("extra"), content["target"]
+        extra, weights, target = content.get("extra"), content.get("weights"), content["target"]
         first, *others = [target] if isinstance(target, str) else map(str, target)
         columns = Columns(
             first if isinstance(target, str) else (first, *others),
             bool(content["target_is_text"]),
             str(content["task"]),
             encoding,
-            None if extra is None else str(extra),
+            *(None if name is None else str(name) for name in (extra, weights)),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise changed(folder / COLUMNS) from error

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from torch import nn
 
 import bayestree
+from bayestree._utils.arrays import shuffled
 from bayestree._utils.state import draw_seed
 from bayestree.baselines import from_sklearn
 from bayestree.explain.importance import split_importance
@@ -22,10 +23,10 @@ from tests.plots.cases import drawn
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-def shuffles(n, count=1, seed=0):
+def shuffles(n, count=1, seed=0, weights=None):
     """The shuffles of ``importance`` with this seed."""
     random = check_random_state(draw_seed(seed))
-    return [random.permutation(n) for _ in range(count)]
+    return [shuffled(random, np.ones(n) if weights is None else weights) for _ in range(count)]
 
 
 @pytest.mark.parametrize("kind", [DecisionTreeClassifier, DecisionTreeRegressor])
@@ -168,7 +169,7 @@ def test_point_estimates_of_numbers():
     reg = trained("numbers", "linear leaves")
     weights = np.resize([1.0, 3.0], len(X))
     found = reg.importance(X, y, weights, n_repeats=2, random_state=0)
-    orders = shuffles(len(X), 2)
+    orders = shuffles(len(X), 2, weights=weights)
     before = np.average((reg.predict(X) - y) ** 2, weights=weights)
     after = []
     for order in orders:
@@ -188,7 +189,7 @@ def test_weights_count_rows(posterior, prediction):
     expected = clf.importance(X[:20], y[:20], 2 * weights[:20], n_repeats=1)
     np.testing.assert_allclose(found.loss, expected.loss)
     np.testing.assert_allclose(found.votes, expected.votes)
-    order = shuffles(20)[0]
+    order = shuffles(20, weights=weights[:20])[0]
     moved = X[:20].copy()
     moved[:, 0] = X[order, 0]
 

@@ -121,6 +121,8 @@ def test_votes_left_out_are_counted():
     tree = chain([[1, 3], [0, 1], [1, 1]], [-5, -2, 0], n_experts=3)
     assert "\n  + … 2 more\n  <= 0.69" in export_rules(tree, max_facets=1)
     assert "softplus(3 age + … 1 more - 5)" in export_rules(tree, max_features=1)
+    steps = 1e9 * np.array([[1, 3], [0, 1], [1, 1]]), 1e9 * np.array([-5, -2, 0])
+    assert "\n  AND … 2 more\n" in export_rules(chain(*steps, n_experts=3), max_facets=1)
 
 
 def test_linear_leaves_are_written_out():

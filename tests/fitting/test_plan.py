@@ -36,6 +36,14 @@ def plan(table=CLASSES, leaf=None, start=None, **given):
     return polytope_plan(kind(**given).get_params(deep=False), family, table, start)
 
 
+def test_memory_is_that_of_the_starts_and_of_the_draws():
+    found = plan(n_experts=3, n_modes=2, inference=Svi(n_draws=50))
+    starts = Growth().n_restarts * 3 * (20 + 500 // 2)  # coefficients and scores
+    draws = 2 * 50 * 3 * (20 + 2)
+    assert found.dtype == "float64"
+    assert found.memory(20) == {"n_experts=3": 8 * starts, "n_draws=50": 8 * draws + 1000 * 2}
+
+
 @pytest.mark.parametrize(
     ("table", "method"),
     [

@@ -97,6 +97,19 @@ def test_calibration_tells_heavy_tails_from_light_ones(df, low, high):
     assert again == found
 
 
+def test_calibration_counts_all_rows_of_a_leaf(monkeypatch):
+    """Outliers count for little in the mean and the square, but not in the number of rows."""
+    rng, sizes, given = np.random.default_rng(0), [6, 20, 60], []
+    monkeypatch.setattr(Gaussian, "calibrate", lambda prior, rows: given.append(rows) or prior)
+    leaves = [3 * j + rng.standard_t(4, n) + 30 * (np.arange(n) == 0) for j, n in enumerate(sizes)]
+    Student(learn_df=False).calibrate(torch.stack([sums(Student(), y) for y in leaves]))
+    count, first, square = given[0].T.numpy()
+    np.testing.assert_allclose(count, sizes)
+    # four standard errors of the location of a t_4
+    assert (np.abs(first / count - [0, 3, 6]) < 4 * np.sqrt(7 / 5 / count)).all()
+    assert (square / count - (first / count) ** 2 < 6).all()  # with the outlier, above 15
+
+
 def test_equal_values_and_huge_ones_are_finite():
     for y in (np.full(50, 3.0), np.append(np.zeros(49), 1e12)):
         leaf = Student().informed(torch.from_numpy(y), torch.ones(50))

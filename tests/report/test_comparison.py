@@ -126,6 +126,18 @@ def test_scores_and_differences_count_rows_by_their_weights(pair):
     assert float(found) == pytest.approx(error, rel=0.05)
 
 
+def test_predictions_agree_within_a_part_of_the_weighted_standard_deviation(pair, monkeypatch):
+    y, apart = pair[0].held.y, np.abs(pair[0].predicted - pair[1].predicted)
+    weights = np.where(y > np.median(y), 9.0, 1.0)
+    weighted = [replace(one, held=replace(one.held, weights=weights)) for one in pair]
+    share = weights / weights.sum()
+    for sign in (1, -1):  # at once above and below the distance of a row
+        limit = np.sort(apart)[8] * (1 + sign * 1e-9)
+        near = limit / np.sqrt(share @ (y - share @ y) ** 2)
+        monkeypatch.setattr("bayestree.report.compared.NEAR", near)
+        assert agreement_of(*weighted).alike.tolist() == (apart <= limit).tolist()
+
+
 def test_scores_of_more_rows_than_are_given_have_smaller_errors(pair):
     """A run has scored four times as many rows, so that the errors are half as large."""
     recorded = {"scored_rows": 4 * len(pair[0].scored), "rmse": 2.0, "mae": 1.0}

@@ -100,7 +100,7 @@ class Projection:
             return found
         posterior, scaling, nodes = shown.posterior, shown.scaling, shown.polytopes.nodes[new.nodes]
         standardised = scaling.standardise(rows.X)
-        measured = measure_nodes(posterior, new.tree, rows.X, standardised, nodes)
+        measured = measure_nodes(posterior, new.tree, rows.X, standardised, nodes, rows.weights)
         of_y, path = scaling.units, zip(*new.projected.path, strict=True)
         sparse = replace(
             shown,

@@ -1,0 +1,243 @@
+"""Numbers in the texts of a report, computed by hand."""
+
+import re
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import bayestree as bt
+from bayestree import export_text
+from bayestree.diagnostics import calibration, evidence
+from bayestree.inference import Vi
+from bayestree.report import cards, comparison, figures, findings, sections
+from bayestree.report.compared import Compared
+from bayestree.report.rows import trend_of
+from bayestree.report.scores import scores_of
+from bayestree.report.study import study_of
+from bayestree.report.trees import LabelledTree, compared_modes
+
+N = 90
+SHORT = {"inference": Vi(n_steps=3, n_draws=8), "n_modes": 2, "mode_weights": "equal"}
+SHORT |= {"max_depth": 2, "n_experts": 2, "min_leaf": 5, "random_state": 0}
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2 * N, 3))
+value = 2 * X[:, 0] + np.abs(X[:, 1]) + 0.5 * rng.normal(size=2 * N)
+label = (value > 0.5).astype(int) + (X[:, 2] > 1)
+weights = rng.integers(1, 4, size=2 * N).astype(float)
+copies = np.repeat(np.arange(N), weights[N:].astype(int))  # of held-out rows
+
+
+@pytest.fixture(scope="module")
+def studies():
+    made = {"classes": bt.ConvexPolytopeTreeClassifier, "numbers": bt.ConvexPolytopeTreeRegressor}
+    found = {}
+    for name, y in (("classes", label), ("numbers", value)):
+        fit = made[name](**SHORT).fit(X[:N], y[:N], weights[:N])
+        rows = {"X": X[:N], "y": y[:N], "weights": weights[:N]}
+        held = {"X_held": X[N:], "y_held": y[N:], "weights_held": weights[N:]}
+        found[name] = study_of(fit, **rows, **held)
+    return found
+
+
+def in_text(text):
+    """The numbers of a text, as they are written."""
+    return re.findall(r"-?\d+(?:\.\d+)?", text.replace("\N{MINUS SIGN}", "-").replace(",", ""))
+
+
+def flat(values):
+    nested = isinstance(values, list | tuple | np.ndarray)
+    return [one for own in values for one in flat(own)] if nested else [values]
+
+
+def assert_written(said, expected):
+    """Whether numbers are those that are expected, to the last digit that is written."""
+    for one, own in zip(flat(said), flat(expected), strict=True):
+        digits = len(one.partition(".")[2]) if isinstance(one, str) else 9
+        assert float(one) == pytest.approx(float(own), abs=0.501 * 10.0**-digits)
+
+
+def quartiles(study):
+    each = np.repeat(value[:N], weights[:N].astype(int))
+    expected = np.quantile(each, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")
+    return sections.data(study)[1]["quartiles"], expected
+
+
+def held_out_of_leaves(study):
+    tree = LabelledTree(study, study.tree, "")
+    leaf, y = study.tree.apply(X[N:][copies]), study.held.y[copies]
+    said = cards.leaf_cards(study, tree, [0, 1, 2])
+    expected = [
+        ((leaf == one).sum(), (y[leaf == one] == study.tree.value[one].argmax()).sum())
+        if study.classifies
+        else ((leaf == one).sum(), y[leaf == one].mean())
+        for one in range(3)
+    ]
+    return [in_text(one["held"])[:2] for one in said], expected
+
+
+def uncertainty_of_nodes(study):
+    found = study.uncertainty
+    reached, apart = found.reached[copies, 1], found.disagreement[copies, 1]
+    parts = (reached.sum().round(), 100 * (reached @ (apart > 0.1)) / reached.sum())
+    return in_text(cards._uncertainty(study, 1)), [
+        *parts, 10, 100 * (reached @ apart) / reached.sum(),
+    ]  # fmt: skip
+
+
+def sides_in_the_histogram(study):
+    sample = cards._sample(study, study.tree)
+    drawn = cards._histogram(study, LabelledTree(study, study.tree, ""), 0, sample)
+    right = study.tree.goes_right(0, X[:N]).sum()
+    said = re.search('Histogram of .*?: (.*?)[<"]', drawn)[1]
+    return in_text(said)[:2], (N - right, right)
+
+
+def sources_of_uncertainty(study):
+    found = study.uncertainty
+    parts = (found.total_entropy, found.mutual_information)
+    if not study.classifies:
+        parts = (found.total_variance, found.explained)
+    total, posterior = (one[copies].mean() for one in parts)
+    return in_text(sections._sources(found)), (total, 100 * posterior / total)
+
+
+def size_of_the_tree(study):
+    tree = study.tree
+    return in_text(findings._tree(study).text)[:3], (tree.n_nodes, tree.n_leaves, tree.depth)
+
+
+def modes(study):
+    found, fit = compared_modes(study), study.estimator
+    predict = "predict_proba" if study.classifies else "predict"
+    mean, leaf = getattr(fit, predict)(X[N:]), fit.apply(X[N:])
+    expected, said = [], []
+    for line in found["modes"]:
+        mode = fit.modes_[line["number"]]
+        other = mode.apply(X[N:])
+        alike = [
+            (leaf[i] == leaf[j]) == (other[i] == other[j]) for i, j in combinations(range(N), 2)
+        ]
+        apart = np.abs(getattr(mode, predict)(X[N:]) - mean).mean()
+        expected += [apart, np.mean(alike)]
+        said += [*in_text(line["apart"]), line["alike"]]
+    return said, expected
+
+
+def leaves_of_disagreement(study):
+    found, fit = compared_modes(study)["groups"], study.estimator
+    each, mean = [one.predict(X[N:]) for one in fit.modes_], fit.predict(X[N:])
+    if study.classifies:
+        size = 100 * np.mean([one != mean for one in each], axis=0)
+    else:
+        size = np.sqrt(np.mean([(one - mean) ** 2 for one in each], axis=0))
+    leaf = np.array([study.tree.topology.leaf_labels[one] for one in fit.apply(X[N:])])
+    expected = [(np.sum(leaf == one["path"]), size[leaf == one["path"]].mean()) for one in found]
+    return [(one["rows"], *in_text(one["apart"])) for one in found], expected
+
+
+def sizes_of_polytopes(study):
+    found = study.sizes
+    said = sections._size_row(study, found, 0)
+    own = (found.facets, found.weights, found.effective)
+    prior = getattr(found._known_prior(), found.headline)[:, 0].mean()
+    texts = (said["box"], said["weights"], said["effective"], said["prior"])
+    return texts, [*(one[:, :, 0].mean() for one in own), prior]
+
+
+def bound_of_evidence(study):
+    trace = study.posterior.stats["elbo"]
+    said = re.search("lower bound over .*? from (.*?) nats", figures.elbo(study.posterior))[1]
+    return in_text(said), np.round([trace[0], trace[-1]])
+
+
+def distance_of_predictions(study):
+    compared = Compared({"one": study, "other": study_of_one_mode(study)})
+    (found,) = comparison.predictions(compared)[1]["agreements"]
+    apart = np.abs(study.predicted - compared.studies[1].predicted)
+    if study.classifies:
+        apart = np.abs(study.probability - compared.studies[1].probability).sum(axis=1) / 2
+    return in_text(found["distance"]), [apart[copies].mean()]
+
+
+def uncertainty_of_rows(study):
+    found = study.uncertainty
+    said = str(found).partition("Mean over the rows: ")[2]
+    return in_text(said), [part[copies].mean() for part in found._parts().values()]
+
+
+def sparse_facets(study):
+    """Coefficients, and what is lost by leaving out the others."""
+    fit, path = study.estimator, study.estimator.sparsity_path()
+    kept, full = np.count_nonzero(study.tree.hyperplane), path.coefficients[0]
+    text = " ".join(export_text(fit).split())
+    note = re.search("projection of the posterior onto .*? instead of [0-9]+", text)[0]
+    lost, own = (abs(path.loss[-1]), path.se[-1]), 100 * path.agreement[-1]
+    said = in_text(note), in_text(path.summary)
+    return said, ((kept, full), (kept, path.columns[-1], full, *lost, own))
+
+
+def study_of_one_mode(study):
+    one = study.estimator.modes_[0]
+    return study_of(one, X_held=X[N:], y_held=study.held.y, weights_held=weights[N:])
+
+
+CASES = [
+    (make, kind)
+    for make in (
+        quartiles, held_out_of_leaves, uncertainty_of_nodes, sides_in_the_histogram,
+        sources_of_uncertainty, size_of_the_tree, modes, leaves_of_disagreement,
+        sizes_of_polytopes, bound_of_evidence, distance_of_predictions, uncertainty_of_rows,
+        sparse_facets,
+    )
+    for kind in ("classes", "numbers")
+    if make is not quartiles or kind == "numbers"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "kind"), CASES)
+def test_numbers_are_those_by_hand(studies, make, kind):
+    said, expected = make(studies[kind])
+    assert len(expected)
+    assert_written(said, expected)
+
+
+def test_a_uniform_guess_has_the_log_loss_of_three_classes(studies):
+    assert in_text(scores_of(studies["classes"]).get("log_loss").reference) == ["1.10"]
+
+
+def test_what_exceeds_calibration_has_its_standard_error():
+    right = np.arange(400) < 240
+    said, tone = findings._verdict(calibration(right.astype(int), np.full(400, 0.9)))
+    error = 100 * np.sqrt(0.6 * 0.4 / 400)
+    assert tone == "doubtful"
+    assert_written(in_text(said), [90, 60, 30, error])
+
+
+@pytest.mark.parametrize(("share", "tone"), [(0.845, "ok"), (0.835, "doubtful")])
+def test_intervals_may_miss_two_standard_errors(share, tone):
+    """Those of 100 rows are 0.9 - 2 sqrt(0.9 0.1 / 100) = 0.84."""
+    rows = SimpleNamespace(held_out=True)
+    study = SimpleNamespace(coverage=(np.array([share]), 100), scored=rows)
+    assert findings._intervals(study).tone == tone
+
+
+def test_seconds_are_added():
+    each = [{"fit": 2.0, "report": 1.5}, {"fit": 4.0}]
+    made = [SimpleNamespace(manifest={"seconds": one}, run_file="") for one in each]
+    compared = SimpleNamespace(studies=made, pairs=zip("ab", made, strict=True))
+    stages = comparison.repeat(compared)[1]["stages"]
+    assert dict(stages)["together"] == ["3.5", "4.0"]
+
+
+def test_a_curve_rises_by_how_much_and_not_by_how_often():
+    mean = np.array([0.0, 5.0, 4.9, 4.8])
+    curve = SimpleNamespace(grid=np.arange(4.0), mean=mean, low=mean - 1, high=mean + 1)
+    assert trend_of(curve) == "rises"
+
+
+def test_the_evidence_has_its_standard_error():
+    runs = {"log_evidence": np.array([-10.0, -10.0 + np.log(3)]), "n_leaves": np.ones((2, 8), int)}
+    said = str(evidence(runs | {"depth": np.zeros((2, 8), int)}))
+    assert said.startswith("Log evidence -9.31 (standard error 0.50), 2 runs of 8 draws")
