@@ -16,8 +16,8 @@ from scipy import stats
 from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, mcmc, nuts
 from bayestree.inference.core import experts
-from bayestree.inference.core.arrays import OLD
-from bayestree.inference.core.paths import refresh
+from bayestree.inference.core.arrays import OLD, PRECISION
+from bayestree.inference.core.paths import load, refresh
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.mcmc.chains import Chains
 from bayestree.inference.samplers.mcmc.leaves import LeafMoves
@@ -135,9 +135,11 @@ def redraw(chains, rng):
 
 @njit
 def redraw_one(priors, chain, work, node, k, rng):
-    experts.load(chain, node, k, work.small[OLD])
+    load(chain, node, k, work.small[OLD])
     b, at = work.small[OLD], chain.shrinkage[node, k]
-    chain.shrinkage[node, k] = experts.draw_shrinkage(priors, rng, b, at, work)
+    chain.shrinkage[node, k] = experts.draw_shrinkage(
+        priors, rng, b, at, work.scales, work.small[PRECISION]
+    )
 
 
 def moves(*kinds):

@@ -69,20 +69,26 @@ class SoftSplit:
         most_steps: int = MOST_STEPS,
     ) -> FloatArray:
         """Fit coefficients (K, d + 1) within a support, by damped Gauss-Newton steps."""
+        there = _State.at(self, np.where(support, start, 0.0), weight)
+        return self._fitted(there, weight, support, most_steps).coefficient
+
+    def _fitted(
+        self, state: "_State", weight: FloatArray, support: BoolArray, most_steps: int
+    ) -> "_State":
+        """Fit from a state on."""
         expert, feature = np.nonzero(support)
+        columns = self.rows[:, feature]
         penalty = np.where(feature == self.rows.shape[1] - 1, 0.0, RIDGE)
-        found = np.where(support, start, 0.0)
-        state = _State.at(self, found, weight)
-        value = state.loss + 0.5 * float(penalty @ found[support] ** 2)
+        value = state.loss + 0.5 * float(penalty @ state.coefficient[support] ** 2)
         damping = DAMPING
         for _ in range(most_steps):
-            slope = state.slope[expert].T * self.rows[:, feature]
-            gradient = state.residual @ slope + penalty * found[support]
+            slope = columns if state.linear else state.slope[expert].T * columns
+            gradient = state.residual @ slope + penalty * state.coefficient[support]
             curvature = (slope * state.curvature[:, None]).T @ slope + np.diag(penalty)
             diagonal = np.diag(np.diag(curvature) + RIDGE)
             before = value
             for _ in range(TRIALS):
-                trial = found.copy()
+                trial = state.coefficient.copy()
                 trial[support] -= np.linalg.solve(curvature + damping * diagonal, gradient)
                 there = _State.at(self, trial, weight)
                 value = there.loss + 0.5 * float(penalty @ trial[support] ** 2)
@@ -91,16 +97,17 @@ class SoftSplit:
                 damping *= FACTOR
             else:
                 break
-            found, state = trial, there
+            state = there
             damping = max(damping / FACTOR, LEAST_DAMPING)
             if before - value < GAIN:
                 break
-        wrong = (self.signs * found[:, :-1] < 0) & support[:, :-1]
+        wrong = (self.signs * state.coefficient[:, :-1] < 0) & support[:, :-1]
         if not wrong.any():
-            return found
+            return state
         support = support.copy()
         support[:, :-1] &= ~wrong
-        return self.fit(found, weight, support)
+        there = _State.at(self, np.where(support, state.coefficient, 0.0), weight)
+        return self._fitted(there, weight, support, MOST_STEPS)
 
     def forward(self, start: FloatArray, weight: FloatArray) -> Iterator[FloatArray]:
         """Yield the fits with 1, 2, ... columns a facet, up to all of them.
@@ -112,28 +119,25 @@ class SoftSplit:
         support = np.zeros(start.shape, dtype=bool)
         support[:, -1] = True
         if start[:, :-1].any():
-            _, importance = self._tested(start, weight)
+            importance = _State.at(self, start, weight).tested[1]
             values = start @ self.rows.T
             middle = (importance * values).sum(1, keepdims=True) / importance.sum(1, keepdims=True)
             target = importance * (values - middle)
             found = np.column_stack((np.zeros_like(start[:, :-1]), middle))
+            state = _State.at(self, found, weight)
         else:
-            found = self.fit(start, weight, support)
-            target, importance = self._tested(found, weight)
+            there = _State.at(self, np.where(support, start, 0.0), weight)
+            state = self._fitted(there, weight, support, MOST_STEPS)
+            target, importance = state.tested
         taken = np.zeros((len(start), len(self.groups)), dtype=bool)
         for _ in self.groups:
             for k, own in enumerate(support):
                 best = self._best(own, taken[k], target[k], importance[k])
                 if best is not None:
                     own[self.groups[best]] = taken[k, best] = True
-            found = self.fit(found, weight, support, FEW_STEPS)
-            target, importance = self._tested(found, weight)
-            yield found
-
-    def _tested(self, found: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the derivatives of the loss in the values of the facets, negative, and second."""
-        state = _State.at(self, found, weight)
-        return -state.residual * state.slope, state.curvature * state.slope**2 + FLOOR
+            state = self._fitted(state, weight, support, FEW_STEPS)
+            target, importance = state.tested
+            yield state.coefficient
 
     def _best(
         self, support: BoolArray, taken: BoolArray, target: FloatArray, importance: FloatArray
@@ -193,24 +197,40 @@ def log_odds(score: FloatArray) -> FloatArray:
 class _State:
     """The loss at some coefficients, and its derivatives."""
 
+    coefficient: FloatArray  # (K, d + 1)
     loss: float
     residual: FloatArray  # (n,), derivatives in the log-odds
     curvature: FloatArray  # (n,), second derivatives
     slope: FloatArray  # (K, n), derivatives of the log-odds in the values of the facets
+    linear: bool  # whether these are all 1
 
     @classmethod
     def at(cls, split: SoftSplit, coefficient: FloatArray, weight: FloatArray) -> "_State":
         values = coefficient @ split.rows.T
-        score = weight @ softplus(values) + TINY
-        silent = -np.expm1(-score)  # 1 - exp(-s)
-        odds = split.steepness * log_odds(score)
-        p = expit(odds)
+        linear = split.steepness == 1 and weight.tolist() == [1.0]
+        if linear:  # logistic regression
+            odds, slope = values[0], np.ones_like(values)
+        else:
+            score = weight @ softplus(values) + TINY
+            silent = -np.expm1(-score)  # 1 - exp(-s)
+            odds = split.steepness * log_odds(score)
+            slope = split.steepness / silent * weight[:, None] * expit(values)
+        small = np.exp(-np.abs(odds))  # the ufuncs of NumPy, which are vector instructions
+        p = np.where(odds > 0.0, 1.0, small) / (1.0 + small)
+        each = np.maximum(odds, 0.0) + np.log(1.0 + small) - split.right * odds
         return cls(
-            loss=float(split.weights @ (np.logaddexp(0.0, odds) - split.right * odds)),
+            coefficient=coefficient,
+            loss=float(split.weights @ each),
             residual=split.weights * (p - split.right),
             curvature=split.weights * p * (1 - p),
-            slope=split.steepness / silent * weight[:, None] * expit(values),
+            slope=slope,
+            linear=linear,
         )
+
+    @property
+    def tested(self) -> tuple[FloatArray, FloatArray]:
+        """Derivatives of the loss in the values of the facets, negative, and second."""
+        return -self.residual * self.slope, self.curvature * self.slope**2 + FLOOR
 
 
 class Columns(NamedTuple):

@@ -7,7 +7,8 @@ coefficients, the intercept last. With p_v(n) = p(y_n | row n is at v), relative
 
 up to the root, whose value is the likelihood of the row. As a function of the score of one node it
 is a + b P(left) + c P(right), where a, b and c depend on the other nodes and the leaves: a change
-of an expert costs one pass over the rows, and no sum over paths.
+of an expert costs one pass over the rows, and no sum over paths. Rows with b = c, up to rounding,
+are left out.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +23,10 @@ from bayestree.topology import Topology
 #: Rows of ``Work.rows``: the factors a, b, c of the node that moves; its score without the expert
 #: that moves; its branches and the likelihood of the rows, now and as proposed; what is proposed.
 ELSEWHERE, IF_LEFT, IF_RIGHT, OTHERS, LEFT, RIGHT, VALUE, NEW_LEFT, NEW_RIGHT, NEW_VALUE = range(10)
-ACTIVATION, VOTES, PULL, SPARE = range(10, 14)
+ACTIVATION, VOTES, PULL, SPARE, WEIGHTS, ONE, TWO, N_ROWS = range(10, 18)
+#: Rows are filled up to a multiple of PAD, with weights of 0, so that no loop ends with fewer rows
+#: than vector instructions take, and are evaluated BLOCK by BLOCK.
+PAD, BLOCK = 32, 256
 #: Rows of ``Work.small``.
 PRECISION, OLD, NEW, STEP, UNIT, NEW_STEP, NEW_UNIT, NOISE = range(8)
 
@@ -30,7 +34,7 @@ PRECISION, OLD, NEW, STEP, UNIT, NEW_STEP, NEW_UNIT, NOISE = range(8)
 class Rows(NamedTuple):
     """n rows, and a topology."""
 
-    X: FloatArray  # (p, n), the last row of ones
+    X: FloatArray  # (p, n or more), the last row of ones
     weights: FloatArray  # (n,)
     children: IntArray  # (V, 2)
     parent: IntArray  # (V,), -1 for the root
@@ -70,14 +74,17 @@ class Chain(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Space for one chain at a time."""
+    """Space for the moves of one node, on the m rows whose likelihood depends on its branches."""
 
-    activation: FloatArray  # (V, K, n)
-    votes: FloatArray  # (V, K, n), softplus of the activations
-    rows: FloatArray  # (14, n)
+    X: FloatArray  # (p, m)
+    activation: FloatArray  # (K, m)
+    votes: FloatArray  # (K, m), softplus of the activations
+    rows: FloatArray  # (N_ROWS, m)
+    most: FloatArray  # (blocks + 1,), the largest log-likelihood of the rows from each block on
     small: FloatArray  # (8, p)
     square: FloatArray  # (2, p, p)
     scales: FloatArray  # (2, scales)
+    buffer: FloatArray  # space for X, activation, votes and rows of other nodes
     gain: FloatArray  # (1,), the log acceptance ratio of the last proposal
 
 
@@ -95,8 +102,10 @@ def rows_of(X: FloatArray, weights: FloatArray, topology: Topology, steepness: f
         for own in pairs
         for kind, first, second in own
     ]
+    filled = np.zeros((X.shape[1] + 1, -(-len(X) // PAD) * PAD))
+    filled[:-1, : len(X)], filled[-1] = X.T, 1.0
     return Rows(
-        np.ascontiguousarray(np.column_stack((X, np.ones(len(X)))).T, dtype=np.float64),
+        filled,
         np.ascontiguousarray(weights, dtype=np.float64),
         np.where(children < 0, n_nodes + ~children, children).astype(np.int64),
         parent.astype(np.int64),
@@ -130,6 +139,7 @@ def priors_of(weight: Any, hyperplane: Any, n_experts: int, n_features: int) -> 
 def workspace(rows: Rows, priors: Priors, n_experts: int) -> Work:
     """Allocate the space for chains of so many experts."""
     p, n = rows.X.shape
-    experts = (len(rows.children), n_experts, n)
-    shapes = (experts, experts, (14, n), (8, p), (2, p, p), (2, len(priors.sizes)), (1,))
-    return Work(*(np.zeros(shape) for shape in shapes))
+    table = (p, n_experts, n_experts, N_ROWS)
+    shapes = (*((size, n) for size in table), (n // BLOCK + 2,), (8, p), (2, p, p))
+    rest = ((2, len(priors.sizes)), (sum(table) * n,), (1,))
+    return Work(*(np.zeros(shape) for shape in (*shapes, *rest)))

@@ -12,9 +12,12 @@ from numba import njit
 from bayestree._utils.arrays import MIN_SCORE
 from bayestree.inference.core.arrays import (
     ACTIVATION,
+    BLOCK,
+    ELSEWHERE,
     IF_LEFT,
     IF_RIGHT,
     LEFT,
+    N_ROWS,
     NEW,
     NEW_LEFT,
     NEW_RIGHT,
@@ -23,26 +26,33 @@ from bayestree.inference.core.arrays import (
     NEW_VALUE,
     NOISE,
     OLD,
+    ONE,
     OTHERS,
+    PAD,
     PRECISION,
     PULL,
     RIGHT,
     SPARE,
     STEP,
+    TWO,
     UNIT,
     VALUE,
     VOTES,
+    WEIGHTS,
+    Work,
 )
-from bayestree.inference.core.elementary import LOG2, LOOP, PART, exp_and_rest
+from bayestree.inference.core.elementary import LOG2, LOOP, ONCE, PART, exp_and_rest, log
 from bayestree.inference.core.linear import factorise, moments, solve_lower, solve_upper
 from bayestree.inference.core.paths import (
+    TINY,
     activation,
     add_votes,
     branch,
     copy,
     fill,
+    load,
     mixture,
-    refresh,
+    set_branches,
     set_factors,
     set_value,
     votes,
@@ -54,6 +64,7 @@ SHARPEN, SHIFT = range(2)  # kinds of slides
 LOG_SHORTEST = math.log(0.03)  # smallest standard deviation of a slide, on the log scale; up to 1
 TRADE = 3.0  # exchanges of weight are longer than slides by this factor
 JITTER = 1e-10  # relative to the diagonal of a curvature, which rounding may leave indefinite
+NEGLIGIBLE = 1e-12  # share of the likelihood of a row, that the branches of a node may change
 MAX_LOG_WEIGHT = 50.0  # of a slide: its border would vanish in floating point
 
 
@@ -84,9 +95,9 @@ def log_prior(priors, b, shrinkage, halves):
 
 
 @njit(**PART)
-def draw_scales(priors, rng, b, shrinkage, work):
-    """Draw 1 / sigma^2 of each scale, into work.scales[1], and of each coefficient."""
-    halves, own, precision = work.scales[0], work.scales[1], work.small[PRECISION]
+def draw_scales(priors, rng, b, shrinkage, scales, precision):
+    """Draw 1 / sigma^2 of each scale, into scales[1], and of each coefficient."""
+    halves, own = scales[0], scales[1]
     set_squares(priors, b, halves)
     rate = math.exp(shrinkage)
     for g in range(own.shape[0]):
@@ -96,10 +107,10 @@ def draw_scales(priors, rng, b, shrinkage, work):
 
 
 @njit(**PART)
-def draw_shrinkage(priors, rng, b, shrinkage, work):
+def draw_shrinkage(priors, rng, b, shrinkage, scales, precision):
     """Draw log b of an expert given its coefficients, by way of their scales."""
-    draw_scales(priors, rng, b, shrinkage, work)
-    rate, own = priors.shrinkage_rate, work.scales[1]
+    draw_scales(priors, rng, b, shrinkage, scales, precision)
+    rate, own = priors.shrinkage_rate, scales[1]
     for g in range(own.shape[0]):
         rate += own[g]
     shape = priors.shrinkage_shape + own.shape[0] * priors.shape
@@ -131,33 +142,61 @@ def draw_expert(priors, rng, b, halves):
 
 
 @njit(**PART)
-def load(chain, node, k, b):
-    """Copy the coefficients of an expert, with its intercept last."""
-    copy(chain.hyperplane[node, k], b)
-    b[b.shape[0] - 1] = chain.intercept[node, k]
+def propose(work, steepness, r, moved, own, least):
+    """Compute the log-likelihood if the expert that moves has weight r and votes (m,).
+
+    If it has ``moved``, its votes follow from the proposed activations. The result is -inf as soon
+    as even the best branches of all further rows would not lead above ``least``.
+    """
+    w, total = work.rows, 0.0
+    for block in range(work.most.shape[0] - 1):
+        a, b = block * BLOCK, min((block + 1) * BLOCK, own.shape[0])
+        some, left, right = own[a:b], w[NEW_LEFT, a:b], w[NEW_RIGHT, a:b]
+        if moved:
+            votes(w[ACTIVATION, a:b], some)
+        branch(w[OTHERS, a:b], r, some, steepness, left, right, w[PULL, a:b])
+        total += mixture(
+            w[WEIGHTS, a:b], w[ELSEWHERE, a:b], w[IF_LEFT, a:b], w[IF_RIGHT, a:b], left, right,
+            w[NEW_VALUE, a:b],
+        )  # fmt: skip
+        if total + work.most[block + 1] < least:
+            return -np.inf
+    return total
 
 
 @njit(**PART)
-def propose(rows, work, r, own):
-    """Compute the log-likelihood if the expert that moves has weight r and votes (n,)."""
-    w = work.rows
-    branch(w[OTHERS], r, own, rows.steepness, w[NEW_LEFT], w[NEW_RIGHT])
-    return mixture(rows, work, w[NEW_LEFT], w[NEW_RIGHT], w[NEW_VALUE])
+def accepts(work, move, gain, luck, tally):
+    """Decide about a proposal of log acceptance ratio ``gain``, and count it; NaN is refused.
 
-
-@njit(**PART)
-def accepts(work, move, gain, rng, tally):
-    """Decide about a proposal of log acceptance ratio ``gain``, and count it; NaN is refused."""
+    ``luck`` is minus an exponential variable.
+    """
     work.gain[0] = gain
     tally[1, move] += 1
-    if not -rng.standard_exponential() < gain:
+    if not luck < gain:
         return False
     tally[0, move] += 1
-    w = work.rows
+    take(work.rows)
+    return True
+
+
+@njit(**PART)
+def take(w):
+    """Make the proposed branches the present ones."""
     copy(w[NEW_LEFT], w[LEFT])
     copy(w[NEW_RIGHT], w[RIGHT])
     copy(w[NEW_VALUE], w[VALUE])
-    return True
+
+
+@njit(**PART)
+def decide(work, steepness, move, r, moved, own, now, gain, rng, tally):
+    """Decide about a weight and votes as in ``propose``, which gain so much besides likelihood.
+
+    Returns whether they are accepted, and the log-likelihood.
+    """
+    luck = -rng.standard_exponential()
+    value = propose(work, steepness, r, moved, own, now + luck - gain)
+    accepted = accepts(work, move, value - now + gain, luck, tally)
+    return accepted, value if accepted else now
 
 
 @njit(**PART)
@@ -167,8 +206,8 @@ def keep(chain, work, node, k, b):
     for j in range(plane.shape[0]):
         plane[j] = b[j]
     chain.intercept[node, k] = b[plane.shape[0]]
-    copy(work.rows[ACTIVATION], work.activation[node, k])
-    copy(work.rows[VOTES], work.votes[node, k])
+    copy(work.rows[ACTIVATION], work.activation[k])
+    copy(work.rows[VOTES], work.votes[k])
 
 
 @njit(**PART)
@@ -189,7 +228,7 @@ def log_slope(log_weight, level):
 # Moves.
 
 
-@njit(**PART)
+@njit(**ONCE)
 def slide(rows, priors, chain, work, node, k, kind, now, rng, tally):
     """Propose to move an expert along a curve on which its border stays.
 
@@ -212,22 +251,20 @@ def slide(rows, priors, chain, work, node, k, kind, now, rng, tally):
     for j in range(p):
         new[j] = factor * b[j]
     new[p - 1] += moved - factor * level
-    w, psi = work.rows, work.activation[node, k]
+    w, psi = work.rows, work.activation[k]
     for i in range(psi.shape[0]):
         w[ACTIVATION, i] = moved + factor * (psi[i] - level)
-    votes(w[ACTIVATION], w[VOTES])
-    value = propose(rows, work, math.exp(log_weight), w[VOTES])
     shrinkage = chain.shrinkage[node, k] + 2.0 * shrunk  # b is in units of squared coefficients
-    gain = value - now + p * shrunk
-    gain += log_prior(priors, new, shrinkage, work.scales[0])
+    gain = p * shrunk + log_prior(priors, new, shrinkage, work.scales[0])
     gain -= log_prior(priors, b, chain.shrinkage[node, k], work.scales[0])
     if kind == SHIFT:
         gain += log_weight_prior(priors, log_weight) - log_weight_prior(priors, old)
-    if not accepts(work, SLIDE, gain, rng, tally):
-        return now
-    chain.log_weight[node, k], chain.shrinkage[node, k] = log_weight, shrinkage
-    keep(chain, work, node, k, new)
-    return value
+    r = math.exp(log_weight)
+    accepted, now = decide(work, rows.steepness, SLIDE, r, True, w[VOTES], now, gain, rng, tally)
+    if accepted:
+        chain.log_weight[node, k], chain.shrinkage[node, k] = log_weight, shrinkage
+        keep(chain, work, node, k, new)
+    return now
 
 
 @njit(**PART)
@@ -236,13 +273,13 @@ def log_weight_prior(priors, log_weight):
     return priors.concentration * log_weight - priors.rate * math.exp(log_weight)
 
 
-@njit(**PART)
+@njit(**ONCE)
 def trade(rows, priors, chain, work, node, k, now, rng, tally):
     """Propose to exchange weight with another expert of the node; their sum stays.
 
     In the coordinates log(r + r') and log(r / r'), which keep volume, only the latter changes.
     """
-    n_experts = work.votes.shape[1]
+    n_experts = work.votes.shape[0]
     other = (k + 1 + int(rng.random() * (n_experts - 1))) % n_experts
     one, two = chain.log_weight[node, k], chain.log_weight[node, other]
     length = TRADE * math.exp(LOG_SHORTEST * rng.random()) * rng.standard_normal()
@@ -250,33 +287,36 @@ def trade(rows, priors, chain, work, node, k, now, rng, tally):
     new, rest = total - np.logaddexp(0.0, -odds), total - np.logaddexp(0.0, odds)
     w = work.rows
     copy(w[OTHERS], w[SPARE])
-    add_votes(chain.log_weight[node], work.votes[node], k, other, w[OTHERS])
-    r, own = math.exp(rest), work.votes[node, other]
+    add_votes(chain.log_weight[node], work.votes, k, other, w[OTHERS])
+    r, own = math.exp(rest), work.votes[other]
     for i in range(own.shape[0]):
         w[OTHERS, i] += r * own[i]
-    value = propose(rows, work, math.exp(new), work.votes[node, k])
-    gain = value - now + priors.concentration * (new + rest - one - two)
-    if not accepts(work, SLIDE, gain, rng, tally):
+    r, gain = math.exp(new), priors.concentration * (new + rest - one - two)
+    accepted, now = decide(
+        work, rows.steepness, SLIDE, r, False, work.votes[k], now, gain, rng, tally
+    )
+    if accepted:
+        chain.log_weight[node, k], chain.log_weight[node, other] = new, rest
+    else:
         copy(w[SPARE], w[OTHERS])
-        return now
-    chain.log_weight[node, k], chain.log_weight[node, other] = new, rest
-    return value
+    return now
 
 
-@njit(**PART)
+@njit(**ONCE)
 def change_weight(rows, priors, chain, work, node, k, now, rng, tally):
     """Propose a step of the log-weight of an expert, of one of three lengths."""
     old, u = chain.log_weight[node, k], rng.random()
     new = old + (0.2 if u < 1 / 3 else 0.7 if u < 2 / 3 else 2.5) * rng.standard_normal()
-    value = propose(rows, work, math.exp(new), work.votes[node, k])
-    gain = value - now + log_weight_prior(priors, new) - log_weight_prior(priors, old)
-    if not accepts(work, WEIGHT, gain, rng, tally):
-        return now
-    chain.log_weight[node, k] = new
-    return value
+    r, gain = math.exp(new), log_weight_prior(priors, new) - log_weight_prior(priors, old)
+    accepted, now = decide(
+        work, rows.steepness, WEIGHT, r, False, work.votes[k], now, gain, rng, tally
+    )
+    if accepted:
+        chain.log_weight[node, k] = new
+    return now
 
 
-@njit(**PART)
+@njit(**ONCE)
 def fresh(rows, priors, chain, work, node, k, now, rng, tally):
     """Propose a draw from the prior: the ratio of the likelihoods decides.
 
@@ -284,44 +324,56 @@ def fresh(rows, priors, chain, work, node, k, now, rng, tally):
     """
     new, w = work.small[NEW], work.rows
     log_weight, shrinkage = draw_expert(priors, rng, new, work.scales[0])
-    activation(rows.X, new, w[ACTIVATION])
-    votes(w[ACTIVATION], w[VOTES])
-    value = propose(rows, work, math.exp(log_weight), w[VOTES])
-    possible = np.isfinite(log_prior(priors, new, shrinkage, work.scales[0]))
-    gain = value - now if possible else -np.inf
-    if not accepts(work, FRESH, gain, rng, tally):
+    if not np.isfinite(log_prior(priors, new, shrinkage, work.scales[0])):
+        tally[1, FRESH] += 1
         return now
-    chain.log_weight[node, k], chain.shrinkage[node, k] = log_weight, shrinkage
-    keep(chain, work, node, k, new)
-    return value
+    activation(work.X, new, w[ACTIVATION])
+    r = math.exp(log_weight)
+    accepted, now = decide(work, rows.steepness, FRESH, r, True, w[VOTES], now, 0.0, rng, tally)
+    if accepted:
+        chain.log_weight[node, k], chain.shrinkage[node, k] = log_weight, shrinkage
+        keep(chain, work, node, k, new)
+    return now
+
+
+@njit(**ONCE)
+def set_slopes(work, steepness, r, own, side):
+    """Compute the slopes of the rows in the activation, into PULL, and information, into SPARE.
+
+    Both are weighted.
+    """
+    w = work.rows
+    if_left, if_right, weights, others = w[IF_LEFT], w[IF_RIGHT], w[WEIGHTS], w[OTHERS]
+    left, right, value, pull, square = w[side], w[side + 1], w[side + 2], w[PULL], w[SPARE]
+    n = own.shape[0]
+    for i in range(n):
+        # d P(left) / d score is -P(left) at steepness 1; the slope of softplus is 1 - e^-softplus
+        pull[i] = left[i] * (if_right[i] - if_left[i]) / value[i] * exp_and_rest(-own[i])[1] * r
+    if steepness != 1.0:
+        for i in range(n):
+            score = others[i] + r * own[i] + MIN_SCORE
+            pull[i] *= steepness * right[i] / exp_and_rest(-score)[1]
+    for i in range(n):
+        square[i] = weights[i] * pull[i] * pull[i]
+        pull[i] *= weights[i]
 
 
 @njit(**PART)
-def set_newton_step(rows, work, r, own, left, right, value, b, step, unit, H):
+def set_newton_step(work, steepness, r, own, side, b, step, unit, H):
     """Compute the Newton step from b, and the Cholesky factor of the information; False if none.
 
-    The information is the empirical one, of squared slopes, plus the precision of the prior. The
-    factor is in ``units`` of the inverse roots of its diagonal.
+    The branches and likelihoods are in the rows from ``side`` on. The information is the empirical
+    one, of squared slopes, plus the precision of the prior. The factor is in ``units`` of the
+    inverse roots of its diagonal.
     """
-    if_left, if_right = work.rows[IF_LEFT], work.rows[IF_RIGHT]
-    pull, precision = work.rows[PULL], work.small[PRECISION]
-    p, n = rows.X.shape
-    for i in range(n):
-        # d P(left) / d score is -P(left) at steepness 1; the slope of softplus is 1 - e^-softplus
-        slope = left[i]
-        if rows.steepness != 1.0:
-            score = work.rows[OTHERS, i] + r * own[i] + MIN_SCORE
-            slope *= rows.steepness * right[i] / exp_and_rest(-score)[1]
-        slope *= (if_right[i] - if_left[i]) / value[i]
-        pull[i] = slope * r * exp_and_rest(-own[i])[1]
+    set_slopes(work, steepness, r, own, side)
+    pull, precision, (p, n) = work.rows[PULL], work.small[PRECISION], work.X.shape
     for j in range(p):
-        s, xj = 0.0, rows.X[j]
+        s, xj = 0.0, work.X[j]
         for i in range(n):
-            s += rows.weights[i] * pull[i] * xj[i]
+            s += pull[i] * xj[i]
         step[j] = s - precision[j] * b[j]
-    for i in range(n):
-        pull[i] *= math.sqrt(rows.weights[i])
-    moments(rows.X, pull, H)
+    moments(work.X, work.rows[SPARE], H, work.rows[ONE], work.rows[TWO])
     for j in range(p):
         unit[j] = 1.0 / math.sqrt(H[j, j] + precision[j])
         step[j] *= unit[j]
@@ -337,7 +389,7 @@ def set_newton_step(rows, work, r, own, left, right, value, b, step, unit, H):
     return True
 
 
-@njit(**PART)
+@njit(**ONCE)
 def newton(rows, priors, chain, work, node, k, now, rng, tally):
     """Propose coefficients near the end of a Newton step, given scales that are drawn for it.
 
@@ -350,11 +402,10 @@ def newton(rows, priors, chain, work, node, k, now, rng, tally):
     rho = 0.3 if u < 1 / 3 else 0.7 if u < 2 / 3 else 0.95
     spread, r, own = math.sqrt(1.0 - rho * rho), math.exp(chain.log_weight[node, k]), w[VOTES]
     load(chain, node, k, b)
-    draw_scales(priors, rng, b, chain.shrinkage[node, k], work)
+    draw_scales(priors, rng, b, chain.shrinkage[node, k], work.scales, small[PRECISION])
     usable = set_newton_step(
-        rows, work, r, work.votes[node, k], w[LEFT], w[RIGHT], w[VALUE], b, step, unit,
-        work.square[0],
-    )  # fmt: skip
+        work, rows.steepness, r, work.votes[k], LEFT, b, step, unit, work.square[0]
+    )
     if not usable:
         tally[1, NEWTON] += 1
         return now
@@ -366,14 +417,12 @@ def newton(rows, priors, chain, work, node, k, now, rng, tally):
     for j in range(p):
         new[j] = b[j] + (1.0 - rho) * step[j] + spread * noise[j] * unit[j]
         gain += 0.5 * small[PRECISION, j] * (b[j] * b[j] - new[j] * new[j])
-    activation(rows.X, new, w[ACTIVATION])
-    votes(w[ACTIVATION], own)
-    value = propose(rows, work, r, own)
+    activation(work.X, new, w[ACTIVATION])
+    value = propose(work, rows.steepness, r, True, own, -np.inf)
     step, unit = small[NEW_STEP], small[NEW_UNIT]
     usable = set_newton_step(
-        rows, work, r, own, w[NEW_LEFT], w[NEW_RIGHT], w[NEW_VALUE], new, step, unit,
-        work.square[1],
-    )  # fmt: skip
+        work, rows.steepness, r, own, NEW_LEFT, new, step, unit, work.square[1]
+    )
     for j in range(p):
         noise[j] = (b[j] - new[j] - (1.0 - rho) * step[j]) / (unit[j] * spread)
     for j in range(p):
@@ -381,7 +430,8 @@ def newton(rows, priors, chain, work, node, k, now, rng, tally):
         for m in range(j, p):
             s += work.square[1, m, j] * noise[m]
         gain -= 0.5 * s * s + math.log(unit[j] / work.square[1, j, j])
-    if not accepts(work, NEWTON, value - now + gain if usable else -np.inf, rng, tally):
+    gain = value - now + gain if usable else -np.inf
+    if not accepts(work, NEWTON, gain, -rng.standard_exponential(), tally):
         return now
     keep(chain, work, node, k, new)
     return value
@@ -394,10 +444,10 @@ def exchange(one, two):
         one[i], two[i] = two[i], one[i]
 
 
-@njit(**PART)
-def exchange_branches(rows, chain, work, node):
+@njit(**ONCE)
+def exchange_branches(rows, chain, node):
     """Exchange the branches of a node: their parameters, caches and leaves."""
-    n_nodes, n_experts = chain.log_weight.shape
+    n_nodes = chain.log_weight.shape[0]
     for pair in range(rows.first_swap[node], rows.first_swap[node + 1]):
         one, two = rows.swaps[pair, 0], rows.swaps[pair, 1]
         exchange(chain.value[one], chain.value[two])
@@ -410,13 +460,11 @@ def exchange_branches(rows, chain, work, node):
         exchange(chain.log_weight[one], chain.log_weight[two])
         exchange(chain.intercept[one], chain.intercept[two])
         exchange(chain.shrinkage[one], chain.shrinkage[two])
-        for k in range(n_experts):
+        for k in range(chain.hyperplane.shape[1]):
             exchange(chain.hyperplane[one, k], chain.hyperplane[two, k])
-            exchange(work.activation[one, k], work.activation[two, k])
-            exchange(work.votes[one, k], work.votes[two, k])
 
 
-@njit(**PART)
+@njit(**ONCE)
 def mirror(rows, priors, chain, work, node, k, now, rng, tally):
     """Propose to flip one facet of a node in place and to exchange the node's branches.
 
@@ -428,86 +476,137 @@ def mirror(rows, priors, chain, work, node, k, now, rng, tally):
     if unequal or log_weight < MIN_LOG_WEIGHT:
         return now
     load(chain, node, k, b)
-    level, w, psi = border(log_weight), work.rows, work.activation[node, k]
+    level, w, psi = border(log_weight), work.rows, work.activation[k]
     for j in range(b.shape[0]):
         new[j] = -b[j]
     new[b.shape[0] - 1] += 2.0 * level
     for i in range(psi.shape[0]):
         w[ACTIVATION, i] = 2.0 * level - psi[i]
-    votes(w[ACTIVATION], w[VOTES])
     gain = log_prior(priors, new, chain.shrinkage[node, k], work.scales[0])
     gain -= log_prior(priors, b, chain.shrinkage[node, k], work.scales[0])
     exchange(w[IF_LEFT], w[IF_RIGHT])
-    value = propose(rows, work, math.exp(log_weight), w[VOTES])
-    if accepts(work, MIRROR, value - now + gain, rng, tally):
+    r = math.exp(log_weight)
+    accepted, now = decide(work, rows.steepness, MIRROR, r, True, w[VOTES], now, gain, rng, tally)
+    if accepted:
         keep(chain, work, node, k, new)
-        exchange_branches(rows, chain, work, node)
-        return value
-    exchange(w[IF_LEFT], w[IF_RIGHT])
+        exchange_branches(rows, chain, node)
+    else:
+        exchange(w[IF_LEFT], w[IF_RIGHT])
     return now
 
 
 # Sweeps.
 
 
-@njit(**PART)
-def enter(rows, chain, work, node):
-    """Prepare the moves of a node; returns the log-likelihood relative to the best leaves."""
-    w = work.rows
-    set_factors(rows, chain, work, node)
-    copy(chain.branches[0, node], w[LEFT])
-    copy(chain.branches[1, node], w[RIGHT])
-    return mixture(rows, work, w[LEFT], w[RIGHT], w[VALUE])
+@njit(**ONCE)
+def enter(rows, chain, space, node):
+    """Prepare the moves of a node: the rows that depend on its branches, and their log-likelihood.
+
+    The latter is relative to the best leaves.
+    """
+    set_factors(rows, chain, space, node)
+    index, count = space.rows[TWO], choose(rows, space.rows)
+    p, n_experts = rows.X.shape[0], chain.log_weight.shape[1]
+    m, first = -(-count // PAD) * PAD, p + 2 * n_experts
+    table = space.buffer[: (first + N_ROWS) * m].reshape(first + N_ROWS, m)
+    table[:, count:] = 0.0
+    work = Work(
+        table[:p], table[p : p + n_experts], table[p + n_experts : first], table[first:],
+        space.most[: -(-m // BLOCK) + 1], space.small, space.square, space.scales, space.buffer,
+        space.gain,
+    )  # fmt: skip
+    w, b = work.rows, work.small[OLD]
+    for j in range(p):
+        gather(rows.X[j], index, count, work.X[j])
+    for factor in range(IF_RIGHT + 1):
+        gather(space.rows[factor], index, count, w[factor])
+    gather(rows.weights, index, count, w[WEIGHTS])
+    for k in range(n_experts):
+        load(chain, node, k, b)
+        activation(work.X, b, work.activation[k])
+        votes(work.activation[k], work.votes[k])
+    bound(w, work.most)
+    add_votes(chain.log_weight[node], work.votes, 0, -1, w[OTHERS])
+    r, own = math.exp(chain.log_weight[node, 0]), work.votes[0]
+    now = propose(work, rows.steepness, r, False, own, -np.inf)
+    take(w)
+    return work, now
 
 
 @njit(**PART)
-def leave(rows, chain, work, node):
+def bound(w, most):
+    """Compute the log-likelihoods of the rows from each block on, in their better branches."""
+    best = w[SPARE]
+    for i in range(best.shape[0]):
+        value = w[ELSEWHERE, i] + max(w[IF_LEFT, i], w[IF_RIGHT, i])
+        best[i] = w[WEIGHTS, i] * log(max(value, TINY))
+    most[-1] = 0.0
+    for block in range(most.shape[0] - 2, -1, -1):
+        some = best[block * BLOCK : (block + 1) * BLOCK]
+        most[block] = most[block + 1] + some.sum()
+
+
+@njit(**ONCE)
+def choose(rows, w):
+    """Write the numbers of the rows that depend on the branches into TWO; returns how many."""
+    count = 0
+    for i in range(rows.weights.shape[0]):
+        one, two = w[IF_LEFT, i], w[IF_RIGHT, i]
+        w[TWO, count] = i
+        depends = abs(one - two) > NEGLIGIBLE * (w[ELSEWHERE, i] + min(one, two))
+        count += depends and rows.weights[i] > 0.0
+    return count
+
+
+@njit(**PART)
+def gather(source, index, count, target):
+    """Copy some of the values of an array, in an order."""
+    for i in range(count):
+        target[i] = source[int(index[i])]
+
+
+@njit(**ONCE)
+def leave(rows, chain, space, node):
     """Tell the tree what the moves of a node have changed."""
-    copy(work.rows[LEFT], chain.branches[0, node])
-    copy(work.rows[RIGHT], chain.branches[1, node])
+    set_branches(rows, chain, space, node)
     v = node
     while v >= 0:
         set_value(rows, chain, v)
         v = rows.parent[v]
 
 
-@njit(**PART)
+@njit(**ONCE)
 def move_expert(rows, priors, chain, work, node, k, now, rng, tally):
     """Move one expert by all kinds of moves."""
-    b = work.small[OLD]
-    add_votes(chain.log_weight[node], work.votes[node], k, -1, work.rows[OTHERS])
+    add_votes(chain.log_weight[node], work.votes, k, -1, work.rows[OTHERS])
     for kind in range(SHIFT + 1 if priors.weighted else SHIFT):
         now = slide(rows, priors, chain, work, node, k, kind, now, rng, tally)
-    if priors.weighted and work.votes.shape[1] > 1:
+    if priors.weighted and work.votes.shape[0] > 1:
         now = trade(rows, priors, chain, work, node, k, now, rng, tally)
-    load(chain, node, k, b)
-    chain.shrinkage[node, k] = draw_shrinkage(priors, rng, b, chain.shrinkage[node, k], work)
-    now = newton(rows, priors, chain, work, node, k, now, rng, tally)
-    load(chain, node, k, b)
-    chain.shrinkage[node, k] = draw_shrinkage(priors, rng, b, chain.shrinkage[node, k], work)
+    for turn in range(2):
+        b, log_b = work.small[OLD], chain.shrinkage[node, k]
+        load(chain, node, k, b)
+        log_b = draw_shrinkage(priors, rng, b, log_b, work.scales, work.small[PRECISION])
+        chain.shrinkage[node, k] = log_b
+        if turn == 0:
+            now = newton(rows, priors, chain, work, node, k, now, rng, tally)
     if priors.weighted:
         now = change_weight(rows, priors, chain, work, node, k, now, rng, tally)
     return fresh(rows, priors, chain, work, node, k, now, rng, tally)
 
 
 @njit(**LOOP)
-def sweep(rows, priors, chain, work, mirrors, rng, tally):
-    """Move all experts of a chain; its values of the leaves are given, and log p relative to them.
-
-    Returns the log-likelihood, relative to that of all rows in their best leaves.
-    """
+def sweep(rows, priors, chain, space, mirrors, rng, tally):
+    """Move all experts of a chain, whose branches are known; its values of the leaves are given."""
     n_nodes, n_experts = chain.log_weight.shape
-    refresh(rows, chain, work)
-    now = 0.0
     for node in range(n_nodes):
-        now = enter(rows, chain, work, node)
+        work, now = enter(rows, chain, space, node)
         first, forwards = int(rng.random() * n_experts), rng.random() < 0.5
         for step in range(n_experts):  # in a cycle: its reverse is as likely
             k = (first + (step if forwards else n_experts - step)) % n_experts
             now = move_expert(rows, priors, chain, work, node, k, now, rng, tally)
         if mirrors:
             k = int(rng.random() * n_experts)
-            add_votes(chain.log_weight[node], work.votes[node], k, -1, work.rows[OTHERS])
-            now = mirror(rows, priors, chain, work, node, k, now, rng, tally)
-        leave(rows, chain, work, node)
-    return now
+            add_votes(chain.log_weight[node], work.votes, k, -1, work.rows[OTHERS])
+            mirror(rows, priors, chain, work, node, k, now, rng, tally)
+        leave(rows, chain, space, node)

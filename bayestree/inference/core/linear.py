@@ -9,31 +9,33 @@ from bayestree.inference.core.elementary import PART
 
 
 @njit(**PART)
-def moments(X, g, out):
-    """Compute the lower triangle (p, p) of sum_i g_i^2 x_i x_i'; four products share a load."""
+def moments(X, g, out, one, two):
+    """Compute the lower triangle (p, p) of sum_i g_i x_i x_i', eight products at a time.
+
+    Some of the upper triangle are computed as well, and some products twice. ``one`` and ``two``
+    are space (n,).
+    """
     p, n = X.shape
-    own = np.empty(n)
-    for j in range(p):
-        xj = X[j]
+    for j in range(0, p, 2):
+        h = min(j + 1, p - 1)
+        xj, xh = X[j], X[h]
         for i in range(n):
-            own[i] = g[i] * g[i] * xj[i]
-        k = 0
-        while k + 4 <= j + 1:
-            x0, x1, x2, x3 = X[k], X[k + 1], X[k + 2], X[k + 3]
-            s0 = s1 = s2 = s3 = 0.0
+            one[i], two[i] = g[i] * xj[i], g[i] * xh[i]
+        for k in range(0, h + 1, 4):
+            k1, k2, k3 = min(k + 1, p - 1), min(k + 2, p - 1), min(k + 3, p - 1)
+            x0, x1, x2, x3 = X[k], X[k1], X[k2], X[k3]
+            s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = 0.0
             for i in range(n):
-                s0 += own[i] * x0[i]
-                s1 += own[i] * x1[i]
-                s2 += own[i] * x2[i]
-                s3 += own[i] * x3[i]
-            out[j, k], out[j, k + 1], out[j, k + 2], out[j, k + 3] = s0, s1, s2, s3
-            k += 4
-        while k <= j:
-            s0, xk = 0.0, X[k]
-            for i in range(n):
-                s0 += own[i] * xk[i]
-            out[j, k] = s0
-            k += 1
+                s0 += one[i] * x0[i]
+                s1 += one[i] * x1[i]
+                s2 += one[i] * x2[i]
+                s3 += one[i] * x3[i]
+                t0 += two[i] * x0[i]
+                t1 += two[i] * x1[i]
+                t2 += two[i] * x2[i]
+                t3 += two[i] * x3[i]
+            out[j, k], out[j, k1], out[j, k2], out[j, k3] = s0, s1, s2, s3
+            out[h, k], out[h, k1], out[h, k2], out[h, k3] = t0, t1, t2, t3
 
 
 @njit(**PART)

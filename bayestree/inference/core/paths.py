@@ -6,7 +6,18 @@ import numpy as np
 from numba import njit
 
 from bayestree._utils.arrays import MIN_SCORE
-from bayestree.inference.core.arrays import ELSEWHERE, IF_LEFT, IF_RIGHT, OTHERS, SPARE
+from bayestree.inference.core.arrays import (
+    ACTIVATION,
+    ELSEWHERE,
+    IF_LEFT,
+    IF_RIGHT,
+    LEFT,
+    OLD,
+    OTHERS,
+    RIGHT,
+    SPARE,
+    VOTES,
+)
 from bayestree.inference.core.elementary import LOOP, PART, exp_and_rest, log, softplus
 
 FEW = 8  # copies of a row that are drawn one by one
@@ -68,38 +79,60 @@ def add_votes(log_weight, each, skip, also, out):
 
 
 @njit(**PART)
-def branch(others, r, own, steepness, left, right):
-    """Compute P(left) and P(right) (n,) of the scores others + r own, neither by subtraction.
-
-    The log-odds are steepness (s + log(1 - exp(-s))).
-    """
-    n = own.shape[0]
-    if steepness == 1.0:
-        for i in range(n):
-            left[i], right[i] = exp_and_rest(-(others[i] + r * own[i]))
-        return
-    for i in range(n):
-        score = others[i] + r * own[i] + MIN_SCORE
-        odds = steepness * (score + log(exp_and_rest(-score)[1]))
-        small = exp_and_rest(-abs(odds))[0]
-        large = 1.0 / (1.0 + small)
-        small *= large
-        left[i] = small if odds > 0.0 else large
-        right[i] = large if odds > 0.0 else small
+def raise_to(power, base, out):
+    """Compute the power (n,) of an array, by multiplications; the array is overwritten."""
+    fill(out, 1.0)
+    while True:
+        if power % 2:
+            for i in range(base.shape[0]):
+                out[i] *= base[i]
+        power //= 2
+        if power == 0:
+            return
+        for i in range(base.shape[0]):
+            base[i] *= base[i]
 
 
 @njit(**PART)
-def mixture(rows, work, left, right, out):
-    """Compute the likelihoods (n,) of the rows for branches of the node that moves.
+def branch(others, r, own, steepness, left, right, spare):
+    """Compute P(left) and P(right) (n,) of the scores others + r own, neither by subtraction.
+
+    The odds are those at steepness 1, exp(s) - 1, to a power.
+    """
+    n = own.shape[0]
+    for i in range(n):
+        left[i], right[i] = exp_and_rest(-(others[i] + r * own[i]))
+    if steepness == 1.0:
+        return
+    if steepness == int(steepness):
+        for i in range(n):
+            spare[i] = min(left[i], right[i]) / max(left[i], right[i])
+            right[i] -= left[i]
+        raise_to(int(steepness), spare, left)
+    else:
+        for i in range(n):
+            score = others[i] + r * own[i] + MIN_SCORE
+            right[i] = score + log(exp_and_rest(-score)[1])
+            left[i] = exp_and_rest(-steepness * abs(right[i]))[0]
+    for i in range(n):
+        turn, small = right[i], left[i]
+        large = 1.0 / (1.0 + small)
+        small *= large
+        left[i] = small if turn > 0.0 else large
+        right[i] = large if turn > 0.0 else small
+
+
+@njit(**PART)
+def mixture(weights, elsewhere, if_left, if_right, left, right, out):
+    """Compute the likelihoods (n,) of rows for branches of the node that moves.
 
     Returns the sum of their logarithms.
     """
-    elsewhere, if_left, if_right = work.rows[ELSEWHERE], work.rows[IF_LEFT], work.rows[IF_RIGHT]
     total = 0.0
-    for i in range(left.shape[0]):
+    for i in range(weights.shape[0]):
         value = max(elsewhere[i] + if_left[i] * left[i] + if_right[i] * right[i], TINY)
         out[i] = value
-        total += rows.weights[i] * log(value)
+        total += weights[i] * log(value)
     return total
 
 
@@ -113,22 +146,38 @@ def set_value(rows, chain, node):
         out[i] = left[i] * one[i] + right[i] * two[i]
 
 
+@njit(**PART)
+def load(chain, node, k, b):
+    """Copy the coefficients of an expert, with its intercept last."""
+    copy(chain.hyperplane[node, k], b)
+    b[b.shape[0] - 1] = chain.intercept[node, k]
+
+
+@njit(**PART)
+def set_branches(rows, chain, work, node):
+    """Compute the branches of all rows at a node."""
+    w, b = work.rows, work.small[OLD]
+    score, psi, own = w[OTHERS], w[ACTIVATION], w[VOTES]
+    fill(score, 0.0)
+    for k in range(chain.log_weight.shape[1]):
+        load(chain, node, k, b)
+        activation(rows.X, b, psi)
+        votes(psi, own)
+        r = math.exp(chain.log_weight[node, k])
+        for i in range(own.shape[0]):
+            score[i] += r * own[i]
+    branch(score, 0.0, own, rows.steepness, w[LEFT], w[RIGHT], w[SPARE])
+    for side in range(2):
+        one, found = chain.branches[side, node], w[LEFT + side]
+        for i in range(one.shape[0]):
+            one[i] = found[i]
+
+
 @njit(**LOOP)
 def refresh(rows, chain, work):
-    """Compute all caches of a chain, without the rounding errors of earlier moves."""
-    n_nodes, n_experts = chain.log_weight.shape
-    score, zero, b = work.rows[OTHERS], work.rows[SPARE], work.small[0]
-    d = b.shape[0] - 1
-    fill(zero, 0.0)
-    for node in range(n_nodes - 1, -1, -1):
-        for k in range(n_experts):
-            copy(chain.hyperplane[node, k], b)
-            b[d] = chain.intercept[node, k]
-            activation(rows.X, b, work.activation[node, k])
-            votes(work.activation[node, k], work.votes[node, k])
-        add_votes(chain.log_weight[node], work.votes[node], -1, -1, score)
-        left, right = chain.branches[0, node], chain.branches[1, node]
-        branch(score, 0.0, zero, rows.steepness, left, right)
+    """Compute all caches of a chain."""
+    for node in range(chain.log_weight.shape[0] - 1, -1, -1):
+        set_branches(rows, chain, work, node)
         set_value(rows, chain, node)
 
 
@@ -139,24 +188,44 @@ def set_factors(rows, chain, work, node):
     elsewhere, reach = work.rows[ELSEWHERE], work.rows[SPARE]
     fill(elsewhere, 0.0)
     fill(reach, 1.0)
-    path = np.empty(rows.parent.shape[0], np.int64)
-    depth, v = 0, node
-    while v > 0:
-        path[depth] = v
-        depth += 1
-        v = rows.parent[v]
-    for step in range(depth - 1, -1, -1):  # from the root down
-        parent, turn = rows.parent[path[step]], rows.side[path[step]]
+    parent = 0
+    while parent != node:  # from the root down
+        v = node
+        while rows.parent[v] != parent:
+            v = rows.parent[v]
+        turn = rows.side[v]
         own, rest = chain.branches[turn, parent], chain.branches[1 - turn, parent]
         other = chain.value[rows.children[parent, 1 - turn]]
         for i in range(n):
             elsewhere[i] += reach[i] * rest[i] * other[i]
             reach[i] *= own[i]
+        parent = v
     one, two = chain.value[rows.children[node, 0]], chain.value[rows.children[node, 1]]
     if_left, if_right = work.rows[IF_LEFT], work.rows[IF_RIGHT]
     for i in range(n):
         if_left[i] = reach[i] * one[i]
         if_right[i] = reach[i] * two[i]
+
+
+@njit(**PART)
+def binomial(count, share, rng):
+    """Draw the number of uniform variables below a share; of many, by their median first.
+
+    It is a beta variable; given it, the others are uniform below and above (Devroye 1986).
+    """
+    found = 0
+    while count > FEW:
+        half = count // 2 + 1
+        below = rng.standard_gamma(float(half))
+        median = below / (below + rng.standard_gamma(float(count + 1 - half)))
+        if median <= share:
+            found, count = found + half, count - half
+            share = (share - median) / (1.0 - median)
+        else:
+            count, share = half - 1, share / median
+    for _ in range(count):
+        found += rng.random() < share
+    return found
 
 
 @njit(**LOOP)
@@ -171,12 +240,7 @@ def draw_paths(rows, chain, copies, rng, out):
             left = chain.branches[0, v, i] * chain.value[one, i]
             right = chain.branches[1, v, i] * chain.value[two, i]
             here[two] = 0
-            if here[v] > FEW:
-                share = min(right / (left + right), 1.0) if right > 0.0 else 0.0  # but for rounding
-                here[two] = rng.binomial(here[v], share)
-            else:
-                for _ in range(here[v]):
-                    here[two] += rng.random() * (left + right) < right
+            here[two] = binomial(here[v], right / (left + right) if right > 0.0 else 0.0, rng)
             here[one] = here[v] - here[two]
         for leaf in range(out.shape[0]):
             out[leaf, i] = here[n_nodes + leaf]

@@ -57,10 +57,10 @@ def log_joint(chains, data, number=0):
 
 
 @njit(cache=True)
-def move(kind, rows, priors, chain, work, node, k, rng, tally):  # noqa: PLR0917
+def move(kind, rows, priors, chain, space, node, k, rng, tally):  # noqa: PLR0917
     """Make one move of an expert in a chain whose caches are fresh."""
-    now = experts.enter(rows, chain, work, node)
-    add_votes(chain.log_weight[node], work.votes[node], k, -1, work.rows[OTHERS])
+    work, now = experts.enter(rows, chain, space, node)
+    add_votes(chain.log_weight[node], work.votes, k, -1, work.rows[OTHERS])
     if kind <= SHIFT:
         experts.slide(rows, priors, chain, work, node, k, kind, now, rng, tally)
     elif kind == TRADE:
@@ -73,4 +73,4 @@ def move(kind, rows, priors, chain, work, node, k, rng, tally):  # noqa: PLR0917
         experts.newton(rows, priors, chain, work, node, k, now, rng, tally)
     else:
         experts.mirror(rows, priors, chain, work, node, k, now, rng, tally)
-    experts.leave(rows, chain, work, node)
+    experts.leave(rows, chain, space, node)

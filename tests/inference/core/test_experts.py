@@ -7,7 +7,8 @@ from numba import njit
 from scipy import stats
 
 from bayestree.inference.core import experts
-from bayestree.inference.core.arrays import OLD, PRECISION
+from bayestree.inference.core.arrays import OLD, OTHERS, PRECISION
+from bayestree.inference.core.paths import add_votes
 from bayestree.models import Oblique
 from tests.inference.core.chains import (
     CASES,
@@ -165,7 +166,7 @@ def test_redraws_follow_the_conditional_law():
 
 @njit
 def redraw(priors, rng, b, at, work):
-    return experts.draw_shrinkage(priors, rng, b, at, work)
+    return experts.draw_shrinkage(priors, rng, b, at, work.scales, work.small[PRECISION])
 
 
 @njit
@@ -184,3 +185,49 @@ def test_chains_keep_their_leaves_with_their_branches():
         chains.set_leaves()
         np.testing.assert_allclose(chains.log_likelihood(), expected, 1e-9)
     assert chains.tally[:, 0, experts.MIRROR].sum() > 0
+
+
+@njit
+def proposed(rows, chain, space, node, r, gap):
+    """The log-likelihood of a weight, all rows, and where it must exceed that plus a gap."""
+    work, _ = experts.enter(rows, chain, space, node)
+    add_votes(chain.log_weight[node], work.votes, 0, -1, work.rows[OTHERS])
+    own, steepness = work.votes[0], rows.steepness
+    whole = experts.propose(work, steepness, r, False, own, -np.inf)
+    return whole, experts.propose(work, steepness, r, False, own, whole + gap)
+
+
+@pytest.mark.parametrize("steepness", [0.4, 1.0, 6.0])
+def test_a_proposal_is_refused_early_only_if_all_rows_refuse_it(steepness):
+    chains, _ = chains_of({"topology": "complete", "steepness": steepness}, n_chains=1, n=700)
+    given, refused = (chains.rows, chains.each[0], chains.work), 0
+    for r in np.geomspace(1e-3, 1e3, 30):
+        whole, again = proposed(*given, 0, r, -1e-6)
+        assert again == whole
+        for gap in (1e-6, 10.0, 100.0):
+            again = proposed(*given, 0, r, gap)[1]
+            assert again in (whole, -np.inf)
+            refused += again == -np.inf
+    assert refused
+
+
+def test_rows_that_a_node_leaves_as_they_are_are_left_out():
+    """The likelihood changes as that of the model does, and some nodes move without all rows."""
+    parts = {"topology": "complete", "steepness": 6.0, "fit": "gaussian-mixture"}
+    chains, data = chains_of(parts, n_chains=1, n=700)
+    chain = chains.each[0]
+    for node in range(3):
+        chains.refresh()
+        found, expected = [], []
+        for r in (0.01, 1.0, 100.0):
+            found.append(proposed(chains.rows, chain, chains.work, node, r, -np.inf)[0])
+            chain.log_weight[node, 0] = np.log(r)
+            expected.append(float(chains.model.log_likelihood(sites_of(chains, 0), *data)))
+        np.testing.assert_allclose(np.diff(found), np.diff(expected), 1e-9, 1e-7)
+    counts = [chosen(chains.rows, chain, chains.work, node) for node in range(3)]
+    assert min(counts) < max(counts)
+
+
+@njit
+def chosen(rows, chain, space, node):
+    return experts.enter(rows, chain, space, node)[0].X.shape[1]

@@ -65,6 +65,7 @@ class Run:
         for rng, own in zip((self.rng, *self.chains.rngs), state["rngs"], strict=True):
             rng.bit_generator.state = own
         self.chains.vectors[...], self.chains.tally[...] = state["vectors"], state["tally"]
+        self.chains.refresh()
         self.chains.set_leaves()
         self.done, self.draws, self.shares = state["done"], [*state["draws"]], [*state["shares"]]
         self.log_likelihoods = [*state["log_likelihoods"]]
