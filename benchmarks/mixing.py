@@ -3,9 +3,10 @@
 Run: BAYESTREE_DATA=... python benchmarks/mixing.py [SET...] [--inference mcmc] [--jobs 2]
      [--set NAME=VALUE...]
      BAYESTREE_DATA=... python benchmarks/mixing.py [SET...] --compare nuts mcmc [--depths 1 2]
-Worst R-hat and fewest effective draws of P(y | x) (of the mean, for numbers) at up to 100 rows, of
-P(right) at rows of each node, and of the number of facets that cut off 1 % of a node's rows; facet
-probabilities of the root beside those of SVI.
+Worst R-hat and fewest effective draws, bulk and tail, by ``check_convergence``: of P(y | x) (of the
+mean, for numbers) at up to 100 rows, of P(right) at rows of each node, of the number of facets that
+alone cut off 1 % of a node's rows, and of the log-likelihood; facet probabilities of the root
+beside those of the default fit.
 
 With --compare, samplers start from one fit by SVI of each depth, and CPU seconds are those of the
 sampler alone: NUTS in a run shorter than its default, MCMC in that of estimators. Worst R-hat and
@@ -19,14 +20,16 @@ import warnings
 
 import numpy as np
 import torch
-from data import REGRESSION, load_all, made
+from data import REGRESSION, load_all
 from sklearn.datasets import load_breast_cancer
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils.monte_carlo import ess, r_hat
 from bayestree.inference import Mcmc, Nuts
 
-SETS = ("iris", "breast3", "breast30", "pima", "heart", "glass", "airfoil")
+SETS = ("iris", "breast3", "breast30", "heart", "pima", "wine", "glass", "vehicle", "diabetes")
+QUANTITIES = ("prediction", "p_right", "facets", "log_likelihood")
+NUMBERS = (*REGRESSION, "diabetes")
 MIN_SPREAD = 1e-3  # quantities that vary less are constant
 
 
@@ -56,7 +59,7 @@ def shares(counts: np.ndarray) -> str:
 def compare(name: str, samplers: list[str], depths: list[int], changes: dict[str, float]) -> None:
     """Print a line for each sampler and depth."""
     X, y = rows_of(name)
-    kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
+    kind = ConvexPolytopeTreeRegressor if name in NUMBERS else ConvexPolytopeTreeClassifier
     for depth in depths:
         svi = kind(n_modes=1, max_depth=depth, random_state=0).fit(X, y)
         data, start = svi.training_data(X, y), svi.posterior_
@@ -85,17 +88,23 @@ def compare(name: str, samplers: list[str], depths: list[int], changes: dict[str
 
 def report(name: str, method: str, jobs: int, changes: dict[str, float]) -> None:
     X, y = rows_of(name)
-    kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
-    settings = {"random_state": 0} | changes
-    svi = made(kind, settings).fit(X, y)
+    kind = ConvexPolytopeTreeRegressor if name in NUMBERS else ConvexPolytopeTreeClassifier
+    default = kind(random_state=0).fit(X, y)
     began = time.perf_counter(), time.process_time()
-    est = made(kind, settings | {"inference": method, "n_jobs": jobs}).fit(X, y)
+    stage = Nuts if method == "nuts" else Mcmc
+    chains = stage(**{**stage.in_estimators, **changes})
+    est = kind(random_state=0, n_jobs=jobs, inference=chains).fit(X, y)
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
-    said = est.label_free(X, n_rows=100)
-    sizes = est.polytope_size(max_draws=1_000)
-    counts = np.asarray(sizes.cutting)
-    by_svi = np.asarray(svi.polytope_size(max_draws=1_000).cutting)[..., 0]
-    model, stats = est.posterior_.model, est.posterior_.stats
+    table = est.check_convergence(n_rows=100).quantities
+    said = "; ".join(
+        f"{one} {row.r_hat:.3f}, {row.ess_bulk:.0f}, {row.ess_tail:.0f} ({row.worst})"
+        for one, row in table.iterrows()
+        if one in QUANTITIES
+    )
+    counts = np.asarray(est.polytope_size(max_draws=1_000).sizes())
+    by_default = np.asarray(default.polytope_size(max_draws=1_000).sizes())
+    posterior = est.posterior_
+    model, stats = posterior.model, posterior.stats
     trajectories = (
         f"{stats['reached_max_treedepth'].mean():.0%} truncated, "
         f"{int(stats['diverging'].sum())} divergences; "
@@ -103,19 +112,18 @@ def report(name: str, method: str, jobs: int, changes: dict[str, float]) -> None
         else ""
     )
     print(
-        f"{name}: {model.topology.n_nodes} nodes x {model.split.n_experts} experts, "
+        f"{name}: {model.topology.n_nodes} nodes x {model.split.n_experts} experts, {len(X)} rows, "
+        f"{X.shape[1]} columns, {posterior.n_chains} chains of {posterior.n_draws} draws, "
         f"{wall:.0f} s ({cpu:.0f} CPU in this process), {trajectories}"
-        f"R-hat and effective draws: prediction {agreement(said['prediction'].to_numpy())}, "
-        f"P(right) {agreement(said['p_right'].to_numpy())}, facets {agreement(counts)}; "
-        "facets of the root "
-        f"{shares(counts[..., 0])}, by SVI {shares(by_svi)}",
+        f"R-hat, effective draws (bulk, tail): {said}; facets of the root "
+        f"{shares(counts[..., 0])}, by the default {shares(by_default[..., 0])}",
         flush=True,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("sets", nargs="*", default=(*SETS, "airfoil"))
     parser.add_argument("--inference", choices=["nuts", "mcmc"], default="nuts")
     parser.add_argument("--compare", nargs="+", choices=["nuts", "mcmc"])
     parser.add_argument("--depths", nargs="+", type=int, default=[1, 2])

@@ -1,17 +1,20 @@
 """How often intervals hold the truth: P(y | x) or E(y | x), P(right) at nodes, and facets.
 
-    python -m benchmarks.node_coverage [SETS] [CELL ...] [--truth]
+    python -m benchmarks.node_coverage [SETS] [CELL ...] [--truth | --vi]
 
-Truths come from the prior of the package. A node of the printed tree is matched to the true node
-that puts at least nine of ten rows on the same side, in either orientation. With --truth, default
-fits start all modes at the true tree, instead of grown ones.
+Truths come from the prior of the package: all that it gives, or informative ones alone; or their
+root is a polytope of one to three facets, each of which alone cuts off 3 % of the rows. A node of
+the printed tree is matched to the true node that puts at least nine of ten rows on the same side,
+in either orientation. Standard errors are those of sums over sets, whose nodes and points depend
+on each other. With --truth, default fits start all modes at the true tree, instead of grown ones;
+--vi fits without sweeps.
 """
 
 import sys
 import time
 import warnings
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -36,6 +39,18 @@ from bayestree.topology import Topology
 LEVEL, MATCHED, POINTS = 0.9, 0.8, 20  # agreement .8: nine of ten rows on the same side
 SHARE = 0.01
 LEAST_SHARE, LEAST_GAP = 0.15, 0.35  # of an informative set
+ALONE, LENGTH, ABSENT = 0.03, 6.0, -50.0  # planted facets: rows of each, slope, weight of others
+
+
+class Cell(NamedTuple):
+    """What a set is like; facets are those of a planted root."""
+
+    rows: int
+    columns: int
+    depth: int
+    classes: bool
+    informative: bool = True
+    facets: int = 0
 
 
 def facets_of(draws: Any, one: Any, X: Any) -> Any:
@@ -49,8 +64,30 @@ def facets_of(draws: Any, one: Any, X: Any) -> Any:
     return (alone.mean(axis=-1) >= SHARE).sum(axis=1)
 
 
-def truth(seed: int, n: int, d: int, depth: int, classes: bool) -> Any:
-    """An informative set from the prior: model, sites, rows, y and P(right) of all nodes."""
+def plant(sites: Any, facets: int, X: Any, slope: float, rng: Any) -> bool:
+    """Make the root a polytope with two unlike sides, and tell whether the rows show it."""
+    u = rng.normal(size=(facets, X.shape[1]))
+    u *= slope / np.linalg.norm(u, axis=1, keepdims=True)
+    share = rng.uniform(0.5, 1.0, facets) * min(0.5, 0.75 / facets)
+    offset = -np.array([np.quantile(X @ a, 1 - q) for a, q in zip(u, share, strict=True)])
+    out = X @ u.T + offset > 0
+    sites["hyperplane"][0, :facets], sites["intercept"][0, :facets] = map(
+        torch.as_tensor, (u, offset)
+    )
+    sites["log_weight"][0] = torch.where(
+        torch.arange(len(sites["log_weight"][0])) < facets, 0.0, ABSENT
+    )
+    if "leaf_probs" in sites:
+        sites["leaf_probs"][:] = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+    else:
+        sites["leaf_mean"][:], sites["leaf_scale"][:] = torch.tensor([-1.0, 1.0]), 0.5
+    alone = (out & (out.sum(1, keepdims=True) == 1)).mean(0)
+    return bool(alone.min() >= ALONE)
+
+
+def truth(seed: int, cell: Cell) -> Any:
+    """A set of a cell: model, sites, rows, y, its means and P(right) of all nodes."""
+    n, d, depth, classes = cell[:4]
     prior = InverseGammaScale(0.5, 0.1, 0.1) if classes else InverseGammaScale(2.0)
     leaf = Categorical(2) if classes else Gaussian()
     model = SoftTree(
@@ -64,6 +101,8 @@ def truth(seed: int, n: int, d: int, depth: int, classes: bool) -> Any:
             k: v[0]
             for k, v in sample_prior(model, d, 1, random_state=int(rng.integers(2**31))).items()
         }
+        if cell.facets and not plant(sites, cell.facets, X, LENGTH / model.steepness, rng):
+            continue
         shares = model.leaf_log_probs(sites, torch.as_tensor(X)).exp().numpy()
         z = (shares.cumsum(1) < rng.random((n, 1))).sum(1).clip(max=shares.shape[1] - 1)
         draws = {k: v.numpy()[None, None] for k, v in sites.items()}
@@ -82,11 +121,8 @@ def truth(seed: int, n: int, d: int, depth: int, classes: bool) -> Any:
         root = right[:, 0]
         gap = abs((root * mean).sum() / root.sum() - (left[:, 0] * mean).sum() / left[:, 0].sum())
         gap = gap if classes else gap / y.std()
-        if (
-            LEAST_SHARE < root.mean() < 1 - LEAST_SHARE
-            and gap > LEAST_GAP
-            and len(np.unique(y)) > 1
-        ):
+        shown = LEAST_SHARE < root.mean() < 1 - LEAST_SHARE and gap > LEAST_GAP
+        if (shown or not cell.informative) and len(np.unique(y)) > 1:
             return model, sites, draws, X, y, mean, right
 
 
@@ -101,14 +137,20 @@ def quantiles(values: Any, weights: Any) -> Any:
     return [np.take_along_axis(ordered, place[None], axis=0)[0] for place in (low, high)]
 
 
-def measure(seed: int, cell: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def score(low: Any, high: Any, true: Any) -> Any:
+    """Interval score: the width, and what the truth is outside times 2 / (1 - LEVEL)."""
+    outside = np.maximum(low - true, 0) + np.maximum(true - high, 0)
+    return (high - low + 2 / (1 - LEVEL) * outside).mean()
+
+
+def measure(seed: int, cell: Cell, settings: dict[str, Any]) -> dict[str, Any]:
     """Fit a set, and compare what is said of it with the truth."""
-    known = truth(seed, *cell)
-    kind: Any = ConvexPolytopeTreeClassifier if cell[3] else ConvexPolytopeTreeRegressor
+    known = truth(seed, cell)
+    kind: Any = ConvexPolytopeTreeClassifier if cell.classes else ConvexPolytopeTreeRegressor
     from_truth = settings.pop("truth", False)
     started = time.process_time()
     with mock.patch.object(Vi, "run_several", started_at(known)) if from_truth else nullcontext():
-        fit = kind(max_depth=cell[2], random_state=seed, **settings).fit(*known[3:5])
+        fit = kind(max_depth=cell.depth, random_state=seed, **settings).fit(*known[3:5])
     return {"cpu": time.process_time() - started, **evaluate(fit, known, seed, cell)}
 
 
@@ -130,8 +172,8 @@ def started_at(known: Any) -> Any:
     return run_several
 
 
-def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
-    _, d, _, classes = cell
+def evaluate(fit: Any, known: Any, seed: int, cell: Cell) -> dict[str, Any]:
+    _, d, _, classes = cell[:4]
     model, sites, draws, X, _, _, right = known
     found: dict[str, Any] = {}
     mixture, tree = fit.fitted_, fit.tree_
@@ -145,6 +187,7 @@ def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
     true = shares @ (sites["leaf_probs"].numpy()[:, 1] if classes else sites["leaf_mean"].numpy())
     low, high = quantiles(values, weights)
     found["y"], found["width"] = ((low <= true) & (true <= high)).mean(), (high - low).mean()
+    found["score"] = score(low, high, true)
     if not tree.n_nodes:
         return found
     sides = np.array([tree.goes_right(v, X) for v in range(tree.n_nodes)]).T
@@ -155,7 +198,8 @@ def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
     hard = right > 0.5
     stated, sizes = fit.split_uncertainty(points, level=LEVEL), fit.polytope_size()
     of_truth = np.exp(branch_log_probs(scores(draws, (0, 0), points), model.steepness)[1])
-    found |= {"right": [], "facets": [], "number": [], "true": [], "right_width": []}
+    found |= {"right": [], "facets": [], "number": [], "true": [], "excess": []}
+    found |= {"right_width": [], "right_score": []}
     for v in range(tree.n_nodes):
         rows = reached[:, v]
         agree = 2 * (sides[rows, v][:, None] == hard[rows]).mean(axis=0) - 1
@@ -166,40 +210,52 @@ def evaluate(fit: Any, known: Any, seed: int, cell: Any) -> dict[str, Any]:
         low, high = stated.interval[:, v].T
         found["right"].append(((low <= true) & (true <= high)).mean())
         found["right_width"].append((high - low).mean())
+        found["right_score"].append(score(low, high, true))
         number = facets_of(draws, (0, 0), X[rows])[u]
         low, high = sizes.interval(LEVEL)[v]
         found["facets"].append(float(low <= number <= high))
         found["number"].append(sizes.sizes()[:, v].mean())
         found["true"].append(number)
+        found["excess"].append(found["number"][-1] - number)
     return found
 
 
 def report(name: str, results: list[dict[str, Any]]) -> None:
-    def of(key: str) -> Any:
-        return np.array([value for one in results for value in np.ravel(one.get(key, []))])
-
     def pm(key: str) -> str:
-        v = of(key)
-        return f"{v.mean():.3f} +- {v.std() / max(len(v), 1) ** 0.5:.3f}" if len(v) else "-"
+        sums = np.array([np.sum(one.get(key, [])) for one in results])
+        sizes = np.array([np.size(one.get(key, [])) for one in results])
+        if not sizes.any():
+            return "-"
+        mean = sums.sum() / sizes.sum()
+        error = ((sums - mean * sizes) ** 2).sum() ** 0.5 / sizes.sum()
+        return f"{mean:.3f} ({error:.3f})"
 
-    share = np.mean([len(one.get("right", [])) > 0 for one in results])
+    matched = np.array([len(one.get("right", [])) for one in results])
     print(
-        f"{name}: y {pm('y')} width {pm('width')}; sets with a matched node {share:.2f}, nodes "
-        f"{len(of('right'))}; right {pm('right')} width {pm('right_width')}; "
-        f"facets {pm('facets')} mean {pm('number')} true {pm('true')}; CPU {pm('cpu')}",
+        f"{name}, {len(results)} sets: y {pm('y')} width {pm('width')} score {pm('score')}; sets "
+        f"with a matched node {np.mean(matched > 0):.2f}, nodes {matched.sum()}; right "
+        f"{pm('right')} width {pm('right_width')} score {pm('right_score')}; facets {pm('facets')} "
+        f"mean {pm('number')} true {pm('true')} difference {pm('excess')}; CPU {pm('cpu')}",
         flush=True,
     )
 
 
 CELLS = {
-    "classes, depth 2": (300, 3, 2, True),
-    "classes, depth 1": (300, 3, 1, True),
-    "classes, d 10": (300, 10, 2, True),
-    "classes, n 1000": (1000, 3, 2, True),
-    "numbers, depth 2": (300, 3, 2, False),
-    "numbers, depth 1": (300, 3, 1, False),
-    "numbers, d 10": (300, 10, 2, False),
-    "numbers, n 1000": (1000, 3, 2, False),
+    "classes, depth 2": Cell(300, 3, 2, True),
+    "classes, depth 1": Cell(300, 3, 1, True),
+    "classes, d 10": Cell(300, 10, 2, True),
+    "classes, n 1000": Cell(1000, 3, 2, True),
+    "numbers, depth 2": Cell(300, 3, 2, False),
+    "numbers, depth 1": Cell(300, 3, 1, False),
+    "numbers, d 10": Cell(300, 10, 2, False),
+    "numbers, n 1000": Cell(1000, 3, 2, False),
+    "classes, prior": Cell(300, 3, 2, True, informative=False),
+    "numbers, prior": Cell(300, 3, 2, False, informative=False),
+    **{
+        f"{kind}, {facets} planted": Cell(300, 3, 1, kind == "classes", facets=facets)
+        for kind in ("classes", "numbers")
+        for facets in (1, 2, 3)
+    },
 }
 
 
@@ -207,13 +263,14 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    methods: dict[str, dict[str, Any]] = {"default": {}, "vi": {"inference": "vi"}}
+    method, settings = "default", {}
     if "--truth" in sys.argv:
-        methods = {"default, from the truth": {"truth": True}}
-    for name in [one for one in sys.argv[2:] if one != "--truth"] or CELLS:
-        for method, settings in methods.items():
-            found = [measure(seed, CELLS[name], {**settings}) for seed in range(count)]
-            report(f"{name}; {method}", found)
+        method, settings = "default, from the truth", {"truth": True}
+    elif "--vi" in sys.argv:
+        method, settings = "vi", {"inference": "vi"}
+    for name in [one for one in sys.argv[2:] if not one.startswith("--")] or CELLS:
+        found = [measure(seed, CELLS[name], {**settings}) for seed in range(count)]
+        report(f"{name}; {method}", found)
 
 
 if __name__ == "__main__":

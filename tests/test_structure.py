@@ -9,7 +9,7 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 66_615,
+    "lines": 66_641,
     "files": 241,
     "files of a default fit": 90,  # 13 of them sample
     "functions of a default fit": 957,  # a few depend on rounding, and so on the CPU

@@ -11,7 +11,7 @@ from bayestree import __version__
 from bayestree.cli.cards import cards
 from bayestree.cli.predict import explain, export, predict
 from bayestree.cli.results import compare, diagnose, report, summary
-from bayestree.cli.run import fit, plan, run, sweep
+from bayestree.cli.run import fit, plan, run, sweep, warm_up
 from bayestree.cli.shared import Verbs, clear_errors
 
 INTERNAL_ERROR = 70  # exit code (EX_SOFTWARE)
@@ -92,4 +92,5 @@ def _options(
 
 for verb in (run, fit, plan, predict, explain, summary, diagnose, report, compare, export, sweep):
     app.command()(verb)
+app.command()(warm_up)
 app.add_typer(cards, name="cards")

@@ -1,6 +1,7 @@
-"""`bayestree fit`, `run` and `sweep`."""
+"""`bayestree fit`, `run`, `plan`, `sweep` and `warm-up`."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -294,3 +295,27 @@ def _print_sweep(found: "Sweep", *, as_json: bool) -> None:
         print(f"{found.n_failed} of {len(found.table)} points failed: see `error` in the table")
     best = "" if found.best is None else f"; the best setting as a run file: {found.best}"
     print(f"{len(found.table)} points in {table}{best}")
+
+
+def warm_up() -> None:
+    """Compile the sampler, as the first fit would, and print how long that took.
+
+    The code is kept for later processes of this installation.
+    """
+    import numpy as np
+
+    from bayestree import ConvexPolytopeTreeClassifier
+    from bayestree.inference import Mcmc
+    from bayestree.inference.core import experts
+
+    folder = experts.sweep.stats.cache_path
+    if folder is None:
+        raise InputError(
+            "numba finds no folder for compiled code, so that every process compiles it; set "
+            "NUMBA_CACHE_DIR to a folder that can be written."
+        )
+    X, began = np.arange(100.0)[:, None], time.perf_counter()
+    short = Mcmc(n_chains=1, n_warmup=0, n_draws=1)
+    ConvexPolytopeTreeClassifier(max_depth=1, inference=short).fit(X, X[:, 0] > 49)
+    seconds = time.perf_counter() - began
+    print(f"The sampler is compiled, by a fit that took {seconds:.1f} s; its code is in {folder}.")
