@@ -40,7 +40,6 @@ CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node."
 HALF = 0.5  # the mantissa of powers of two
 SPARSE_TERMS = 12  # of a sparse facet, which texts show whatever the limit
 TINY = float(np.finfo(np.float64).tiny)
-ROUNDING = 1e-12  # of means, in units of the features
 
 
 class Visit(NamedTuple):
@@ -319,20 +318,30 @@ class TreeDescription:
         if self.tree.several_outputs:
             means = [plain(value, self.digits) for value in self.tree.value[leaf].tolist()]
             return f"{self.tree.quantity} {self._some(means)}"
-        mean = plain(float(self.tree.value[leaf]), self.digits)
-        if self.linear is None or self.linear.slope is None:
-            return f"{self.tree.quantity} {mean}"
-        found = self.slopes(leaf)
-        terms = [signed(one, self.digits, self._centred(j)) for j, one in found[: self.max_terms]]
-        more = [f"+ … {len(found) - len(terms)} more"] if len(found) > len(terms) else []
-        return " ".join([mean, *terms, *more])
+        mean, found = float(self.tree.value[leaf]), self.slopes(leaf)
+        if not found:
+            return f"{self.tree.quantity} {plain(mean, self.digits)}"
+        shown = found[: self.max_terms]
+        spread = sum(abs(one) * float(self.tree.scale[j]) for j, one in shown)
+        origin = {j: self._origin(j) for j, _ in shown}
+        constant = mean + sum(one * (origin[j] - float(self.tree.center[j])) for j, one in shown)
+        terms = [signed(one, self.digits, self._from(j, origin[j])) for j, one in shown]
+        more = [f"+ … {len(found) - len(shown)} more"] if len(found) > len(shown) else []
+        start = f"{self.tree.quantity} {limit(constant, spread, self.digits)}"
+        return " ".join([start, *terms, *more])
 
-    def _centred(self, feature: int) -> str:
-        """Return a feature minus its center, unless this is 0 up to rounding."""
-        name, center = in_sum(self.features[feature]), float(self.tree.center[feature])
-        if abs(center) < ROUNDING * self.tree.scale[feature]:
-            return name
-        return f"({name} {signed(-center, self.digits)})"
+    def _origin(self, feature: int) -> float:
+        """Return 0 or, where it is far from the rows, a value among them, from which they are told.
+
+        Otherwise the rounding of a slope would shift the whole equation.
+        """
+        center, scale = float(self.tree.center[feature]), float(self.tree.scale[feature])
+        return 0.0 if abs(center) <= scale else float(limit(center, scale, self.digits))
+
+    def _from(self, feature: int, origin: float) -> str:
+        """Return a feature minus its origin."""
+        name = in_sum(self.features[feature])
+        return f"({name} {signed(-origin, None)})" if origin else name
 
 
 class FittedPosterior(Protocol):
@@ -472,12 +481,16 @@ def sparsity_of(estimator: object) -> Any:
 
 def words_of_mode(estimator: object) -> str:
     """Describe the tree of an estimator with several modes; return "" for others."""
-    mode = shown_mode(estimator)
+    mode, modes = shown_mode(estimator), modes_of(estimator)
     if mode is None:
         return ""
+    sloping = [one for one in modes if getattr(one.estimator.tree_, "slope", None) is not None]
+    weight = sum(one.weight for one in sloping)
+    differ = 0 < len(sloping) < len(modes)
+    linear = f", with a weight of {weight:.2f} on those with linear leaves" if differ else ""
     return (
-        f"mode {mode.number} of {len(modes_of(estimator))} (weight {mode.weight:.2f}), the nearest "
-        "to the others; predictions average over all of them"
+        f"mode {mode.number} of {len(modes)} (weight {mode.weight:.2f}), the nearest to the "
+        f"others; predictions average over all of them{linear}"
     )
 
 

@@ -9,10 +9,10 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 66_641,
+    "lines": 66_970,
     "files": 241,
     "files of a default fit": 90,  # 13 of them sample
-    "functions of a default fit": 957,  # a few depend on rounding, and so on the CPU
+    "functions of a default fit": 962,  # a few depend on rounding, and so on the CPU
     "pairs of files that call each other": 9,
     "parameters of the flagship": 30,
     "private names of the flagship": 38,

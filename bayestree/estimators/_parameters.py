@@ -26,8 +26,10 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Verbose
 from bayestree.fitting.defaults import PriorName
+from bayestree.fitting.task import Task
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
+from bayestree.models.leaves.linear import NO_SLOPE
 from bayestree.models.priors import (
     GroupedScale,
     HyperplanePrior,
@@ -228,25 +230,27 @@ class SplitPriors(ImageShape):
 
 
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
-NumericName = Literal["constant", "linear", "poisson", "student"]
+NumericName = Literal["auto", "constant", "linear", "poisson", "student"]
 NumericFamily = Annotated[
     NumericName | Annotated[InstanceOf[NumericLeaf], Own],
     Model(
-        "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
-        "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
-        "responses, for up to 50 features; a Poisson distribution of counts; or a Student-t "
-        "distribution, for responses with outliers. Or a family of your own (see "
-        "docs/develop/own-parts.md)."
+        "Distribution of y in a leaf: normal with a constant mean, as in the paper; normal with a "
+        "mean that is a linear function of the features, with a shrinkage of each that is learned, "
+        "which suits smooth responses; by default ('auto') constant in half of several trees by VI "
+        "and linear in the others, otherwise constant (see ``plan``); a Poisson distribution of "
+        "counts; or a Student-t distribution, for responses with outliers. Or a family of your own "
+        "(see docs/develop/own-parts.md)."
     ),
 ]
 MeanFamily = Annotated[
     Literal["constant", "linear"],
     Model(
-        "Mean of y in a leaf: a constant, or a linear function of all features with slopes "
-        "shrunk towards 0, which suits smooth responses, for up to 50 features."
+        "Mean of y in a leaf: a constant, or a linear function of the features with slopes "
+        "shrunk towards 0, which suits smooth responses."
     ),
 ]
 NUMERIC: Mapping[str, Callable[[], Leaf]] = {
+    "auto": models.Gaussian,  # of the trees that are not linear
     "constant": models.Gaussian,
     "linear": models.LinearGaussian,
     "poisson": models.Poisson,
@@ -279,6 +283,14 @@ def family_of(leaf: Any, families: Mapping[Any, Callable[..., Leaf]], *n_classes
             f"leaf={leaf!r} is for {leaf.n_classes} classes, and y has {n_classes[0]}."
         )
     return leaf
+
+
+def linear_leaves(task: Task) -> Leaf:
+    """Return linear leaves, without slopes of features whose detached values were moved."""
+    if task.detached is None:
+        return models.LinearGaussian()
+    strengths = np.where(task.detached[task.used], NO_SLOPE, 1.0)
+    return models.LinearGaussian(slope_strength=tuple(strengths.tolist()))
 
 
 def check_image(

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import wraps
 from inspect import Parameter, cleandoc, isfunction, signature
 from typing import Any, ClassVar, Literal, Self, overload
@@ -22,7 +23,7 @@ from bayestree.estimators._tree import BaseTree
 from bayestree.fitted import explanations, predictions
 from bayestree.fitted.predictions import interval, sampled
 from bayestree.fitted.response import check_generated, check_numbers, checked_extra, separated
-from bayestree.fitted.training_rows import TOO_LARGE, TrainingRows, drawn_in
+from bayestree.fitted.training_rows import TOO_LARGE, FileRows, TrainingRows, drawn_in
 from bayestree.fitted.validation import checked_weights
 from bayestree.fitting.rules import OUTPUTS
 from bayestree.fitting.task import Task
@@ -114,7 +115,9 @@ class Regressor(Estimator):
         if self.leaf != "linear" and not self._leaf_family().regresses:
             rows = drawn_in(rows, weights)
         training = TrainingRows(rows, scaling.units.encode(target), weights, extra=extra)
-        return self._task_from(training, self._family_of(target), scaling, found.encoding)
+        task = self._task_from(training, self._family_of(target), scaling, found.encoding)
+        moved = rows is not found.X and not isinstance(rows, FileRows)
+        return replace(task, detached=(rows != found.X).any(axis=0) if moved else None)
 
     def _units_of(self, y: FloatArray, weights: FloatArray) -> Units:
         """Choose the units of y."""
@@ -377,7 +380,7 @@ class NumericRegressor(TreeRegressor):
         shape = np.asarray(y).shape
         n_columns = shape[1] if len(shape) > 1 else 1
         several = n_columns > 1
-        if several and self.leaf != ALONE:
+        if several and self.leaf not in ("auto", ALONE):
             raise ValueError(
                 f"y must have one column for leaf={self.leaf!r}, got {n_columns}: several "
                 f"outputs need leaf={ALONE!r}, or a regressor for each."
@@ -389,7 +392,7 @@ class NumericRegressor(TreeRegressor):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = self._takes_outputs and self.leaf == ALONE
+        tags.target_tags.multi_output = self._takes_outputs and self.leaf in ("auto", ALONE)
         return tags
 
 

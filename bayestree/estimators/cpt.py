@@ -42,6 +42,7 @@ from bayestree.estimators._parameters import (
     directions,
     facet_groups,
     in_columns,
+    linear_leaves,
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
@@ -216,8 +217,10 @@ class BasePolytopeTree(StagedTree):
         seeds = mode_seeds(self.random_state, task.plan.n_trees)
         for number, seed in enumerate(seeds):
             start = None if task.start is None else task.start.alone(task.start.trees[number])
+            linear = number >= task.plan.n_trees - task.plan.n_linear
+            family = "linear" if linear else "constant" if self.leaf == "auto" else self.leaf
             own = {"n_modes": 1, "random_state": seed, "n_jobs": None, "verbose": False}
-            given = self.get_params(deep=False) | own
+            given = self.get_params(deep=False) | own | {"leaf": family}
             plan = polytope_plan(given, self._some_family(), task.plan.table, start)
             stages = replace(
                 whole.method,
@@ -227,7 +230,8 @@ class BasePolytopeTree(StagedTree):
                 split_seed=seeds[0] if number else None,
                 start=None if start is None else start.shown.posterior,
             )
-            model = self._model(replace(task, plan=plan))
+            leaf = linear_leaves(task) if linear else task.leaf
+            model = self._model(replace(task, plan=plan, leaf=leaf))
             found.append(
                 replace(whole, model=model, method=stages, verbose=False, parameters=given)
             )
@@ -305,7 +309,8 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
     grown: their scales are similar where the noise is, and differ where it does. Their means are
-    constant or, with ``leaf="linear"``, linear in the features. With ``leaf="poisson"`` y are
+    constant in half of several trees and linear in the features in the others, and the rows decide
+    between them; ``leaf="constant"`` is the tree of the paper. With ``leaf="poisson"`` y are
     counts, and leaves have rates of events per unit of ``exposure``. y may have several
     columns, which are independent given the leaf; ``output(j)`` is the regressor of one of them.
 
@@ -331,7 +336,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     _takes_outputs = True
 
-    leaf: NumericFamily = "constant"
+    leaf: NumericFamily = "auto"
 
     partial_fit = partial_fit_numbers
     fit_files = fit_files

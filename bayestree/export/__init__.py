@@ -98,7 +98,7 @@ def notes_on_numbers(tree: object, digits: int | None) -> list[str]:
 def filled_values(
     estimator: object, digits: int | None = 3, *, tree: RoutedTree | None = None
 ) -> str:
-    """Say what missing values count as in the facets of a sparse tree; empty if all are 0.
+    """Say what missing values count as in sparse facets and leaves; empty if all are 0.
 
     ``tree`` is another tree of the estimator's features than its own.
     These are the columns that lack values of training rows; the indicators of levels are then 0.
@@ -109,7 +109,8 @@ def filled_values(
     )
     if encoding is None or not (isinstance(tree, Tree) and tree.is_conjunction.all()):
         return ""
-    used = np.any(tree.hyperplane != 0, axis=0).tolist()
+    parts = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
+    used = np.any([(p != 0).reshape(-1, tree.n_features).any(0) for p in parts], axis=0).tolist()
     found = [
         f"{one_line(name)} = {plain(fill, digits)}"
         for column, own in zip(encoding.columns, encoding.places, strict=True)

@@ -241,8 +241,10 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
     def widened(sites: Arrays) -> Arrays:
         return {name: one(name, values) for name, values in sites.items()}
 
+    model = posterior.model
     return replace(
         posterior,
+        model=model.with_(leaf=model.leaf.widened(used)) if reduced else model,
         draws=widened(posterior.draws),
         point=widened(posterior.point),
         warmup_draws=widened(posterior.warmup_draws),

@@ -235,6 +235,10 @@ class Mixture:
         """The tree that stands for the mixture: the medoid."""
         return self.trees[self.medoid]
 
+    def with_shown(self, tree: FittedTree) -> Self:
+        """Return the mixture with a changed tree in the place of the one that is shown."""
+        return replace(self, trees=[tree if one is self.shown else one for one in self.trees])
+
     @property
     def scaling(self) -> Scaling:
         """The columns in use, and the units of features and y, which all trees share."""

@@ -52,7 +52,7 @@ SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0156, 0.
 SECONDS_OF_ROW, SECONDS_OF_PAIR, USUAL_NODES = 60e-9, 0.3e-9, 3
 STEPS_BEFORE, SWEPT_TIME = 60, 0.4  # steps before sweeps; CPU time of the sweeps, of that of a fit
 FEWEST_SWEEPS, MOST_SWEEPS = 10, 30  # of each chain; with either fewer or more, little changes
-TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("constant", "linear")
+TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("auto", "constant", "linear")
 
 
 #: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
@@ -132,6 +132,7 @@ def polytope_plan(
     natural = Vi in kinds
     stages = _stages(given, kinds, objects, table)
     n_trees = _n_trees(given, stages[-1], start, reasons)
+    n_linear = _n_linear(given, stages[-1], n_trees, table, start, reasons)
     if n_trees == 1:
         stages[-1] = agreed(stages[-1], "n_jobs", given["n_jobs"])
     asked = _asked_steepness(objects)
@@ -143,6 +144,7 @@ def polytope_plan(
         tuple(stages),
         _limits(given, last, table, reasons),
         n_trees,
+        n_linear,
         _n_experts(given, natural, table, start, reasons),
         precision_of(given["dtype"], table.n_rows, needs_double),
         prior,
@@ -346,6 +348,25 @@ def _n_trees(
         return len(start.trees)
     reasons["trees"] = f"by default with {type(last).__name__}"
     return last.default_modes
+
+
+def _n_linear(
+    given: Mapping[str, Any],
+    last: Stage,
+    n_trees: int,
+    table: Table,
+    start: Mixture | None,
+    reasons: dict[str, str],
+) -> int:
+    """Return the number of trees with linear leaves, where ``leaf`` leaves it open."""
+    alone = not isinstance(last, Vi) or table.several_outputs
+    if given["leaf"] != "auto" or alone or given["interaction_constraints"] is not None:
+        return 0
+    if start is not None:
+        return sum(one.posterior.model.leaf.regresses for one in start.trees)
+    if n_trees > 1:
+        reasons["leaf"] = "the rows decide between them"
+    return n_trees // 2
 
 
 def _n_experts(

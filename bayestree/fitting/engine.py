@@ -114,6 +114,7 @@ def prepare(recipe: Recipe, rows: TrainingRows) -> Prepared:
     precision: dict[str, Any] = {"dtype": recipe.dtype, "device": recipe.device}
     data = given = as_data(rows, scaling, unit, **precision).for_leaf(leaf)
     if not (scaling.used.all() or recipe.whole):
+        leaf = leaf.among(scaling.used)
         given = as_data(rows, scaling, unit, scaling.used, **precision).for_leaf(leaf)
     model = recipe.model.with_(leaf=leaf.informed(given.y, given.weights))
     return Prepared(rows, model, data, given, scaling)

@@ -108,19 +108,31 @@ class HardForm:
         return model.split.tree(model.topology, point, frame)
 
     def filled(
-        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
+        self,
+        tree: Any,
+        posterior: Posterior,
+        rows: TrainingRows,
+        data: Data,
+        scaling: Scaling,
+        *,
+        sparse: bool = False,
     ) -> Any:
         """Fill the leaves of a deterministic tree from the training rows."""
         filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
         if self.values is not None:
             return filled._with(**self.values(filled, rows, scaling))
-        filled = filled._with(**_of_family(filled, posterior, rows, data, scaling))
+        filled = filled._with(**_of_family(filled, posterior, rows, data, scaling, sparse))
         monotone = posterior.model.monotone
         return _with_ordered_leaves(filled, monotone) if monotone else filled
 
 
 def _of_family(
-    tree: Any, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
+    tree: Any,
+    posterior: Posterior,
+    rows: TrainingRows,
+    data: Data,
+    scaling: Scaling,
+    sparse: bool,
 ) -> dict[str, FloatArray]:
     """Return the fields of a tree that the family of leaves estimates itself."""
     family = posterior.model.leaf
@@ -129,7 +141,7 @@ def _of_family(
     each = family.statistics(data.for_leaf(family).y, data.weights)
     sums = each.new_zeros(tree.n_leaves, each.shape[1])
     sums.index_add_(0, torch.as_tensor(tree.apply(rows.X), device=each.device), each)
-    found = family.tree_values(sums.cpu())
+    found = (family.sparse_values if sparse else family.tree_values)(sums.cpu())
     if "slope" in found:
         found["slope"] = found["slope"] / scaling.units.scale
     return found

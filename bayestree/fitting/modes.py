@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -61,17 +62,20 @@ def fit_modes(
     Parameters
     ----------
     recipes : sequence of Recipe
-        One for each mode; their methods are ``Stages``.
+        One for each mode; their methods are ``Stages``. Modes that are fitted at once, with the
+        same leaves, follow each other.
     rows : TrainingRows
     mode_weights : {"auto", "stacking", "equal", "elbo"}
     n_jobs : int, optional
         Processes, for modes that are not fitted at once.
     verbose : bool or "auto"
     """
+    groups = [[*own] for _, own in groupby(recipes, key=lambda one: one.model.leaf)]
     with one_thread():
-        prepared = prepare(recipes[0], rows)
+        prepared, *others = (prepare(own[0], rows) for own in groups)
     if recipes[0].method.plan.last.several:
-        trees = _fit_together(recipes, prepared, verbose)
+        each = zip(groups, [prepared, *others], strict=True)
+        trees = [one for own, with_rows in each for one in _fit_together(own, with_rows, verbose)]
     else:
         n_jobs = _processes(n_jobs, len(recipes), prepared.data)
         trees = fit_each(recipes, prepared, label="modes", n_jobs=n_jobs, verbose=verbose)
@@ -84,7 +88,7 @@ def fit_modes(
             trees = [_with_stats(one, gain) for one in trees]
         found = Mixture(trees, weights, _medoid(trees, weights, scored))
     if not any(one.tree.n_nodes for one in trees):
-        leaf, limits = recipes[0].model.leaf, recipes[0].form.limits
+        leaf, limits = found.shown.posterior.model.leaf, recipes[0].form.limits
         warn_single_leaf(prepared.data.y, leaf, limits, EVERY_MODE)
     return found
 

@@ -41,6 +41,8 @@ class FitPlan:
         The limits of the tree.
     n_trees : int
         Number of trees, the modes of the posterior.
+    n_linear : int
+        How many of the trees, the last ones, have linear leaves in the place of constant ones.
     n_experts : int
         Maximum number of facets of a split.
     dtype : str
@@ -65,6 +67,7 @@ class FitPlan:
     stages: tuple[Stage, ...]
     limits: GrowthLimits
     n_trees: int = 1
+    n_linear: int = 0
     n_experts: int = 1
     dtype: str = "float64"
     prior: HyperplanePrior = field(default_factory=Flat)
@@ -98,7 +101,7 @@ class FitPlan:
     def of_one_tree(self) -> "FitPlan":
         """Return the plan of one of the trees."""
         reasons = {name: reason for name, reason in self.reasons.items() if name != "trees"}
-        return replace(self, n_trees=1, seconds=None, reasons=reasons)
+        return replace(self, n_trees=1, n_linear=0, seconds=None, reasons=reasons)
 
     def work(self, n_rows: int) -> int:
         """Number of values that a step processes, which determines the threads."""
@@ -142,6 +145,7 @@ class FitPlan:
             "method": self.method,
             "stages": [*map(repr, self.stages)],
             "trees": self.n_trees,
+            "n_linear": self.n_linear,
             "limits": asdict(self.limits),
             "experts": self.n_experts,
             "dtype": self.dtype,
@@ -162,12 +166,19 @@ class FitPlan:
         parts += [f"{known.n_classes} classes"] * bool(known.n_classes)
         return f"Plan of a fit to {', '.join(parts)}" if parts else "Plan of a fit"
 
+    def _of_leaves(self) -> str:
+        """Say how many trees have which leaves, where they differ."""
+        constant = counted(self.n_trees - self.n_linear, "tree")
+        linear = counted(self.n_linear, "tree")
+        return f"constant in {constant}, linear in {linear}" if self.n_linear else ""
+
     def _decisions(self) -> dict[str, str]:
         limits = self.limits
         found = {
             "method": self.method,
             "stages": f"\n{'':<12}".join(map(repr, self.stages)),
             "trees": str(self.n_trees),
+            "leaf": self._of_leaves(),
             "depth": f"at most {limits.max_depth}",
             "leaves": "" if limits.max_leaves is None else f"at most {limits.max_leaves}",
             "facets": f"at most {self._n_facets} of a split",

@@ -36,6 +36,8 @@ class Task:
         The fit that is continued.
     plan : FitPlan, optional
         For fits in stages.
+    detached : array of bool, shape (d,), optional
+        Features of which values far from all others were moved near them.
     """
 
     rows: TrainingRows | Any
@@ -45,6 +47,7 @@ class Task:
     feature_names: tuple[str, ...] = ()
     start: Mixture | None = None
     plan: FitPlan | Any = None
+    detached: BoolArray | None = None
 
     @property
     def used(self) -> BoolArray:

@@ -202,8 +202,9 @@ class Conversion:
 
     def log_prior(self) -> xr.Dataset:
         """Log prior density of each draw, for hyperplanes, weights and leaves."""
+        model = self.model.with_(leaf=self.model.leaf.among(self._used.numpy()))
         found = [
-            {name: float(value) for name, value in self.model.log_priors(sites).items()}
+            {name: float(value) for name, value in model.log_priors(sites).items()}
             for sites in self._each_in_use
         ]
         return self.labels.dataset(

@@ -221,7 +221,8 @@ class SoftTree:
         kept = (tuple(int(place[j]) for j in own if features[j]) for own in self.groups)
         monotone = np.array(self.monotone)[features].tolist() if self.monotone else ()
         priors = replace(self.priors, hyperplane=self.priors.hyperplane.among(features))
-        return self.with_(monotone=tuple(monotone), groups=tuple(filter(None, kept)), priors=priors)
+        groups, leaf = tuple(filter(None, kept)), self.leaf.among(features)
+        return self.with_(monotone=tuple(monotone), groups=groups, priors=priors, leaf=leaf)
 
 
 def declared_sites(model: SoftTree) -> dict[str, Site]:

@@ -247,7 +247,7 @@ def test_an_exposure_is_one_number_for_each_row_given_once(rows):
     both = np.column_stack([y, exposure])
     with pytest.raises(ValueError, match="exposure is given twice"):
         tree().fit(X, both, exposure=exposure)
-    with pytest.raises(ValueError, match="leaf must be 'constant'"):
+    with pytest.raises(ValueError, match="leaf must be 'auto' or 'constant'"):
         tree(leaf="counts").fit(X, both)
 
 

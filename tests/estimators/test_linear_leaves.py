@@ -1,5 +1,7 @@
 """``leaf="linear"``: from the fit to everything that reads it."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.special import expit, logsumexp
@@ -131,10 +133,11 @@ def test_a_linear_response_needs_no_split_and_gets_the_ridge_regression():
     assert reg.get_n_leaves() == 1
     leaf = reg.posterior_.model.leaf
     rows = np.column_stack((np.ones(80), reg.fitted_.scaling.standardise(X)))
-    strengths = np.diag([leaf.strength, *[leaf.slope_strength] * 3])
+    strengths = np.diag([leaf.strength, *leaf.strengths(3)])
     known = np.linalg.solve(rows.T @ rows + strengths, rows.T @ reg.fitted_.scaling.units.encode(y))
     expected = reg.fitted_.scaling.units.decode(rows @ known)
-    np.testing.assert_allclose(reg.tree_.predict(X), expected, rtol=1e-7)
+    # the tree leaves the slope of the third feature out, which is shrunk to 1e-7
+    np.testing.assert_allclose(reg.tree_.predict(X), expected, rtol=1e-4, atol=1e-5)
     found, sd = reg.predict(X, return_std=True)
     assert (np.abs(found - expected) < 5 * sd / 1000**0.5).all()
 
@@ -190,8 +193,7 @@ def test_files_keep_linear_leaves(fitted, tmp_path):
 def test_texts_show_the_strongest_slopes(fitted):
     reg, _, _ = fitted
     text = bayestree.export_text(reg, max_features=1)
-    assert text.count("(x1 - ") + text.count("(x1 + ") == 2
-    assert text.count(") + … 2 more") == 2
+    assert len(re.findall(r"mean [-\d.]+ [+-] [\d.]+ x1\b", text)) == 2
     assert '"slope"' in bayestree.export_json(reg)
 
 
@@ -227,7 +229,7 @@ def test_single_precision_is_refused():
         regressor(dtype="float32").fit(X, y)
 
 
-def test_many_features_are_refused():
-    X = np.random.default_rng(0).normal(size=(60, 51))
-    with pytest.raises(ParameterError, match="at most 50 features that vary, got 51"):
-        regressor().fit(X, X[:, 0])
+def test_of_many_features_those_that_matter_have_slopes():
+    X = np.random.default_rng(0).normal(size=(90, 60))
+    reg = regressor().fit(X, X[:, 0] + 0.01 * X[:, 1])
+    assert np.flatnonzero(np.abs(reg.tree_.slope).max(0) > 0.1).tolist() == [0]

@@ -62,7 +62,8 @@ def log_evidence(leaf, y):
         )
     shape, mean = np.eye(len(y)) + 1 / leaf.strength, 0.0
     if isinstance(leaf, LinearGaussian):
-        shape, y = shape + y[:, 1:] @ y[:, 1:].T / leaf.slope_strength, y[:, 0]
+        slopes = leaf.strengths(y.shape[1] - 1)
+        shape, y = shape + (y[:, 1:] / slopes) @ y[:, 1:].T, y[:, 0]
     else:
         mean = leaf.mean
     scale = leaf.rate / leaf.shape * shape
@@ -186,9 +187,10 @@ def test_linear_leaves_are_calibrated_by_their_marginal_likelihood():
     best = evidence(found)
     for name in ("strength", "slope_strength", "shape", "rate"):
         for factor in (0.9, 1.1):
-            value = getattr(found, name) * factor
-            assert evidence(replace(found, **{name: value})) < best + 1e-3
-    assert -2e-3 < 2 * (best - evidence(planted)) < stats.chi2.isf(1e-5, 4)
+            value = np.multiply(getattr(found, name), factor)
+            changed = replace(found, **{name: tuple(value) if value.ndim else float(value)})
+            assert evidence(changed) < best + 1e-3
+    assert -2e-3 < 2 * (best - evidence(planted)) < stats.chi2.isf(1e-5, 5)
 
 
 def test_linear_leaves_of_a_perfect_fit_are_finite():

@@ -87,17 +87,19 @@ class Projection:
         tree = shown.tree
         if isinstance(rows.X, FileRows) and rows.X.mapped:
             return found
-        if not isinstance(tree, Tree) or tree.n_nodes == 0:
+        if not isinstance(tree, Tree):
             return found
         small = shown.n_draws > 1 and tree.n_leaves <= MOST_SPARSE_LEAVES
         if not (asked or (self.by_default and small)):
             return found
+        if tree.n_nodes == 0:
+            return self._with_few_slopes(found, rows)
         with one_thread():  # for at most 2,000 rows
             new = self.of(found, tree, rows, self.data(rows, found))
         if new.tree.n_nodes == 0:
             if asked:
                 warn(NO_SPARSE_TREE, SingleLeafWarning)
-            return found
+            return self._with_few_slopes(found, rows)
         posterior, scaling, nodes = shown.posterior, shown.scaling, shown.polytopes.nodes[new.nodes]
         standardised = scaling.standardise(rows.X)
         measured = measure_nodes(posterior, new.tree, rows.X, standardised, nodes, rows.weights)
@@ -108,7 +110,16 @@ class Projection:
             reach=measured,
             sparsity=replace(SparsityPath(*map(np.array, path)), rounding=new.projected.rounding),
         )
-        return replace(found, trees=[sparse if one is shown else one for one in found.trees])
+        return found.with_shown(sparse)
+
+    def _with_few_slopes(self, found: Mixture, rows: TrainingRows) -> Mixture:
+        """Return the mixture with few slopes in the leaves that are shown, if they have any."""
+        shown, of_y = found.shown, found.scaling.units
+        if shown.tree.slope is None:
+            return found
+        given = (shown.posterior, rows, self.data(rows, found), shown.scaling)
+        tree = self.form.filled(shown.tree, *given, sparse=True)
+        return found.with_shown(replace(shown, tree=tree.rescaled(of_y.y_scale, of_y.y_center)))
 
     def data(self, rows: TrainingRows, mixture: Mixture) -> Data:
         """Return rows of positive weight in the units of the fit."""
@@ -152,7 +163,7 @@ class Projection:
         )
         kept, nodes = projected.tree.pruned(rows.X, self.form.limits.min_leaf)
         if kept.n_nodes:
-            kept = self.form.filled(kept, shown.posterior, rows, data, scaling)
+            kept = self.form.filled(kept, shown.posterior, rows, data, scaling, sparse=True)
             last = projected.path[-1]._replace(coefficients=int(np.count_nonzero(kept.hyperplane)))
             projected = projected._replace(path=(*projected.path[:-1], last))
         return SparseTree(kept, nodes, projected)
@@ -173,7 +184,8 @@ def near_optimal(
 
     ``rows`` are those of the fit, and ``names`` those of the columns.
     """
-    if mixture.response.classifies or not mixture.shown.posterior.model.leaf.regresses:
+    leaves = [one.posterior.model.leaf for one in mixture.trees]
+    if mixture.response.classifies or not all(leaf.regresses for leaf in leaves):
         # as in the fit
         rows = rows._replace(X=drawn_in(rows.X, rows.weights))
     data = projection.data(rows, mixture)

@@ -199,7 +199,10 @@ class Factors(nn.Module):
             shape=torch.full_like(weight, SHAPE),
             rate=SHAPE / weight.clamp_min(1e-8),  # below it, an expert sends no row right
             sums=torch.cat(
-                [leaf_sums(s.model, one, data) for s, one in zip(starts, sites, strict=True)]
+                [
+                    leaf_sums(start.model.with_(leaf=model.leaf), one, data)
+                    for start, one in zip(starts, sites, strict=True)
+                ]
             ),
         )
 

@@ -344,7 +344,8 @@ class Vi(Stage):
             leaf_sums(one.model.with_(steepness=HARD), one.point_sites(data.X), data)
             for one in found
         ]
-        model = found[0].model.with_(leaf=found[0].model.leaf.calibrate(torch.cat(sums)))
+        leaf = found[0].model.leaf.calibrate(torch.cat(sums)).reduced()
+        model = found[0].model.with_(leaf=leaf)
         return self.fit_several(model, data, found, **common)
 
     def fit_several(

@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, minimize
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.models.criteria import Criterion
 from bayestree.models.priors.base import FreeSites, Site, Sites
 
@@ -166,6 +166,14 @@ class Leaf(ABC):
         """
         return sums[..., 0], sums[..., 1] / sums[..., 0]
 
+    def among(self, used: BoolArray) -> Self:
+        """Return the family for the features in use (d,), unless it knows only these."""
+        return self
+
+    def widened(self, used: BoolArray) -> Self:
+        """Return the family for all features (d,), of which it has known those in use."""
+        return self
+
     def response(self, X: Tensor, y: Tensor) -> Tensor:
         """Return what the other methods take as y, given the features X (n, d).
 
@@ -227,6 +235,10 @@ class Leaf(ABC):
         """Fit the hyperparameters to leaves of such sums (empirical Bayes), where there are any."""
         return self
 
+    def reduced(self) -> Self:
+        """Return the family, once calibrated, with fewer statistics where some say nothing."""
+        return self
+
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         """Return the prediction of each leaf: E(y | leaf), shape (L,), or class shares (L, C).
 
@@ -275,6 +287,10 @@ class Leaf(ABC):
         """
         return {}
 
+    def sparse_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        """Return the same fields with no more slopes than pay, for a tree of sparse facets."""
+        return self.tree_values(sums)
+
 
 class NumericLeaf(Leaf):
     """A family for real values or counts."""
@@ -314,17 +330,21 @@ class RegressingLeaf(Leaf):
 
 
 def most_likely(
-    loss: Callable[[FloatArray], float],
+    loss: Callable[[FloatArray], Any],
     start: Sequence[float],
     limits: Sequence[tuple[float, float]],
+    *,
+    gradient: bool = False,
 ) -> list[float]:
     """Return the positive hyperparameters, within limits, at which a loss is least.
 
-    ``loss`` is a function of their logarithms (k,): minus a marginal log-likelihood.
+    ``loss`` is a function of their logarithms (k,): minus a marginal log-likelihood, with
+    ``gradient`` followed by its gradient (k,).
     """
     low, high = np.log(limits).T
     first = np.clip(np.log(start), low, high)
-    found = minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
+    jac, bounds = gradient or None, Bounds(low, high)
+    found = minimize(loss, first, jac=jac, method="L-BFGS-B", bounds=bounds).x
     return np.exp(found).tolist()
 
 

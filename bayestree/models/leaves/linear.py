@@ -1,22 +1,27 @@
 """Leaves in which the mean of y is a linear function of the features.
 
-The sufficient statistics of a leaf are sums of products of y and the features.
+The sufficient statistics of a leaf are sums of products of y and the features. Each feature has a
+strength of its own, by which its slopes in all leaves shrink towards 0. It is learned from the
+marginal likelihood, which is highest at an infinite strength for most features that have no effect
+(automatic relevance determination; Tipping, "Sparse Bayesian learning and the relevance vector
+machine", 2001). Such features keep a slope of practically 0, and leave the sums.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from itertools import compress
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
-from scipy.special import ndtr
+from scipy.special import digamma, ndtr
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.state import cached
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion
@@ -39,7 +44,15 @@ from bayestree.models.leaves.gaussian import (
 )
 from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
-SLOPE_STRENGTHS = (1e-4, 1e4)  # of a calibrated prior of the slopes
+SLOPE_STRENGTHS = (1e-4, 1e7)  # of a calibrated prior of the slopes
+NO_SLOPE = (
+    1e8  # fixed strength of a feature without a slope: its standard deviation is 1e-4 of the noise
+)
+START = 1.0  # strength of each slope before it is learned
+RELEVANT = 0.05  # share of a slope that its prior must leave in some leaf, or it is irrelevant
+MOST_SLOPES = 50  # a row then has 1,378 sufficient statistics
+ROWS_OF_A_SLOPE = 5  # rows at least, of those of a single leaf
+SCREENED = 150  # features of which these are chosen, by their correlation with y
 
 
 class RegressionSums(NamedTuple):
@@ -63,7 +76,7 @@ class RegressionSums(NamedTuple):
 
 def with_constant(X: Tensor) -> Tensor:
     """Return the rows (1, x), shape (n, 1 + d)."""
-    return torch.cat((torch.ones_like(X[:, :1]), X), dim=1)
+    return torch.cat((X.new_ones(len(X), 1), X), dim=1)
 
 
 def lower_triangle(width: int) -> Tensor:
@@ -138,23 +151,58 @@ class LinearError(Criterion):
         return -0.5 * total * variance.log() - total * (count + 1) / spare
 
 
+class Slopes(dist.TorchDistribution):
+    """Joint normal distribution of some of d slopes, and independent ones of the others.
+
+    ``law`` is that of the slopes that ``sloping`` (d,) marks, and ``scale`` (..., 1) the standard
+    deviation of the others.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    support = dist.constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, law: dist.MultivariateNormal, scale: Tensor, sloping: Tensor) -> None:
+        self.law, self.scale, self.sloping = law, scale, sloping
+        self.some = bool(sloping.any())  # torch computes no density of an empty vector
+        super().__init__(law.batch_shape, sloping.shape, validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Slopes":
+        scale = self.scale.expand(*batch_shape, 1)
+        return Slopes(self.law.expand(batch_shape), scale, self.sloping)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        shape = self._extended_shape(torch.Size(sample_shape))
+        found = self.scale * torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device)
+        if self.some:
+            found[..., self.sloping] = self.law.rsample(sample_shape)
+        return found
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        others = dist.Normal(0.0, self.scale).log_prob(value[..., ~self.sloping]).sum(-1)
+        return self.law.log_prob(value[..., self.sloping]) + others if self.some else others
+
+
 @dataclass(frozen=True)
 class LinearNormalInverseGamma(LeafDistribution):
     """Normal-inverse-gamma distribution of each leaf's coefficients and variance.
 
     leaf_scale^2 ~ InverseGamma(shape, rate) and, given it, (leaf_mean, leaf_slope) ~
-    Normal(loc, leaf_scale^2 precision^-1), with loc (L, 1 + d) and precision (L, 1 + d, 1 + d).
+    Normal(loc, leaf_scale^2 precision^-1), with loc (L, 1 + p) and precision (L, 1 + p, 1 + p) for
+    the p of d slopes that ``sloping`` (d,) marks. The others keep their prior of mean 0 and
+    strength ``NO_SLOPE``.
     """
 
     loc: Tensor
     precision: Tensor
     shape: Tensor
     rate: Tensor
+    sloping: Tensor
     prior: "LinearNormalInverseGamma | None" = None
 
     @property
     def covariance(self) -> Tensor:
-        """Inverse of the precision, shape (L, 1 + d, 1 + d)."""
+        """Inverse of the precision, shape (L, 1 + p, 1 + p)."""
         return torch.cholesky_inverse(torch.linalg.cholesky(self.precision))
 
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
@@ -164,14 +212,14 @@ class LinearNormalInverseGamma(LeafDistribution):
         law = dist.MultivariateNormal(
             self.loc[..., 1:], scale_tril=scale.unsqueeze(-1) * root, validate_args=False
         )
-        yield "leaf_slope", law
+        yield "leaf_slope", Slopes(law, scale / NO_SLOPE**0.5, self.sloping)
         # The conditional of the first coefficient of a normal given the others.
         own, others = self.precision[..., 0, 0], self.precision[..., 0, 1:]
-        away = (others * (sites["leaf_slope"] - self.loc[..., 1:])).sum(-1)
+        away = (others * (sites["leaf_slope"][..., self.sloping] - self.loc[..., 1:])).sum(-1)
         yield "leaf_mean", dist.Normal(self.loc[..., 0] - away / own, scale[..., 0] / own.sqrt())
 
     def expected_log_density(self, y: Tensor) -> Tensor:
-        row = with_constant(y[:, 1:])
+        row = with_constant(y[:, 1:][:, self.sloping])  # other slopes add 1e-8 of the noise
         precision = self.shape / self.rate
         log_precision = torch.digamma(self.shape) - self.rate.log()
         squares = (row.unsqueeze(2) * row.unsqueeze(1)).flatten(1)
@@ -190,10 +238,17 @@ class LinearNormalInverseGamma(LeafDistribution):
         trace = (prior.precision * self.covariance).sum((-2, -1))
         return (variances + (trace - self.loc.shape[-1] + ratio + shift) / 2).sum()
 
+    @property
+    def slope(self) -> Tensor:
+        """Mean of all slopes, shape (L, d)."""
+        found = self.loc.new_zeros(*self.loc.shape[:-1], len(self.sloping))
+        found[..., self.sloping] = self.loc[..., 1:]
+        return found
+
     def mean(self) -> dict[str, Tensor]:
         return {
             "leaf_scale": (self.rate / self.shape).sqrt(),
-            "leaf_slope": self.loc[..., 1:],
+            "leaf_slope": self.slope,
             "leaf_mean": self.loc[..., 0],
         }
 
@@ -217,9 +272,10 @@ class LinearGradient(LeafGradient):
         return normal_log_density(self._gap(leaves), leaves[1][:, None])
 
     def prior(self, leaves: FloatArray) -> float:
-        # Normal(slope | 0, s^2 / k) gives exp(-d l - k |slope|^2 e^(-2 l) / 2) with l = log s.
+        # Normal(slope | 0, s^2 / k) gives exp(-l - k slope^2 e^(-2 l) / 2) with l = log s.
         log_scale, slope = leaves[1], leaves[2:]
-        square = 0.5 * self.leaf.slope_strength * (slope**2).sum(0) * np.exp(-2 * log_scale)
+        strengths = self.leaf.strengths(len(slope))
+        square = 0.5 * (strengths @ slope**2) * np.exp(-2 * log_scale)
         return self.constant.prior(leaves[:2]) - float((len(slope) * log_scale + square).sum())
 
     def gradient(self, leaves: FloatArray, member: FloatArray, into: FreeSites) -> None:
@@ -227,10 +283,11 @@ class LinearGradient(LeafGradient):
         precision, gap = np.exp(-2 * log_scale), self._gap(leaves)
         pull = member * gap
         into["leaf_mean"][...] = precision * (pull.sum(-1) - leaf.strength * mean)
-        shrunk = pull @ self.X.T - leaf.slope_strength * slope
+        strengths = leaf.strengths(slope.shape[1])
+        shrunk = pull @ self.X.T - strengths * slope
         into["leaf_slope"][...] = precision[:, None] * shrunk
         spread = 2 * leaf.rate + leaf.strength * mean**2 + np.einsum("ln,ln->l", pull, gap)
-        spread += leaf.slope_strength * (slope**2).sum(-1)
+        spread += slope**2 @ strengths
         count = member.sum(-1) + 2 * leaf.shape + 1 + slope.shape[1]
         into["leaf_scale"][...] = precision * spread - count
 
@@ -248,10 +305,13 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
     ----------
     strength : float
         Number of prior rows for the mean where all features are 0.
-    slope_strength : float
-        Number of prior rows, one unit from the center in a feature, for its slope of 0.
+    slope_strength : float or tuple of d floats
+        Number of prior rows, one unit from the center in a feature, for its slope of 0: of all
+        features, or of each. Features of 1e8 or more have no slopes.
     shape, rate : float
         Parameters of the inverse-gamma prior of a leaf's variance.
+    price : float
+        Nats a row by which the strengths are learned as if each slope cost them.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
@@ -260,16 +320,50 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         "leaf_mean": Site(("leaf",)),
     }
     standardised: ClassVar[bool] = True
-    most_features: ClassVar[int | None] = 50  # a row then has 1,378 sufficient statistics
     gradient: ClassVar[type[LeafGradient] | None] = LinearGradient
 
     strength: float = 0.1
-    slope_strength: float = 1.0
+    slope_strength: float | tuple[float, ...] = 1.0
     shape: float = 2.0
     rate: float = 0.2
+    price: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive(**vars(self))
+        each = np.atleast_1d(np.asarray(self.slope_strength, dtype=float))
+        own = {f"slope_strength[{j}]": one for j, one in enumerate(each.tolist())}
+        check_positive(strength=self.strength, shape=self.shape, rate=self.rate, **own)
+        if not isinstance(self.slope_strength, tuple) and self.slope_strength >= NO_SLOPE:
+            raise ValueError(
+                f"slope_strength must be below {NO_SLOPE:g}, got {self.slope_strength:g}: use "
+                "Gaussian() for leaves without slopes."
+            )
+
+    def strengths(self, n_features: int) -> FloatArray:
+        """Return the strength of each feature, shape (d,)."""
+        given = self.slope_strength
+        if isinstance(given, tuple) and len(given) != n_features:
+            raise ValueError(
+                f"slope_strength must have a number for each of {n_features} features, got "
+                f"{len(given)}."
+            )
+        return np.broadcast_to(np.asarray(given, dtype=float), n_features)
+
+    def among(self, used: BoolArray) -> "LinearGaussian":
+        given = self.slope_strength
+        if not isinstance(given, tuple) or len(given) != len(used):
+            return self
+        return replace(self, slope_strength=tuple(compress(given, used.tolist())))
+
+    def widened(self, used: BoolArray) -> "LinearGaussian":
+        if isinstance(self.slope_strength, float):
+            return self
+        strengths = np.full(len(used), NO_SLOPE)
+        strengths[used] = self.slope_strength
+        return replace(self, slope_strength=tuple(strengths.tolist()))
+
+    def _sloping(self, n_features: int) -> Tensor:
+        """Mark the features that have slopes, (d,)."""
+        return torch.as_tensor(self.strengths(n_features) < NO_SLOPE)
 
     @property
     def criterion(self) -> Criterion:
@@ -291,25 +385,57 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
 
     def _prior(self, n_features: int, like: Tensor) -> LinearNormalInverseGamma:
         """Return the prior of leaves in the shape of ``like``, () or (L,)."""
-        strengths = like.new_tensor([self.strength, *[self.slope_strength] * n_features])
+        sloping = self._sloping(n_features)
+        slopes = self.strengths(n_features)[sloping.numpy()].tolist()
+        strengths = like.new_tensor([self.strength, *slopes])
         return LinearNormalInverseGamma(
-            like.new_zeros(*like.shape, n_features + 1),
+            like.new_zeros(*like.shape, len(strengths)),
             strengths.diag().expand(*like.shape, -1, -1),
             torch.full_like(like, self.shape),
             torch.full_like(like, self.rate),
+            sloping.to(like.device),
         )
 
     def posterior(self, sums: Tensor) -> LinearNormalInverseGamma:
-        found = moments(sums)
-        prior = self._prior(found.cross.shape[-1] - 1, sums.new_zeros(()))
+        found, given = moments(sums), self.slope_strength
+        n_features = len(given) if isinstance(given, tuple) else found.cross.shape[-1] - 1
+        prior = self._prior(n_features, sums.new_zeros(()))
         loc, spread, root = found.solve(prior.precision)
         # Rounding can leave the spread of a perfect fit just below zero.
         rate = self.rate + spread.clamp_min(0.0) / 2
         shape = self.shape + sums[..., 0] / 2
-        return LinearNormalInverseGamma(loc, root @ root.mT, shape, rate, prior)
+        return LinearNormalInverseGamma(loc, root @ root.mT, shape, rate, prior.sloping, prior)
+
+    def informed(self, y: Tensor, weights: Tensor) -> Self:
+        """Choose the features that may have slopes where there are many, as for a single leaf.
+
+        The best of d features of noise gains about log d nats, which is then the price of a slope
+        (the risk inflation criterion; Foster and George, 1994).
+        """
+        n_features, n_rows = y.shape[1] - 1, float(weights.sum())
+        n_open = int(self._sloping(n_features).sum())
+        most = min(MOST_SLOPES, int(n_rows / ROWS_OF_A_SLOPE))
+        if n_open <= most:
+            return self
+        price = math.log(n_open) / n_rows
+        row = with_constant(y[:, 1:]).double()
+        weighted, target = row * weights.double().unsqueeze(-1), y[:, 0].double()
+        cross = target @ weighted
+        size = torch.where(self._sloping(n_features).to(cross.device), cross[1:].abs(), -1.0)
+        first = size.topk(min(n_open, SCREENED)).indices + 1
+        some = torch.cat((first.new_zeros(1), first))
+        gram = row[:, some].T @ weighted[:, some]
+        found = RegressionSums(gram[None], cross[None, some], (weights * target**2).sum()[None])
+        strengths, _ = self._learned(found, price)
+        best = first[strengths[1:].argsort()[:most]] - 1
+        slopes = np.full(n_features, NO_SLOPE)
+        slopes[best.numpy(force=True)] = START
+        return replace(self, slope_strength=tuple(slopes.tolist()), price=price)
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        return products(y, weights)
+        sloping = self._sloping(y.shape[1] - 1).to(y.device)
+        every = bool(sloping.all())
+        return products(y if every else torch.cat((y[:, :1], y[:, 1:][:, sloping]), 1), weights)
 
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         return dist.Normal(_center(sites, y[:, 1:]), sites["leaf_scale"]).log_prob(y[:, :1])
@@ -333,26 +459,66 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         return dist.Normal(mean, sites["leaf_scale"][leaf]).sample()
 
     def calibrate(self, sums: Tensor) -> Self:
-        """Learn strengths, shape and rate as in ``Gaussian``."""
+        """Learn the strengths, shape and rate as in ``Gaussian``."""
         found = moments(sums[sums[:, 0] > 0].double().cpu())
-        mass = found.gram[:, 0, 0].numpy()
-        own = found.gram.new_tensor([1.0] + [0.0] * (found.cross.shape[-1] - 1))
-        _, spread, _ = found.solve((self.strength * own + self.slope_strength * (1 - own)).diag())
+        (strength, *slopes), (shape, variance) = self._learned(found, self.price)
+        prior = found.gram.new_tensor([strength, *slopes])
+        _, _, root = found.solve(prior.diag())
+        left = 1 - prior * torch.cholesky_inverse(root).diagonal(dim1=-2, dim2=-1)
+        relevant = left.amax(0)[1:].numpy() > RELEVANT
+        given, n_open = self.slope_strength, len(slopes)
+        every = self.strengths(len(given) if isinstance(given, tuple) else n_open).copy()
+        every[every < NO_SLOPE] = np.where(relevant, slopes, SLOPE_STRENGTHS[1])
+        return replace(
+            self,
+            strength=strength,
+            slope_strength=tuple(every.tolist()),
+            shape=shape,
+            rate=shape * variance,
+        )
+
+    def reduced(self) -> Self:
+        if not isinstance(self.slope_strength, tuple):
+            return self
+        strengths = np.array(self.slope_strength)
+        strengths[strengths >= SLOPE_STRENGTHS[1]] = NO_SLOPE
+        return replace(self, slope_strength=tuple(strengths.tolist()))
+
+    def _learned(self, found: RegressionSums, price: float) -> tuple[FloatArray, FloatArray]:
+        """Maximise the marginal likelihood; return the strengths (1 + p,), and shape and variance.
+
+        With the precision K of a leaf's coefficients, their mean b and the spread S, the terms in a
+        strength k are (log|K| - log k) / 2 + (a + m / 2) log(1 + S / 2r) (see ``surprise``),
+        where d log|K| / dk = (K^-1)_jj and dS / dk = b_j^2.
+        """
+        mass, count = found.gram[:, 0, 0].numpy(), found.cross.shape[-1]
+        start = found.gram.new_tensor([self.strength] + [START] * (count - 1))
+        _, spread, _ = found.solve(start.diag())
         pooled = max(float(spread.sum() / mass.sum()), MIN_VARIANCE)
 
-        def loss(free: FloatArray) -> float:
-            strength, slope_strength, shape, variance = np.exp(free)
-            prior = strength * own + slope_strength * (1 - own)
-            _, spread, root = found.solve(prior.diag())
-            volume = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) - prior.log().sum() / 2
-            squares = np.maximum(spread.numpy(), 0.0)
-            return surprise(mass, squares, volume.numpy(), shape, shape * variance)
+        def loss(free: FloatArray) -> tuple[float, FloatArray]:
+            prior, (shape, variance) = np.exp(free[:-2]), np.exp(free[-2:])
+            loc, least, root = found.solve(found.gram.new_tensor(prior).diag())
+            volume = root.diagonal(dim1=-2, dim2=-1).log().sum(-1).numpy() - free[:-2].sum() / 2
+            spread, rate = np.maximum(least.numpy(), 0.0), shape * variance
+            inverse = torch.cholesky_inverse(root).diagonal(dim1=-2, dim2=-1).numpy()
+            after, inner = shape + mass / 2, 1 / (2 * rate + spread)
+            of_prior = (prior * inverse - 1) / 2
+            of_prior += (after * inner)[:, None] * prior * loc.numpy() ** 2
+            of_rate = mass / 2 - after * spread * inner
+            grown = np.log1p(spread / (2 * rate))
+            of_shape = shape * (digamma(shape) - digamma(after) + grown) + of_rate
+            slope = np.concatenate((of_prior.sum(0), [of_shape.sum(), of_rate.sum()]))
+            # a price between 0, for a slope of variance 0, and the whole, for that of one row
+            cost = price * mass.sum() / np.log1p(mass.sum())
+            slope[1:-2] -= cost * mass.sum() / (prior[1:] + mass.sum())
+            paid = cost * float(np.log1p(mass.sum() / prior[1:]).sum())
+            return surprise(mass, spread, volume, shape, rate) + paid, slope
 
-        limits = [STRENGTHS, SLOPE_STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
-        start = [self.strength, self.slope_strength, 10.0, pooled]
-        strength, slopes, shape, variance = most_likely(loss, start, limits)
-        learned = {"strength": strength, "slope_strength": slopes, "shape": shape}
-        return replace(self, **learned, rate=shape * variance)
+        limits = [STRENGTHS] + [SLOPE_STRENGTHS] * (count - 1)
+        limits += [SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
+        learned = most_likely(loss, [*start.tolist(), 10.0, pooled], limits, gradient=True)
+        return np.array(learned[:-2]), np.array(learned[-2:])
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         return _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy(force=True)
@@ -365,8 +531,37 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         return sites["leaf_scale"].numpy(force=True)
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
-        found = self.posterior(sums).loc.numpy()
-        return {"value": found[:, 0], "slope": found[:, 1:]}
+        found = self.posterior(sums)
+        slope = found.slope.numpy()
+        slope[:, self.strengths(slope.shape[1]) >= SLOPE_STRENGTHS[1]] = 0.0
+        return {"value": found.loc[:, 0].numpy(), "slope": slope}
+
+    def sparse_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        """Return the values of leaves with the slopes that pay for themselves.
+
+        Slopes are dropped one after the other while each costs less likelihood than its price:
+        half the logarithm of the number of rows, as in the Bayesian information criterion (Schwarz,
+        1978). Without slope j, the penalised squares rise by b_j^2 / (K^-1)_jj.
+        """
+        whole = self.posterior(sums)
+        sloping = np.flatnonzero(whole.sloping.numpy())
+        value, slope = np.zeros(len(sums)), np.zeros((len(sums), len(whole.sloping)))
+        half = (whole.precision @ whole.loc.unsqueeze(-1)).squeeze(-1)
+        parts = (whole.precision, half, whole.rate, whole.shape, sums[:, 0])
+        for leaf, own in enumerate(zip(*(one.double().numpy() for one in parts), strict=True)):
+            precision, cross, rate, shape, mass = own
+            kept = np.arange(len(cross))
+            while True:
+                inverse = np.linalg.inv(precision[np.ix_(kept, kept)])
+                loc = inverse @ cross[kept]
+                rise = loc[1:] ** 2 / inverse.diagonal()[1:]
+                lost = shape * np.log1p(rise / (2 * rate))
+                if not len(lost) or lost.min() >= np.log(max(mass, 1.0)) / 2:
+                    break
+                rate += rise[lost.argmin()] / 2
+                kept = np.delete(kept, 1 + lost.argmin())
+            value[leaf], slope[leaf, sloping[kept[1:] - 1]] = loc[0], loc[1:]
+        return {"value": value, "slope": slope}
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         mean = self.expected_y(sites, y[:, 1:])
