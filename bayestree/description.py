@@ -331,9 +331,9 @@ class TreeDescription:
         return " ".join([start, *terms, *more])
 
     def _origin(self, feature: int) -> float:
-        """Return 0 or, where it is far from the rows, a value among them, from which they are told.
+        """Return the value of a feature from which an equation counts it: 0, or the center.
 
-        Otherwise the rounding of a slope would shift the whole equation.
+        The rounding of a slope would shift predictions where 0 is far from all rows.
         """
         center, scale = float(self.tree.center[feature]), float(self.tree.scale[feature])
         return 0.0 if abs(center) <= scale else float(limit(center, scale, self.digits))

@@ -235,6 +235,12 @@ class Tree(RoutedTree):
             slope=None if self.slope is None else self.slope[leaves],
         )
 
+    @property
+    def used(self) -> BoolArray:
+        """Whether a facet or the slope of a leaf has each feature, shape (d,)."""
+        parts = [self.hyperplane] if self.slope is None else [self.hyperplane, self.slope]
+        return np.any([one.reshape(-1, self.n_features).any(axis=0) for one in parts], axis=0)
+
     def predict(self, X: FloatArray) -> FloatArray:
         """Return the prediction of the leaf that each row reaches, shape (n, C) or (n,)."""
         leaf = self.apply(X)

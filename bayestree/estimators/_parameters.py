@@ -230,16 +230,20 @@ class SplitPriors(ImageShape):
 
 
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
-NumericName = Literal["auto", "constant", "linear", "poisson", "student"]
-NumericFamily = Annotated[
-    NumericName | Annotated[InstanceOf[NumericLeaf], Own],
+NumericName = Literal["constant", "linear", "poisson", "student"]
+FAMILIES = (
+    "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is a linear "
+    "function of the features, with a shrinkage of each that is learned, which suits smooth "
+    "responses; a Poisson distribution of counts; or a Student-t distribution, for responses with "
+    "outliers. Or a family of your own (see docs/develop/own-parts.md)."
+)
+NumericFamily = Annotated[NumericName | Annotated[InstanceOf[NumericLeaf], Own], Model(FAMILIES)]
+MixedFamily = Annotated[
+    Literal["auto", "constant", "linear", "poisson", "student"]
+    | Annotated[InstanceOf[NumericLeaf], Own],
     Model(
-        "Distribution of y in a leaf: normal with a constant mean, as in the paper; normal with a "
-        "mean that is a linear function of the features, with a shrinkage of each that is learned, "
-        "which suits smooth responses; by default ('auto') constant in half of several trees by VI "
-        "and linear in the others, otherwise constant (see ``plan``); a Poisson distribution of "
-        "counts; or a Student-t distribution, for responses with outliers. Or a family of your own "
-        "(see docs/develop/own-parts.md)."
+        f"{FAMILIES} 'auto' is constant, as in the paper, but linear in half of several trees by "
+        "VI (see ``plan``)."
     ),
 ]
 MeanFamily = Annotated[

@@ -31,9 +31,9 @@ from bayestree.estimators._parameters import (
     Hardware,
     Limits,
     MethodDepth,
+    MixedFamily,
     Modes,
     MonotoneColumns,
-    NumericFamily,
     Prediction,
     RandomRun,
     Sparse,
@@ -336,7 +336,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     _takes_outputs = True
 
-    leaf: NumericFamily = "auto"
+    leaf: MixedFamily = "auto"
 
     partial_fit = partial_fit_numbers
     fit_files = fit_files

@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic, Literal, TypeVar
 
-import numpy as np
-
 from bayestree._utils.wording import counted, one_line, plain
 from bayestree.description import (
     SPARSE_TERMS,
@@ -109,8 +107,7 @@ def filled_values(
     )
     if encoding is None or not (isinstance(tree, Tree) and tree.is_conjunction.all()):
         return ""
-    parts = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
-    used = np.any([(p != 0).reshape(-1, tree.n_features).any(0) for p in parts], axis=0).tolist()
+    used = tree.used.tolist()
     found = [
         f"{one_line(name)} = {plain(fill, digits)}"
         for column, own in zip(encoding.columns, encoding.places, strict=True)

@@ -352,8 +352,8 @@ def features(study: Study) -> Shown:
     used = np.argsort(-total, kind="stable")[: np.count_nonzero(total)]
     in_tree = len(used)
     if averages(study):
-        plane = cast(Tree, study.tree).hyperplane
-        in_tree = sum(bool(plane[:, own].any()) for own in study.encoding.places)
+        tree = cast(Tree, study.tree)
+        in_tree = sum(bool(tree.used[own].any()) for own in study.encoding.places)
     measured = bool(study.effects) and study.effects[0].loss is not None
     return "Features", {
         "effects": effect_lines(study) if measured else [],

@@ -160,3 +160,8 @@ def test_reports_show_trees_of_both_kinds(fitted):
     linear = fitted.mode_weights_[[one is LinearGaussian for one in families(fitted)]].sum()
     assert f"a weight of {linear:.2f} on those with linear leaves" in " ".join(text.split())
     assert all(one.removeprefix("mean ") in page for one in printed)
+    tree = fitted.tree_
+    used = (tree.hyperplane != 0).any(0) | (tree.slope != 0).any(0)
+    unused = f"{(~used).sum()} feature{'s are' if (~used).sum() > 1 else ' is'} not in the tree"
+    assert ((~used).sum() > 0) == (" not in the tree shown" in page)
+    assert used.all() or unused in page

@@ -45,13 +45,12 @@ from bayestree.models.leaves.gaussian import (
 from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
 SLOPE_STRENGTHS = (1e-4, 1e7)  # of a calibrated prior of the slopes
-NO_SLOPE = (
-    1e8  # fixed strength of a feature without a slope: its standard deviation is 1e-4 of the noise
-)
+#: Fixed strength of a feature without a slope: the standard deviation is then 1e-4 of the noise's.
+NO_SLOPE = 1e8
 START = 1.0  # strength of each slope before it is learned
 RELEVANT = 0.05  # share of a slope that its prior must leave in some leaf, or it is irrelevant
 MOST_SLOPES = 50  # a row then has 1,378 sufficient statistics
-ROWS_OF_A_SLOPE = 5  # rows at least, of those of a single leaf
+ROWS_OF_A_SLOPE = 5  # rows of a fit, at least, for each feature that may have slopes
 SCREENED = 150  # features of which these are chosen, by their correlation with y
 
 
@@ -168,8 +167,7 @@ class Slopes(dist.TorchDistribution):
         super().__init__(law.batch_shape, sloping.shape, validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "Slopes":
-        scale = self.scale.expand(*batch_shape, 1)
-        return Slopes(self.law.expand(batch_shape), scale, self.sloping)
+        return Slopes(self.law.expand(batch_shape), self.scale.expand(*batch_shape, 1), self.sloping)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(torch.Size(sample_shape))
@@ -311,7 +309,7 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
     shape, rate : float
         Parameters of the inverse-gamma prior of a leaf's variance.
     price : float
-        Nats a row by which the strengths are learned as if each slope cost them.
+        What a slope costs when the strengths are learned, in nats for each row.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
@@ -433,9 +431,8 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         return replace(self, slope_strength=tuple(slopes.tolist()), price=price)
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        sloping = self._sloping(y.shape[1] - 1).to(y.device)
-        every = bool(sloping.all())
-        return products(y if every else torch.cat((y[:, :1], y[:, 1:][:, sloping]), 1), weights)
+        sloping = torch.nn.functional.pad(self._sloping(y.shape[1] - 1), (1, 0), value=True)
+        return products(y if sloping.all() else y[:, sloping.to(y.device)], weights)
 
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         return dist.Normal(_center(sites, y[:, 1:]), sites["leaf_scale"]).log_prob(y[:, :1])
