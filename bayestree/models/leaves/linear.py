@@ -167,7 +167,8 @@ class Slopes(dist.TorchDistribution):
         super().__init__(law.batch_shape, sloping.shape, validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "Slopes":
-        return Slopes(self.law.expand(batch_shape), self.scale.expand(*batch_shape, 1), self.sloping)
+        law, scale = self.law.expand(batch_shape), self.scale.expand(*batch_shape, 1)
+        return Slopes(law, scale, self.sloping)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(torch.Size(sample_shape))
@@ -466,13 +467,8 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         given, n_open = self.slope_strength, len(slopes)
         every = self.strengths(len(given) if isinstance(given, tuple) else n_open).copy()
         every[every < NO_SLOPE] = np.where(relevant, slopes, SLOPE_STRENGTHS[1])
-        return replace(
-            self,
-            strength=strength,
-            slope_strength=tuple(every.tolist()),
-            shape=shape,
-            rate=shape * variance,
-        )
+        learned = {"strength": strength, "shape": shape, "rate": shape * variance}
+        return replace(self, slope_strength=tuple(every.tolist()), **learned)
 
     def reduced(self) -> Self:
         if not isinstance(self.slope_strength, tuple):
