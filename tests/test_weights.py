@@ -20,10 +20,11 @@ from sklearn.base import clone
 import bayestree
 from bayestree import diagnostics
 from bayestree._utils.arrays import shuffled
+from bayestree.diagnostics.scores import Score
 from bayestree.estimators.registry import ESTIMATORS
 from bayestree.fitting import hard, modes
 from bayestree.inference import Data, Map, Vi, calibrated
-from bayestree.report.compared import Agreement, agreement_of
+from bayestree.report.compared import Agreement, agreement_of, differences
 from bayestree.report.rows import permutation_importance, rows_of
 from bayestree.report.scores import confusion_of, scores_of
 from bayestree.report.study import Study, study_of
@@ -211,11 +212,16 @@ def of_study(fit, X, y, w):
     return found, scores, [one.uncertainty and one.uncertainty_table for one in (of_fit, held)]
 
 
+def of_one_split(y):
+    """Another fit to y."""
+    kind = "times" if y.ndim == 2 else "numbers" if y.dtype == float else "classes"
+    return clone(KINDS[f"{kind}, one split"]).fit(*given(kind))
+
+
 def of_agreement(fit, X, y, w):
     """What the comparison says of a fit and a tree of one split."""
-    kind = "times" if y.ndim == 2 else "numbers" if y.dtype == float else "classes"
-    other = clone(KINDS[f"{kind}, one split"]).fit(*given(kind))
-    found = agreement_of(*(study_of(one, X=X, y=y, weights=w) for one in (fit, other)))
+    studies = (study_of(one, X=X, y=y, weights=w) for one in (fit, of_one_split(y)))
+    found = agreement_of(*studies)
     return {name: getattr(found, name) for name in OF_AGREEMENT} | {
         "said": re.sub(" [0-9.]+ training rows", "", found.sentence(("a", "b")))
     }
@@ -349,6 +355,44 @@ def test_rows_of_weight_zero_do_not_count(fits, name):
         exchanged[positive] = weights[positive[::-1]]
         with pytest.raises(AssertionError):
             assert_equal(found, ask(fit, *given(kind, of_rows=exchanged)))
+
+
+def with_errors(fit, X, y, w):
+    """What report and comparison say of held-out rows with a standard error."""
+    held = {"X_held": X, "y_held": y, "weights_held": w}
+    one, other = (study_of(each, **held) for each in (fit, of_one_split(y)))
+    scores, found = (scores_of(one), scores_of(other)), one.calibration
+    return scores[0].each, found and found.to_frame(), differences(one, other, scores)
+
+
+#: Answers with standard errors.
+WITH_ERRORS = {
+    "importance": ASKED["importance"],
+    "check_convergence": lambda f, X, y, w: re.sub(
+        r"On \d+ held-out rows", "", f.check_convergence(X, y, w).held_out.says
+    ),
+    "html_comparison": with_errors,
+}
+stated = [(name, kind) for name in WITH_ERRORS for kind in KINDS if asked(name, kind)]
+
+
+@pytest.mark.parametrize(("name", "kind"), stated)
+def test_errors_are_those_without_rows_of_vanishing_weight(fits, name, kind, monkeypatch):
+    """They would be smaller if such rows were counted."""
+    order = np.arange(N)
+    order[positive] = positive[::-1]
+    donors = {N: order, len(positive): np.arange(len(positive))[::-1]}
+    monkeypatch.setattr("bayestree.fitted.explanations.shuffled", lambda _, w: donors[len(w)])
+    simulated = [Score(0.0, 0.0, 0.0)] * 3
+    monkeypatch.setattr("bayestree.diagnostics.scores._gaps", lambda *_: simulated)
+    rows = given(kind, positive), given(kind, of_rows=np.maximum(weights, 1e-9))
+    found, other = (dict(parts(WITH_ERRORS[name](fits[kind], *own))) for own in rows)
+    assert found.keys() == other.keys()
+    for place, one in found.items():
+        if one.dtype.kind in "fiub":
+            np.testing.assert_allclose(one, other[place], 1e-6, 1e-6, err_msg=place)
+        else:
+            assert one.tolist() == other[place].tolist(), place
 
 
 #: Cheap settings of all estimators.

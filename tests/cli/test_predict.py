@@ -70,6 +70,10 @@ class TestPredict:
             found = Predicted(90, [], scores, n_seen=seen, n_scored=40)
             _print_predicted(found, Path("p.csv"), as_json=False)
             assert f"\n{said}accuracy 0.5" in capsys.readouterr().out
+            _print_predicted(found, Path("p.csv"), as_json=True)
+            content = json.loads(capsys.readouterr().out)
+            numbers = (content[name] for name in ("rows", "scored_rows", "rows_of_the_fit"))
+            assert [*numbers] == [90, 40, seen]
 
     def test_why_it_is_not_scored(self, fitted, place):
         fitted.assign(kind=[None, *fitted["kind"][1:]]).to_csv("new.csv", index=False)

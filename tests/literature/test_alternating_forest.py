@@ -54,6 +54,28 @@ def test_weights_change_the_second_depth():
     np.testing.assert_allclose(tree.point["leaf_probs"], counts / counts.sum(1, keepdims=True))
 
 
+def test_weights_follow_from_the_present_margins_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = (X[:, 0] * X[:, 1] + rng.normal(size=300) > 0).astype(int)
+    parts = {"max_features": 1, "random_state": 0}
+    before, after = (
+        AlternatingDecisionForestClassifier(8, max_depth=depth, **parts).fit(X, y)
+        for depth in (2, 3)
+    )
+    # the share of class 1 in the leaf of each row, and its mean over the trees
+    each = [np.array([y[own == one].mean() for one in own]) for own in before.apply(X).T]
+    share = torch.tensor(np.mean(each, axis=0))
+    weights = margin_weights(torch.stack((1 - share, share), 1), torch.tensor(y))
+    splitter = PlaneSplitter(RandomAxes(), Categorical(2))
+    for tree in (one.tree_ for one in after.estimators_):
+        for node, rows, right in tree.walk(X):
+            if tree.topology.node_depth[node] == 2:
+                column = np.flatnonzero(tree.hyperplane[node])
+                (split,) = splitter(Data.of(X[:, column], y, weights), [torch.tensor(rows)])
+                np.testing.assert_array_equal(split.right, right)
+
+
 def test_rows_of_larger_weight_count_as_copies_at_every_depth():
     rng = np.random.default_rng(0)
     X, copies = rng.normal(size=(80, 3)), rng.integers(1, 9, size=80)

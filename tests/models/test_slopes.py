@@ -130,17 +130,39 @@ def test_strengths_are_spread_over_all_features():
         LinearGaussian(slope_strength=(1.0, -1.0))
 
 
+def almost_flat(n_features):
+    """A prior that says nothing of the slopes."""
+    return LinearGaussian(1e-6, (1e-6,) * n_features, shape=1e-6, rate=1e-6)
+
+
+def log_likelihood(own, columns):
+    """That of a regression of y (rows (y, x)) on some columns, and the residuals."""
+    design = np.column_stack((np.ones(len(own)), own[:, [1 + j for j in columns]]))
+    gap = own[:, 0] - design @ np.linalg.lstsq(design, own[:, 0])[0]
+    return -len(own) / 2 * np.log((gap**2).sum()), gap
+
+
+@pytest.mark.parametrize("seed", [1, 15, 24])
+def test_slopes_pay_after_others_have_been_dropped(seed):
+    """Those of 12 columns of noise leave so much of the noise of 40 rows that it matters."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 12))
+    rows = rows_of(X, X[:, 0] + rng.normal(size=40))
+    leaf = almost_flat(12)
+    statistics = leaf.statistics(rows, torch.ones(40, dtype=torch.float64))
+    kept = np.flatnonzero(leaf.sparse_values(statistics.sum(0, keepdim=True))["slope"][0]).tolist()
+    whole = log_likelihood(rows.numpy(), kept)[0]
+    for j in kept:
+        others = log_likelihood(rows.numpy(), [i for i in kept if i != j])[0]
+        assert whole - others > np.log(40) / 2
+
+
 def test_a_leaf_that_is_read_has_the_slopes_that_pay(planted):
     """The least slope that remains costs more than half the log of the rows, those dropped less."""
     rows, side, slope = planted
-    leaf = LinearGaussian(slope_strength=(1e-6,) * 6, strength=1e-6, shape=1e-6, rate=1e-6)
+    leaf = almost_flat(6)
     sums = sums_of(leaf, rows, side)
     found = leaf.sparse_values(sums)
-
-    def log_likelihood(own, columns):
-        design = np.column_stack((np.ones(len(own)), own[:, [1 + j for j in columns]]))
-        gap = own[:, 0] - design @ np.linalg.lstsq(design, own[:, 0])[0]
-        return -len(own) / 2 * np.log((gap**2).sum()), gap
 
     for one, own in enumerate((rows[side].numpy(), rows[~side].numpy())):
         kept = np.flatnonzero(found["slope"][one]).tolist()

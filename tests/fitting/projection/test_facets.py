@@ -91,6 +91,16 @@ def test_rounding_a_single_column_keeps_all_sides(seed, digits):
     assert (rounded.outside(X) == facets.outside(X)).all()
 
 
+@given(st.integers(0, 50), st.integers(1, 3), st.sampled_from([0.0, 40.0, 2000.0]))
+def test_rounding_does_not_depend_on_the_units(seed, digits, shift):
+    X, unit = rows(50, seed=seed), np.array([100.0, 1.0, 0.001])
+    normal = np.random.default_rng(seed).normal(size=(2, 3)) * [1.0, 0.1, 10.0]
+    facets, moved = Conjunction(normal, np.array([0.3, 1.0])), (X + shift) * unit
+    others = Conjunction(normal / unit, facets.limit + shift * normal.sum(axis=1))
+    rounded, found = facets.rounded(X, digits), others.rounded(moved, digits)
+    assert (found.beyond(moved) == rounded.beyond(X)).all()
+
+
 def test_limits_have_few_digits():
     X = np.array([[36.1], [36.2], [36.9], [38.0]])
     found = Conjunction(np.ones((1, 1)), np.array([36.47])).rounded(X, 2)

@@ -144,6 +144,16 @@ def test_the_parts_in_use_remain():
         assert np.abs(one - two).max() < 0.11  # leaves of .8 and .7
 
 
+@pytest.mark.parametrize(("weight", "leaf"), [(1.0, 1), (2.0, 2)])
+def test_the_side_of_more_weight_replaces_a_node(weight, leaf):
+    """Of the 49 rows on the right of the root, the idle node parts 24 of this weight."""
+    found = soft(CHAIN, [50.5, 75.5])
+    found.point["leaf_probs"][...] = [[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]]
+    rows = Data.of(X, (X[:, 0] > 50).astype(int), np.where(X[:, 0] > 75, weight, 1.0))
+    kept = without_idle(found, rows).point["leaf_probs"]
+    np.testing.assert_array_equal(kept, found.point["leaf_probs"][[0, leaf]])
+
+
 def test_the_number_of_experts_follows_the_facets_in_use():
     found, rows = fitted(), data()
     log_weight = found.point["log_weight"]
