@@ -1,4 +1,4 @@
-"""Garbage collection, the global seed and the CPU time of all tests."""
+"""Compiled code, garbage collection, the global seed and the CPU time of all tests."""
 
 import gc
 import importlib
@@ -19,6 +19,21 @@ if sys.platform == "win32":
         for path in Path(__file__).parent.rglob("test_*.py")
         if any(word in path.read_text(encoding="utf-8") for word in POSIX)
     ]
+
+
+def pytest_configure(config):
+    """Forget compiled code that is older than a module of the core, which it may contain.
+
+    numba compiles a function again only if its own file changes.
+    """
+    if hasattr(config, "workerinput"):  # the process that started it has done so
+        return
+    root = Path(__file__).parents[1]
+    changed = [one.stat().st_mtime for one in root.glob("bayestree/inference/core/*.py")]
+    for folder in ("bayestree/inference/core", "tests/inference/core", "tests/statistical"):
+        for kept in (root / folder).glob("__pycache__/*.nbi"):
+            if kept.stat().st_mtime < max(changed, default=0.0):
+                kept.unlink()
 
 
 @pytest.hookimpl(wrapper=True)
