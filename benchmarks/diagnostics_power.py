@@ -23,7 +23,7 @@ from sklearn.preprocessing import scale
 
 from bayestree._utils.state import seeded
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi, training
+from bayestree.inference import Data, GrowthLimits, Posterior, Svi, grow, svi, training
 from bayestree.inference import map as fit_map
 from bayestree.inference.convergence import evaluate_elbo
 from bayestree.inference.variational import svi as fits
@@ -133,7 +133,7 @@ def fit(
         return GAIN(guide, *args, **others)
 
     batch = settings.get("batch_size", 500)
-    epochs = training.default_epochs(len(data.X), 500) * settings.get("epochs", 1.0)
+    epochs = Svi().default_epochs(len(data.X)) * settings.get("epochs", 1.0)
     chosen = {**settings, "epochs": max(2, round(epochs)), "batch_size": batch}
     with spoiled(way), patch.object(fits, "polytope_gain", keep):
         found = svi(init.model, data, init=init, n_draws=2, random_state=seed, **chosen)

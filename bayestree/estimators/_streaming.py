@@ -56,7 +56,7 @@ class _Streaming:
 
 def _case(estimator: StagedTree) -> Case:
     """Return what rules judge of an estimator whose rows come in batches."""
-    return replace(estimator._case(), plan=estimator._before_rows(in_parts=True))
+    return replace(estimator._case(), plan=estimator._before_rows(in_batches=True))
 
 
 ABOUT = """
@@ -174,7 +174,7 @@ def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **class
     model = before.posterior.model
     if model.topology.n_nodes == 0:  # nothing for another tree to continue
         return _start(estimator, X, y, sample_weight, **classes)
-    plan = estimator._before_rows(in_parts=True)
+    plan = estimator._before_rows(in_batches=True)
     memory = _memory(stream)
     sites = before.posterior.point_sites(data.X)
     start = Posterior.from_point(model, sites | model.leaf.estimate(memory.sums), "map")
@@ -195,9 +195,7 @@ def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **class
 
 def _start(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **classes: Any) -> Any:
     task = estimator._task_of(X, y, sample_weight, **classes)
-    # a method that goes on with further rows, and no facets that later batches cannot choose
-    method = "svi" if estimator.inference == "auto" else estimator.inference
-    estimator._fit_task(estimator._with_plan(task, inference=method, sparsity=None))
+    estimator._fit_task(estimator._with_plan(task, in_batches=True))
     first: FittedTree = estimator.fitted_.shown
     data = estimator.training_data(X, y, sample_weight)
     stream = _remembered({}, first.posterior, data, _seed(estimator, {}))

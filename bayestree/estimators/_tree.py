@@ -184,8 +184,8 @@ class StagedTree(BaseTree):
     prediction: Prediction = "auto"
     validation_fraction: float = 0.0
     _rules = STAGED
-    #: Plans the fit, from the parameters, what is known of the rows, and changed parameters.
-    _planned: Callable[..., FitPlan]
+    #: Plans the fit, from the parameters and what is known of the rows.
+    _planned: Callable[[Table], FitPlan]
 
     to_arviz = arviz.to_arviz
     sample_posterior_predictive = predictions.sample_posterior_predictive
@@ -215,26 +215,24 @@ class StagedTree(BaseTree):
             found: FitPlan = self.fitted_.plan
             return found
         by_svi = any(one.posterior.inference == "svi" for one in self.fitted_.trees)
-        in_batches = {"sparsity": None} if self.fitted_.shown.stream else {}
-        return self._before_rows(in_parts=by_svi, **in_batches)
+        return self._before_rows(in_parts=by_svi, in_batches=bool(self.fitted_.shown.stream))
 
-    def _before_rows(self, *, in_parts: bool = False, **changes: Any) -> FitPlan:
+    def _before_rows(self, **known: bool) -> FitPlan:
         """Plan the fit to rows that are not known, of two classes for a classifier."""
         fitted = hasattr(self, "fitted_")
         classes = getattr(self, "classes_", "") if fitted else "ab" if is_classifier(self) else ""
-        return self._planned(Table(n_classes=len(classes), in_parts=in_parts), **changes)
+        return self._planned(Table(n_classes=len(classes), **known))
 
     def _fit_task(self, task: Task) -> Self:
         return super()._fit_task(task if task.plan else self._with_plan(task))
 
-    def _with_plan(self, task: Task, **changes: Any) -> Task:
+    def _with_plan(self, task: Task, **known: bool) -> Task:
         """Plan the fit to these rows, and refuse it if memory is short."""
         n_rows, n_features = task.rows.X.shape
         in_parts = isinstance(task.rows.X, FileRows)
         on_disk = isinstance(task.rows.X, FileRows) and task.rows.X.mapped
-        leaf = task.leaf
-        table = Table(n_rows, n_features, leaf.n_classes, in_parts, on_disk, leaf.n_outputs > 1)
-        plan = self._planned(table, **changes)
+        size, several = (n_rows, n_features, task.leaf.n_classes), task.leaf.n_outputs > 1
+        plan = self._planned(Table(*size, in_parts, on_disk, several, **known))
         if self.device == "cpu" and task.start is None:
             for what, needed in plan.memory(task.n_used).items():
                 check_memory(what, needed)
@@ -279,6 +277,7 @@ class StagedTree(BaseTree):
           stages    Growth()
                     Vi(steepness=1.0, n_steps=60, n_sweeps=30)
           trees     4 (by default with Vi)
+          averaged  by stacking weights (by default where rows can be left out)
           depth     at most 4 (by default with Vi)
           facets    at most 4 of a split (by default with Vi)
           prior     InverseGammaScale(shape=0.5, ...) (by default for classes)

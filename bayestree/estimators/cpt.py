@@ -201,13 +201,7 @@ class BasePolytopeTree(StagedTree):
             found = super()._fit(task)
         else:
             self._check(task, self._model(task))
-            found = fit_modes(
-                self._recipes(task),
-                task.rows,
-                mode_weights=self.mode_weights,
-                n_jobs=self.n_jobs,
-                verbose=self.verbose,
-            )
+            found = fit_modes(task.plan, self._recipes(task), task.rows, verbose=self.verbose)
             assessment.warn_if_unconverged(found)
         return self._projection(task).shown(found, task.rows)
 
@@ -256,10 +250,9 @@ class BasePolytopeTree(StagedTree):
             groups=facet_groups(self.interaction_constraints, encoding),
         )
 
-    def _planned(self, table: Table, **changes: Any) -> FitPlan:
+    def _planned(self, table: Table) -> FitPlan:
         start = self.fitted_ if self._continues() else None
-        given = self.get_params(deep=False) | changes
-        return polytope_plan(given, self._some_family(), table, start)
+        return polytope_plan(self.get_params(deep=False), self._some_family(), table, start)
 
     def _in_place(self) -> bool:
         return self.image_shape is not None or getattr(self.prior, "couples_features", False)

@@ -1,6 +1,7 @@
 """Defaults that depend on the rows or on the method, and the plan of a convex polytope tree.
 
-They are decided by :func:`polytope_plan`, a pure function; the fit then carries the plan out.
+They are decided by :func:`polytope_plan`, which depends on nothing but its arguments and, for
+the number of processes, the threads; the fit then carries the plan out.
 """
 
 import math
@@ -8,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from bayestree._utils.parameters import ParameterError, parameters_of
+from bayestree._utils.parallel import processes_for
+from bayestree._utils.parameters import ParameterError, check_parameters, parameters_of
+from bayestree._utils.progress import watched
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
@@ -37,7 +40,7 @@ PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
 METHODS: Mapping[str, type[Stage]] = {name: kinds[-1] for name, kinds in PIPELINES.items()}
 
 MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which "auto" selects "vi"
-SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision
+SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision, and trees have a process each
 #: Experts of a node, if the fit is, or starts with, one by VI; otherwise for classes, for numbers.
 FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
 # Slow growth leaves more to the refinement by Adam, which then generalises better.
@@ -54,7 +57,8 @@ STEPS_BEFORE, SWEPT_TIME = 60, 0.4  # steps before sweeps; CPU time of the sweep
 FEWEST_SWEEPS, MOST_SWEEPS = 10, 30  # of each chain; with either fewer or more, little changes
 TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("auto", "constant", "linear")
 
-
+Given = Mapping[str, Any]  # parameters of an estimator by name
+Reasons = dict[str, str]
 #: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
 PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
 
@@ -85,7 +89,7 @@ def named_prior(name: str, n_classes: int, image_shape: Any = None) -> Hyperplan
     raise ParameterError(f"prior must be one of {list(get_args(PriorName))}, got {name!r}.")
 
 
-def prior_of(given: Mapping[str, Any], table: Table, reasons: dict[str, str]) -> HyperplanePrior:
+def prior_of(given: Given, table: Table, reasons: Reasons) -> HyperplanePrior:
     """Return the prior on hyperplanes of a fit; refuse one for images of another size."""
     prior = given["prior"]
     if prior == "inverse-gamma":
@@ -98,9 +102,7 @@ def prior_of(given: Mapping[str, Any], table: Table, reasons: dict[str, str]) ->
     return found
 
 
-def polytope_plan(
-    given: Mapping[str, Any], leaf: Leaf, table: Table, start: Mixture | None = None
-) -> FitPlan:
+def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None = None) -> FitPlan:
     """Plan the fit of a convex polytope tree.
 
     Parameters
@@ -119,7 +121,7 @@ def polytope_plan(
     ParameterError
         If ``inference`` is no method for these trees, or states other values than a parameter.
     """
-    reasons: dict[str, str] = {}
+    reasons: Reasons = {}
     prior, weight = prior_of(given, table, reasons), given["weight_prior"]
     weight = GammaProcess() if isinstance(weight, str) else weight
     given = {**given, "prior": prior, "weight_prior": weight}
@@ -137,6 +139,7 @@ def polytope_plan(
         stages[-1] = agreed(stages[-1], "n_jobs", given["n_jobs"])
     asked = _asked_steepness(objects)
     stages = _annealed(stages, objects, asked, table, start)
+    stages = [with_epochs(stage, table, given["validation_fraction"]) for stage in stages]
     needs_double = leaf.needs_double or any(stage.needs_double for stage in stages)
     last = stages[-1]
     plan = FitPlan(
@@ -145,6 +148,8 @@ def polytope_plan(
         _limits(given, last, table, reasons),
         n_trees,
         n_linear,
+        _mode_weights(given, last, n_trees, reasons),
+        _n_jobs(given, last, n_trees, table, reasons),
         _n_experts(given, natural, table, start, reasons),
         precision_of(given["dtype"], table.n_rows, needs_double),
         prior,
@@ -160,14 +165,14 @@ def polytope_plan(
     return replace(plan, seconds=_seconds(plan)) if timed else plan
 
 
-def selected(given: Mapping[str, Any], table: Table, start: Mixture | None) -> tuple[str, str]:
+def selected(given: Given, table: Table, start: Mixture | None) -> tuple[str, str]:
     """Return the method that ``inference="auto"`` selects, and why."""
     if asked := asks_for_svi(given):
         return "svi", f"{asked} needs it"
-    if start is not None:
+    if start is not None and not table.in_batches:
         by_svi = any(one.posterior.inference == "svi" for one in start.trees)
         return "svi" if by_svi else "vi", "it continues the fit before"
-    if table.in_parts:
+    if table.in_parts or table.in_batches:
         return "svi", "the rows do not stay in memory"
     if (table.n_rows or 0) > MOST_ROWS:
         return "svi", f"more than {MOST_ROWS:,} rows"
@@ -176,7 +181,7 @@ def selected(given: Mapping[str, Any], table: Table, start: Mixture | None) -> t
     return "vi", f"up to {MOST_ROWS:,} rows in memory and {MOST_FEATURES} features"
 
 
-def asks_for_svi(given: Mapping[str, Any]) -> str:
+def asks_for_svi(given: Given) -> str:
     """Return the parameter that only SVI can follow; empty if there is none."""
     if not isinstance(given["prior"], InverseGammaScale):
         return "prior"
@@ -227,10 +232,7 @@ def check_refines(stage: Stage, names: Iterable[str]) -> None:
 
 
 def _stages(
-    given: Mapping[str, Any],
-    kinds: tuple[type[Stage], ...],
-    objects: tuple[Stage, ...],
-    table: Table,
+    given: Given, kinds: tuple[type[Stage], ...], objects: tuple[Stage, ...], table: Table
 ) -> list[Stage]:
     """Return the stages before their steepness is known: as given, or with the defaults here."""
     found: list[Stage] = []
@@ -245,7 +247,7 @@ def _stages(
 
 def _defaults(
     kind: type[Stage],
-    given: Mapping[str, Any],
+    given: Given,
     kinds: tuple[type[Stage], ...],
     after: Stage | None,
     table: Table,
@@ -266,7 +268,7 @@ def _defaults(
     return {}
 
 
-def _n_sweeps(given: Mapping[str, Any], table: Table) -> int:
+def _n_sweeps(given: Given, table: Table) -> int:
     """Return the sweeps of each chain that take about half as long as the fit before; 0 if few."""
     n_rows, n_features, *_ = table
     if not (n_rows and n_features) or given.get("interaction_constraints") is not None:
@@ -338,9 +340,21 @@ def _annealed(
     return [with_steepness(stage) for stage in stages]
 
 
-def _n_trees(
-    given: Mapping[str, Any], last: Stage, start: Mixture | None, reasons: dict[str, str]
-) -> int:
+def with_epochs(stage: Any, table: Table, validation_fraction: float = 0.0) -> Any:
+    """Return a stage with its default number of epochs, by the rows that are not held out.
+
+    MAP that chooses its steepness fits fewer rows before, with a default of their own.
+    """
+    chooses = isinstance(stage, Map) and stage.steepness is None
+    is_open = isinstance(stage, Minibatches) and stage.epochs is None and not chooses
+    if not (is_open and table.n_rows):
+        return stage
+    check_parameters(stage)
+    held_out = math.ceil(validation_fraction * table.n_rows)
+    return replace(stage, epochs=stage.default_epochs(table.n_rows - held_out))
+
+
+def _n_trees(given: Given, last: Stage, start: Mixture | None, reasons: Reasons) -> int:
     if given["n_modes"] is not None:
         return int(given["n_modes"])
     if start is not None:
@@ -350,13 +364,37 @@ def _n_trees(
     return last.default_modes
 
 
+def scores_unseen_rows(last: Stage, validation_fraction: float) -> bool:
+    """Return whether trees can be scored on rows that they have not seen."""
+    return bool(validation_fraction or last.draws not in (None, (1, 1)))
+
+
+def _mode_weights(given: Given, last: Stage, n_trees: int, reasons: Reasons) -> str:
+    if given["mode_weights"] != "auto":
+        return str(given["mode_weights"])
+    if n_trees == 1 or not scores_unseen_rows(last, given["validation_fraction"]):
+        return "equal"
+    reasons["averaged"] = "by default where rows can be left out"
+    return "stacking"
+
+
+def _n_jobs(given: Given, last: Stage, n_trees: int, table: Table, reasons: Reasons) -> int | None:
+    """Return the processes for trees that are not fitted at once.
+
+    Processes share rows in memory, but would each copy those of a file; they cannot be watched.
+    """
+    if n_trees == 1 or last.several:
+        return None
+    on_cpu = given["device"].startswith("cpu") and not table.on_disk
+    if given["n_jobs"] is not None or watched() or not on_cpu or (table.n_rows or 0) < SINGLE_ROWS:
+        found: int | None = given["n_jobs"]
+        return found
+    reasons["processes"] = f"by default from {SINGLE_ROWS:,} rows on"
+    return processes_for(n_trees)
+
+
 def _n_linear(
-    given: Mapping[str, Any],
-    last: Stage,
-    n_trees: int,
-    table: Table,
-    start: Mixture | None,
-    reasons: dict[str, str],
+    given: Given, last: Stage, n_trees: int, table: Table, start: Mixture | None, reasons: Reasons
 ) -> int:
     """Return the number of trees with linear leaves, where ``leaf`` leaves it open."""
     alone = not isinstance(last, Vi) or table.several_outputs
@@ -370,11 +408,7 @@ def _n_linear(
 
 
 def _n_experts(
-    given: Mapping[str, Any],
-    natural: bool,
-    table: Table,
-    start: Mixture | None,
-    reasons: dict[str, str],
+    given: Given, natural: bool, table: Table, start: Mixture | None, reasons: Reasons
 ) -> int:
     if given["n_experts"] is not None:
         return int(given["n_experts"])
@@ -389,9 +423,7 @@ def _n_experts(
     return OF_CLASSES if table.n_classes else OF_NUMBERS
 
 
-def _limits(
-    given: Mapping[str, Any], last: Stage, table: Table, reasons: dict[str, str]
-) -> GrowthLimits:
+def _limits(given: Given, last: Stage, table: Table, reasons: Reasons) -> GrowthLimits:
     if given["max_depth"] is None:
         many = table.n_classes > 2**GrowthLimits.max_depth
         number = f" for {table.n_classes} classes" if many else ""
@@ -403,14 +435,13 @@ def _limits(
     )
 
 
-def _is_sparse(
-    given: Mapping[str, Any], last: Stage, table: Table, reasons: dict[str, str]
-) -> bool:
+def _is_sparse(given: Given, last: Stage, table: Table, reasons: Reasons) -> bool:
     if any(given[name] not in ("auto", None) for name in ("sparsity", "max_columns", "points")):
         return True
     several = last.draws not in (None, (1, 1))
     narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES
-    if not (several and narrow and given["sparsity"] == "auto") or given.get("image_shape"):
+    asked = given["sparsity"] == "auto" and not (given.get("image_shape") or table.in_batches)
+    if not (several and narrow and asked):
         return False
     reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
     return True

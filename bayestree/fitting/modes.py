@@ -17,14 +17,14 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.parallel import one_thread, processes_for, threads_for
-from bayestree._utils.progress import Verbose, fitting, watched
+from bayestree._utils.parallel import one_thread, threads_for
+from bayestree._utils.progress import Verbose, fitting
 from bayestree._utils.state import draw_seed
 from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.fitted.assessment import UnconvergedWarning
 from bayestree.fitted.training_rows import TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.fitting.defaults import SINGLE_ROWS
+from bayestree.fitting.defaults import scores_unseen_rows
 from bayestree.fitting.engine import Prepared, Recipe, complete, fit_each, prepare
 from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.stages import Stages
@@ -50,39 +50,31 @@ def mode_seeds(random_state: Any, n_modes: int) -> list[int]:
 
 
 def fit_modes(
-    recipes: Sequence[Recipe],
-    rows: TrainingRows,
-    *,
-    mode_weights: str,
-    n_jobs: int | None,
-    verbose: Verbose,
+    plan: FitPlan, recipes: Sequence[Recipe], rows: TrainingRows, *, verbose: Verbose
 ) -> Mixture:
     """Fit all modes to rows of positive weight, and weight them.
 
     Parameters
     ----------
+    plan : FitPlan
     recipes : sequence of Recipe
         One for each mode; their methods are ``Stages``. Modes that are fitted at once, with the
         same leaves, follow each other.
     rows : TrainingRows
-    mode_weights : {"auto", "stacking", "equal", "elbo"}
-    n_jobs : int, optional
-        Processes, for modes that are not fitted at once.
     verbose : bool or "auto"
     """
     groups = [[*own] for _, own in groupby(recipes, key=lambda one: one.model.leaf)]
     with one_thread():
         prepared, *others = (prepare(own[0], rows) for own in groups)
-    if recipes[0].method.plan.last.several:
+    if plan.last.several:
         each = zip(groups, [prepared, *others], strict=True)
         trees = [one for own, with_rows in each for one in _fit_together(own, with_rows, verbose)]
     else:
-        n_jobs = _processes(n_jobs, len(recipes), prepared.data)
-        trees = fit_each(recipes, prepared, label="modes", n_jobs=n_jobs, verbose=verbose)
+        trees = fit_each(recipes, prepared, label="modes", n_jobs=plan.n_jobs, verbose=verbose)
     with one_thread():
         scored = _scored_rows(recipes[0].method, prepared.data)
         scores, leaf = _scores(recipes[0].method, trees, scored), prepared.model.leaf
-        weights = _weigh(mode_weights, trees, scores, scored)
+        weights = _weigh(plan.mode_weights, trees, scores, scored)
         if scores is not None and not leaf.regresses:
             gain = _gain(scores, weights, leaf, scored)
             trees = [_with_stats(one, gain) for one in trees]
@@ -109,25 +101,9 @@ def _fit_together(
         ]
 
 
-def _processes(given: int | None, n_modes: int, data: Data) -> int | None:
-    """Return ``n_jobs`` or, for long fits that are not watched, as many as there are threads for.
-
-    Workers share rows in memory, but would each copy those that are mapped.
-    """
-    suits = len(data.X) >= SINGLE_ROWS and data.X.device.type == "cpu" and not data.mapped
-    if given is not None or watched() or not suits:
-        return given
-    return processes_for(n_modes)
-
-
-def scores_unseen_rows(plan: FitPlan, validation_fraction: float) -> bool:
-    """Return whether modes can be scored on rows that they have not seen."""
-    return bool(validation_fraction or plan.last.draws not in (None, (1, 1)))
-
-
 def _scores(stages: Stages, trees: Sequence[FittedTree], scored: Data) -> FloatArray | None:
     """Score each row (n, M) by trees that have not seen it; None if the plan has no such scores."""
-    if not scores_unseen_rows(stages.plan, stages.validation_fraction):
+    if not scores_unseen_rows(stages.plan.last, stages.validation_fraction):
         return None
     held_out = stages.validation_fraction > 0
     each = scored._replace(weights=torch.ones_like(scored.weights)) if held_out else scored

@@ -22,9 +22,10 @@ class Table(NamedTuple):
     n_rows: int | None = None
     n_features: int | None = None
     n_classes: int = 0  # 0 of numbers
-    in_parts: bool = False  # whether the rows are copied in parts, or come in batches
+    in_parts: bool = False  # whether the rows are copied in parts
     on_disk: bool = False  # whether they stay in a file
     several_outputs: bool = False
+    in_batches: bool = False  # whether further rows may follow
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class FitPlan:
         Number of trees, the modes of the posterior.
     n_linear : int
         How many of the trees, the last ones, have linear leaves in the place of constant ones.
+    mode_weights : str
+        How several trees are weighted.
+    n_jobs : int, optional
+        Processes for several trees.
     n_experts : int
         Maximum number of facets of a split.
     dtype : str
@@ -68,6 +73,8 @@ class FitPlan:
     limits: GrowthLimits
     n_trees: int = 1
     n_linear: int = 0
+    mode_weights: str = "equal"
+    n_jobs: int | None = None
     n_experts: int = 1
     dtype: str = "float64"
     prior: HyperplanePrior = field(default_factory=Flat)
@@ -100,8 +107,10 @@ class FitPlan:
 
     def of_one_tree(self) -> "FitPlan":
         """Return the plan of one of the trees."""
-        reasons = {name: reason for name, reason in self.reasons.items() if name != "trees"}
-        return replace(self, n_trees=1, n_linear=0, seconds=None, reasons=reasons)
+        several = ("trees", "averaged", "processes")
+        reasons = {name: reason for name, reason in self.reasons.items() if name not in several}
+        alone: dict[str, Any] = {"n_trees": 1, "n_linear": 0, "mode_weights": "equal"}
+        return replace(self, **alone, n_jobs=None, seconds=None, reasons=reasons)
 
     def work(self, n_rows: int) -> int:
         """Number of values that a step processes, which determines the threads."""
@@ -146,6 +155,8 @@ class FitPlan:
             "stages": [*map(repr, self.stages)],
             "trees": self.n_trees,
             "n_linear": self.n_linear,
+            "mode_weights": self.mode_weights,
+            "n_jobs": self.n_jobs,
             "limits": asdict(self.limits),
             "experts": self.n_experts,
             "dtype": self.dtype,
@@ -178,6 +189,8 @@ class FitPlan:
             "method": self.method,
             "stages": f"\n{'':<12}".join(map(repr, self.stages)),
             "trees": str(self.n_trees),
+            "averaged": f"by {self.mode_weights} weights" if self.n_trees > 1 else "",
+            "processes": str(self.n_jobs or ""),
             "leaf": self._of_leaves(),
             "depth": f"at most {limits.max_depth}",
             "leaves": "" if limits.max_leaves is None else f"at most {limits.max_leaves}",

@@ -16,7 +16,7 @@ import torch
 from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parameters import ParameterError
 from bayestree.fitted.tree import Mixture
-from bayestree.fitting.modes import scores_unseen_rows
+from bayestree.fitting.defaults import scores_unseen_rows
 from bayestree.fitting.plan import FitPlan
 from bayestree.fitting.projection import asks_for_sparsity
 from bayestree.inference import Map, Posterior, Svi, Vi
@@ -209,7 +209,7 @@ MODES: Rules = (
         lambda case: (
             case.given.mode_weights == "stacking"
             and case.plan.n_trees > 1
-            and not scores_unseen_rows(case.plan, case.given.validation_fraction)
+            and not scores_unseen_rows(case.plan.last, case.given.validation_fraction)
         ),
         "mode_weights='stacking' needs several draws or held-out rows, and "
         "inference={given.inference!r} is a point estimate: use mode_weights='equal', or hold rows "

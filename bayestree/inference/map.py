@@ -30,7 +30,6 @@ from bayestree.inference.training import (
     check_differentiable,
     check_linear,
     check_topology,
-    default_epochs,
     expert_size,
     log_likelihood_of_tree,
 )
@@ -134,7 +133,7 @@ class Map(Minibatches, Stage):
             return replace(found, stats={**found.stats, "left_out": scores.numpy()})
         data = data.for_leaf(model.leaf)
         validation = None if validation is None else validation.for_leaf(model.leaf)
-        epochs = self.epochs or self._default_epochs(data)
+        epochs = self.epochs or self.default_epochs(len(data.X))
         with seeded(draw_seed(random_state)):
             point = Point(model, init, data, self.routing_tolerance, memory)
             keep = _Best(point, validation, self.patience)
@@ -154,11 +153,11 @@ class Map(Minibatches, Stage):
             stage = replace(self, epochs=self._share_of_epochs(START_SHARE, data))
         return stage.fit(calibrated(found, data), data, init=found, **common)
 
-    def _default_epochs(self, data: Data) -> int:
-        return default_epochs(len(data.X), self.batch_size) if self.optimiser == "adam" else 30
+    def default_epochs(self, n_rows: int) -> int:
+        return super().default_epochs(n_rows) if self.optimiser == "adam" else 30
 
     def _share_of_epochs(self, share: float, data: Data) -> int:
-        return max(1, round(share * (self.epochs or self._default_epochs(data))))
+        return max(1, round(share * (self.epochs or self.default_epochs(len(data.X)))))
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method

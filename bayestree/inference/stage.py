@@ -255,6 +255,12 @@ class Minibatches:
         ),
     ] = 0.001
 
+    def default_epochs(self, n_rows: int) -> int:
+        """Return sixty epochs, or as many as give between 1,000 and 10,000 steps."""
+        per_epoch = max(1, -(-n_rows // self.batch_size))
+        steps = min(max(60 * per_epoch, 1_000), 10_000)
+        return max(1, round(steps / per_epoch))
+
 
 def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     """Return the function that runs a method with settings given as keywords.

@@ -101,13 +101,6 @@ class Adam:
                 own.copy_(value)
 
 
-def default_epochs(n_rows: int, batch_size: int) -> int:
-    """Return sixty epochs, or as many as give between 1,000 and 10,000 steps."""
-    per_epoch = max(1, -(-n_rows // batch_size))
-    steps = min(max(60 * per_epoch, 1_000), 10_000)
-    return max(1, round(steps / per_epoch))
-
-
 def check_linear(model: SoftTree, data: Data, method: str) -> None:
     """Raise TypeError unless the splits have the hyperplanes that a method fits."""
     if "hyperplane" not in model.split.shapes(model.size(data.X.shape[1])):

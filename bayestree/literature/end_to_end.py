@@ -43,7 +43,7 @@ from bayestree.estimators._parameters import (
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._tree import StagedTree
-from bayestree.fitting.defaults import agreed, check_refines, named_prior, precision_of, prior_of
+from bayestree.fitting import defaults
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
@@ -245,11 +245,11 @@ class BaseEndToEndTree(StagedTree):
         if len(asked) > 1:
             raise ParameterError("l1 and spatial are two priors of the same coefficients: set one.")
         for name, value in asked.items():
-            usual: Any = named_prior(name, 0, found.get("image_shape"))
+            usual: Any = defaults.named_prior(name, 0, found.get("image_shape"))
             found["prior"] = replace(usual, **{next(iter(vars(usual))): value})
         return found
 
-    def _planned(self, table: Table, **_: Any) -> FitPlan:
+    def _planned(self, table: Table) -> FitPlan:
         """Plan growth and EM, and then the method that is given, if it is another one."""
         given = self.inference
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
@@ -267,16 +267,17 @@ class BaseEndToEndTree(StagedTree):
         if given == "svi":
             stages.append(Svi(n_draws=self.n_draws))
         elif isinstance(given, Stage) and refined is not given:
-            check_refines(given, ("em", "svi"))
+            defaults.check_refines(given, ("em", "svi"))
             asked = self.n_draws if self.n_draws != Svi.n_draws else None
-            stages.append(agreed(given, "n_draws", asked))
+            stages.append(defaults.agreed(given, "n_draws", asked))
+        stages = [defaults.with_epochs(one, table) for one in stages]
         needs_double = self._some_family().needs_double or any(one.needs_double for one in stages)
-        dtype = precision_of(self.dtype, table.n_rows, needs_double)
+        dtype = defaults.precision_of(self.dtype, table.n_rows, needs_double)
         depth = int(self.max_depth)
         limits = GrowthLimits(depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain)
         method = given if isinstance(given, str) else type(given).__name__.lower()
         reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
-        prior = prior_of(self.get_params(deep=False), table, reasons)
+        prior = defaults.prior_of(self.get_params(deep=False), table, reasons)
         return FitPlan(
             method, tuple(stages), limits, dtype=dtype, prior=prior, table=table, reasons=reasons
         )

@@ -21,7 +21,7 @@ import pandas as pd
 from joblib import parallel_config
 
 from bayestree._utils.arrays import AnyArray
-from bayestree._utils.progress import watching
+from bayestree._utils.progress import Bars, watching
 from bayestree._utils.wording import InputError
 from bayestree.distributed.cluster import client_of, stopped
 from bayestree.estimators._data_sets import check_partitions, fit_sample
@@ -119,7 +119,8 @@ def plan(file: RunFile) -> FitPlan:
             )
         y, given = _response(file, rows)
         try:
-            return estimator.plan(rows.X, y, rows.weights, **given)
+            with watching(Bars(shown=False)):  # as the run watches its fit
+                return estimator.plan(rows.X, y, rows.weights, **given)
         except ValueError as error:
             raise InputError(str(error)) from error
 

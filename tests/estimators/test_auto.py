@@ -1,6 +1,5 @@
 """``inference="auto"``: which method it selects, and the joint fit of several modes."""
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +17,7 @@ from bayestree import (
 from bayestree.estimators._contents import arrays_of, describe
 from bayestree.fitting import defaults
 from bayestree.inference import Growth, Svi, Vi, memory_mapped
+from bayestree.inference.stage import Minibatches
 from bayestree.testing import check_every_stop, same_posterior
 from tests.sampling import quickly
 from tests.short_checks import short_stages
@@ -29,9 +29,7 @@ SMALL = {"max_depth": 1, "random_state": 0}
 def _few_steps():
     """Fits of a few steps, which are not judged."""
     with short_stages(), pytest.MonkeyPatch.context() as patch:
-        for name in ("map", "variational.svi"):
-            module = importlib.import_module(f"bayestree.inference.{name}")
-            patch.setattr(module, "default_epochs", lambda *_: 3)
+        patch.setattr(Minibatches, "default_epochs", lambda *_: 3)
         patch.setattr("bayestree.fitted.assessment.warn_if_unconverged", lambda *_: None)
         yield
 

@@ -15,7 +15,7 @@ from bayestree._utils.state import draw_seed
 from bayestree.diagnostics import loo
 from bayestree.estimators._contents import arrays_of, build, describe
 from bayestree.fitted import predictions
-from bayestree.fitting import modes
+from bayestree.fitting import defaults, modes
 from bayestree.fitting.engine import fit_each
 from bayestree.fitting.stages import Stages
 from bayestree.inference import Data, Map, Svi, Vi, pointwise
@@ -109,13 +109,13 @@ def two_threads():
 @pytest.mark.usefixtures("two_threads")
 def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, several, monkeypatch):
     given = []
-    monkeypatch.setattr(modes, "SINGLE_ROWS", 100)
+    monkeypatch.setattr(defaults, "SINGLE_ROWS", 100)
     monkeypatch.setattr(
         modes,
         "fit_each",
         lambda *args, **others: given.append(others["n_jobs"]) or fit_each(*args, **others),
     )
-    parallel = clone(several).fit(*iris)
+    parallel = clone(several).set_params(dtype="float64").fit(*iris)
     assert given == [len(several.modes_)]
     np.testing.assert_array_equal(parallel.mode_weights_, several.mode_weights_)
     np.testing.assert_array_equal(parallel.predict_proba(iris[0]), several.predict_proba(iris[0]))
@@ -123,12 +123,11 @@ def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, sever
 
 @pytest.mark.usefixtures("two_threads")
 def test_fits_that_are_watched_stay_in_their_process(iris, several, monkeypatch):
-    data = several.modes_[0].training_data(*iris)
-    monkeypatch.setattr(modes, "SINGLE_ROWS", 100)
-    assert modes._processes(None, 3, data) == 3
+    assert several.plan(*iris).n_jobs is None
+    monkeypatch.setattr(defaults, "SINGLE_ROWS", 100)
+    assert "processes 3 (by default from 100 rows on)" in str(several.plan(*iris))
     with watching(Bars(shown=False)):
-        assert modes._processes(None, 3, data) is None
-    assert modes._processes(None, 3, data.take(torch.arange(99))) is None
+        assert several.plan(*iris).n_jobs is None
 
 
 def test_predictions_are_those_of_the_mixture(iris, several):

@@ -28,10 +28,11 @@ def test_a_parameter_and_a_setting_of_the_same_name_fit_the_same(tmp_path):
     assert load(tmp_path / "tree.safetensors").inference == stages
 
 
-def test_settings_of_a_method_are_checked():
+@pytest.mark.parametrize("setting", ["epochs", "batch_size"])
+def test_settings_of_a_method_are_checked(setting):
     X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="epochs must be an integer of 1 or more"):
-        ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(epochs=0)).fit(X, y)
+    with pytest.raises(ValueError, match=f"{setting} must be an integer of 1 or more"):
+        ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(**{setting: 0})).fit(X, y)
 
 
 def test_parameters_of_the_stumps_are_used_beside_a_method():

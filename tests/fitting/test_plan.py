@@ -11,6 +11,7 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
+from bayestree.fitting import defaults
 from bayestree.fitting.defaults import polytope_plan
 from bayestree.fitting.plan import Table
 from bayestree.inference import Em, Growth, Map, Mcmc, Nuts, Smc, Svi, Vi
@@ -51,6 +52,7 @@ def test_memory_is_that_of_the_starts_and_of_the_draws():
         (Table(10_001, 100, 2), "svi"),
         (Table(10_000, 101, 2), "svi"),
         (Table(50, 2, 2, in_parts=True), "svi"),
+        (Table(50, 2, 2, in_batches=True), "svi"),
         (Table(), "vi"),
     ],
 )
@@ -120,7 +122,8 @@ def test_defaults_of_the_methods(table, inference, experts, growth, steepness, t
 def test_map_anneals_before_another_method_and_chooses_alone():
     assert plan(inference="svi").stages[1].steepness == (1.0, 6.0)
     stated = plan(inference=Svi(steepness=3.0)).stages[1:]
-    assert stated == (Map(steepness=(1.0, 3.0)), Svi())  # at the steepness that MAP has reached
+    # at the steepness that MAP has reached
+    assert stated == (Map(epochs=1000, steepness=(1.0, 3.0)), Svi(epochs=1000))
     assert plan(inference=[Svi(steepness=3.0), Nuts()]).stages[1:3] == stated
     assert plan(inference=[Map(steepness=3.0), Svi()]).stages[1:] == stated
     assert plan(inference=[Vi(steepness=3.0), Mcmc()]).stages[1] == Vi(steepness=3.0)
@@ -132,6 +135,60 @@ def test_map_anneals_before_another_method_and_chooses_alone():
 def test_map_before_svi_has_its_minibatches():
     before, last = plan(inference=Svi(epochs=7, batch_size=30, guide="AutoNormal")).stages[1:]
     assert (before.epochs, before.batch_size) == (last.epochs, last.batch_size) == (7, 30)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "given", "epochs"),
+    [
+        (500, {}, [1000, 1000]),  # of one step
+        (2_000, {}, [250, 250]),
+        (2_000, {"validation_fraction": 0.25}, [333, 333]),  # three steps for 1,500 rows
+        (20_000, {"inference": Svi(batch_size=1000)}, [60, 60]),
+        (20_000, {"inference": Svi(epochs=7)}, [7, 7]),
+        (20_000, {"inference": [Map(epochs=9), Svi()]}, [9, 60]),
+        (2_000, {"inference": "map"}, [None]),  # other numbers while it chooses its steepness
+        (2_000, {"inference": Map()}, [250]),
+        (2_000, {"inference": Map(optimiser="lbfgs")}, [30]),
+        (None, {}, [None, None]),
+    ],
+    ids=str,
+)
+def test_epochs_are_those_of_the_rows_that_are_fitted(n_rows, given, epochs):
+    found = plan(Table(n_rows, 5, 2), **{"inference": "svi"} | given)
+    assert [one.epochs for one in found.stages[1:]] == epochs
+
+
+@pytest.mark.parametrize(
+    ("given", "weights", "reason"),
+    [
+        ({}, "stacking", True),
+        ({"mode_weights": "elbo"}, "elbo", False),
+        ({"inference": "map", "n_modes": 2}, "equal", False),
+        ({"inference": "map", "n_modes": 2, "validation_fraction": 0.2}, "stacking", True),
+        ({"inference": "svi", "n_modes": 1}, "equal", False),
+    ],
+    ids=str,
+)
+def test_weights_of_several_trees(given, weights, reason):
+    found = plan(**given)
+    assert found.to_json()["mode_weights"] == found.mode_weights == weights
+    assert ("averaged" in found.reasons) is reason
+    assert (f"averaged  by {weights} weights" in str(found)) is (found.n_trees > 1)
+
+
+def test_processes_are_for_trees_that_are_not_fitted_at_once(monkeypatch):
+    monkeypatch.setattr(defaults, "processes_for", lambda n_trees: n_trees + 1)
+    many = Table(10_000, 5, 2)
+    assert plan(many, inference="svi").n_jobs == 4
+    assert plan(many, inference="svi", n_jobs=2).n_jobs == 2
+    assert plan(many, n_jobs=2).n_jobs is None  # by VI, at once
+    assert plan(many, inference=Nuts(), n_jobs=2).n_jobs is None  # of its chains
+    for table, given in (
+        (Table(9_999, 5, 2), {}),
+        (many._replace(on_disk=True), {}),
+        (many, {"device": "cuda"}),
+    ):
+        assert plan(table, inference="svi", **given).n_jobs is None
 
 
 def test_stages_in_a_list_replace_their_kind():
@@ -193,10 +250,10 @@ def test_priors_by_name_and_as_objects(table, given, prior):
 
 def test_a_prior_on_weights_without_a_law_needs_a_guide_of_pyro():
     found = plan(weight_prior=LiteralGammaProcess())
-    assert found.last == Svi(guide="AutoNormal")
+    assert found.last == Svi(epochs=1000, guide="AutoNormal")
     assert found.reasons["method"] == "weight_prior needs it"
     assert "weights   LiteralGammaProcess()" in str(found)
-    assert "weights" not in str(plan(n_experts=1))  # of one expert, which is 1
+    assert "GammaProcess" not in str(plan(n_experts=1))  # the weight of one expert is 1
 
 
 def test_a_prior_without_expectations_gets_a_guide_that_needs_none():
@@ -230,6 +287,7 @@ def test_precision(table, leaf, given, dtype):
         (CLASSES, {"sparsity": None}, False),
         (CLASSES, {"image_shape": (1, 5)}, False),
         (Table(500, 501, 2), {}, False),
+        (Table(500, 5, 2, in_batches=True), {}, False),  # later ones cannot choose columns
     ],
 )
 def test_which_trees_get_sparse_facets(table, given, sparse):
@@ -343,6 +401,7 @@ def test_estimators_plan_without_a_fit():
     assert ConvexPolytopeTreeRegressor().plan(X, y).table.n_classes == 0
     assert ConvexPolytopeTreeSurvival().plan(X, np.c_[1.0 + y, y]).method == "vi"
     assert EndToEndTreeClassifier().plan(X, y).last.steepness == 2.8
+    assert EndToEndTreeClassifier(inference="svi").plan(X, y).last.epochs == 1000
 
 
 def test_a_plan_is_refused_as_the_fit_would_be():

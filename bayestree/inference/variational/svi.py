@@ -34,13 +34,7 @@ from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
-from bayestree.inference.training import (
-    Ascent,
-    check_linear,
-    check_soft,
-    check_topology,
-    default_epochs,
-)
+from bayestree.inference.training import Ascent, check_linear, check_soft, check_topology
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models.soft_tree import SoftTree
 
@@ -196,7 +190,7 @@ class Svi(Variational, Stage):
         data = data.for_leaf(model.leaf)
         settings = self.chosen("guide", "covariance", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
-        usual = default_epochs(len(data.X), self.batch_size)
+        usual = self.default_epochs(len(data.X))
         epochs = settings["epochs"] = self.epochs or usual
         run = partial(fit_polytope, memory=memory) if self.own_guide else fit_autoguide
         with seeded(draw_seed(check_random_state(draw_seed(random_state)))):
