@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayestree.cli.shared import Force, Json, card_names, check_output, print_json, tree_names
-from bayestree.runs.configuration import TaskName
+from bayestree.estimators.registry import TaskName
 
 if TYPE_CHECKING:
     from bayestree.runs.cards import Card

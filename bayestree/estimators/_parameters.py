@@ -25,7 +25,8 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree._utils.progress import Verbose
-from bayestree.fitting.defaults import PriorName
+from bayestree.fitted import tree
+from bayestree.fitting.defaults import Dtype, PriorName
 from bayestree.fitting.task import Task
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
@@ -147,7 +148,7 @@ class Precision:
     """The precision of a fit."""
 
     dtype: Annotated[
-        Literal["auto", "float64", "float32"],
+        Dtype,
         Inference(
             "Precision: 'auto' is float32 from 10,000 rows on, unless the method needs double "
             "precision."
@@ -199,7 +200,7 @@ class Prediction:
     """How a fitted tree predicts."""
 
     prediction: Annotated[
-        Literal["auto", "tree", "posterior"],
+        tree.Prediction,
         Inference(
             "Predict by the deterministic tree, or by the mean over the draws (by default, if "
             "several)."
@@ -239,15 +240,15 @@ FAMILIES = (
 )
 NumericFamily = Annotated[NumericName | Annotated[InstanceOf[NumericLeaf], Own], Model(FAMILIES)]
 MixedFamily = Annotated[
-    Literal["auto", "constant", "linear", "poisson", "student"]
-    | Annotated[InstanceOf[NumericLeaf], Own],
+    Literal["auto", NumericName] | Annotated[InstanceOf[NumericLeaf], Own],
     Model(
         f"{FAMILIES} 'auto' is constant, as in the paper, but linear in half of several trees by "
         "VI (see ``plan``)."
     ),
 ]
+MeanName = Literal["constant", "linear"]
 MeanFamily = Annotated[
-    Literal["constant", "linear"],
+    MeanName,
     Model(
         "Mean of y in a leaf: a constant, or a linear function of the features with slopes "
         "shrunk towards 0, which suits smooth responses."

@@ -209,7 +209,7 @@ class TreeRegressor(RegressorMixin, Regressor, BaseTree):
         return self._by_parts(X, lambda rows: self._expectation(rows)[0])
 
 
-ALONE = "constant"  # the family of leaves that may have several outputs
+ALONE = ("auto", "constant")  # the leaves that may have several outputs
 
 
 EXPOSURE = "For counts, the ``exposure`` (n,) of the rows is 1 by default."
@@ -380,10 +380,10 @@ class NumericRegressor(TreeRegressor):
         shape = np.asarray(y).shape
         n_columns = shape[1] if len(shape) > 1 else 1
         several = n_columns > 1
-        if several and self.leaf not in ("auto", ALONE):
+        if several and self.leaf not in ALONE:
             raise ValueError(
                 f"y must have one column for leaf={self.leaf!r}, got {n_columns}: several "
-                f"outputs need leaf={ALONE!r}, or a regressor for each."
+                f"outputs need leaf={ALONE[-1]!r}, or a regressor for each."
             )
         return {"multi_output": True} if several else {}
 
@@ -392,7 +392,7 @@ class NumericRegressor(TreeRegressor):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = self._takes_outputs and self.leaf in ("auto", ALONE)
+        tags.target_tags.multi_output = self._takes_outputs and self.leaf in ALONE
         return tags
 
 

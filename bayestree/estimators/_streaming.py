@@ -29,7 +29,7 @@ from bayestree.fitted.training_rows import with_unused_columns
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.hard import HardForm, tree_leaves
 from bayestree.fitting.plan import FitPlan
-from bayestree.fitting.rules import STREAMING, Case, first_broken
+from bayestree.fitting.rules import STREAMING, first_broken
 from bayestree.inference import Data, Map, Posterior
 from bayestree.inference.growth.harden import harden_sums
 from bayestree.inference.streaming import Memory
@@ -49,14 +49,10 @@ class _Streaming:
         if estimator is None:
             return self.method
         with suppress(ParameterError):  # the fit explains it
-            if reason := first_broken(STREAMING, _case(estimator)):
+            case = replace(estimator._case(), plan=estimator._before_rows(in_batches=True))
+            if reason := first_broken(STREAMING, case):
                 raise AttributeError(f"partial_fit {reason}.")
         return MethodType(self.method, estimator)
-
-
-def _case(estimator: StagedTree) -> Case:
-    """Return what rules judge of an estimator whose rows come in batches."""
-    return replace(estimator._case(), plan=estimator._before_rows(in_batches=True))
 
 
 ABOUT = """

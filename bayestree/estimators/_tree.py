@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,7 @@ from bayestree.fitted.assessment import warn_if_unconverged
 from bayestree.fitted.training_rows import FileRows, Scaling, UnitRule, units
 from bayestree.fitted.tree import Mixture, Prediction
 from bayestree.fitted.validation import fitted_rows, validated
-from bayestree.fitting.defaults import precision_of
+from bayestree.fitting.defaults import Dtype, precision_of
 from bayestree.fitting.engine import Recipe, fit_tree
 from bayestree.fitting.hard import HardForm
 from bayestree.fitting.plan import FitPlan, Table
@@ -67,7 +67,7 @@ class BaseTree(Estimator):
     min_leaf: int = 1
     min_gain: float = 0.0
     smoothing: float = 0.0
-    dtype: Literal["auto", "float64", "float32"] = "float64"
+    dtype: Dtype = "float64"
     device: str = "cpu"
     monotonic_cst: Any = None
     scaling: UnitRule = "standard"
@@ -228,11 +228,10 @@ class StagedTree(BaseTree):
 
     def _with_plan(self, task: Task, **known: bool) -> Task:
         """Plan the fit to these rows, and refuse it if memory is short."""
-        n_rows, n_features = task.rows.X.shape
-        in_parts = isinstance(task.rows.X, FileRows)
-        on_disk = isinstance(task.rows.X, FileRows) and task.rows.X.mapped
-        size, several = (n_rows, n_features, task.leaf.n_classes), task.leaf.n_outputs > 1
-        plan = self._planned(Table(*size, in_parts, on_disk, several, **known))
+        X: Any = task.rows.X
+        in_parts, leaf = isinstance(X, FileRows), task.leaf
+        rows = (*X.shape, leaf.n_classes, in_parts, in_parts and X.mapped, leaf.n_outputs > 1)
+        plan = self._planned(Table(*rows, **known))
         if self.device == "cpu" and task.start is None:
             for what, needed in plan.memory(task.n_used).items():
                 check_memory(what, needed)

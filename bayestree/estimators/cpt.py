@@ -50,7 +50,7 @@ from bayestree.estimators._tree import StagedTree
 from bayestree.fitted import assessment, diagnostics
 from bayestree.fitted.tree import Mixture, one_output
 from bayestree.fitted.validation import counted_rows
-from bayestree.fitting.defaults import METHODS, polytope_plan
+from bayestree.fitting.defaults import METHODS, MethodName, polytope_plan
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
 from bayestree.fitting.plan import FitPlan, Table
@@ -98,7 +98,7 @@ class BasePolytopeTree(StagedTree):
         ),
     ] = None
     inference: Annotated[
-        Literal["auto", "vi", "svi", "nuts", "mcmc", "smc", "map", "grow"]
+        Literal["auto", MethodName]
         | Annotated[InstanceOf[Stage], ByName(METHODS)]
         | tuple[InstanceOf[Stage], ...],
         Inference(

@@ -6,9 +6,10 @@ It does not import the estimators, because torch takes seconds to import.
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
-TASKS = ("classification", "regression", "survival")
+TaskName = Literal["classification", "regression", "survival"]
+TASKS: tuple[str, ...] = get_args(TaskName)
 GUESSED = TASKS[:2]  # the tasks between which a target can decide
 
 

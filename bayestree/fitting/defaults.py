@@ -27,7 +27,8 @@ from bayestree.models.priors import (
     Spatial,
 )
 
-#: The stages that each name of a method selects, growth first.
+#: The names that ``inference`` accepts beside "auto", and the stages that they select.
+MethodName = Literal["vi", "svi", "nuts", "mcmc", "smc", "map", "grow"]
 PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
     "vi": (Growth, Vi),
     "svi": (Growth, Map, Svi),
@@ -57,6 +58,7 @@ STEPS_BEFORE, SWEPT_TIME = 60, 0.4  # steps before sweeps; CPU time of the sweep
 FEWEST_SWEEPS, MOST_SWEEPS = 10, 30  # of each chain; with either fewer or more, little changes
 TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("auto", "constant", "linear")
 
+Dtype = Literal["auto", "float64", "float32"]
 Given = Mapping[str, Any]  # parameters of an estimator by name
 Reasons = dict[str, str]
 #: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
@@ -385,12 +387,12 @@ def _n_jobs(given: Given, last: Stage, n_trees: int, table: Table, reasons: Reas
     """
     if n_trees == 1 or last.several:
         return None
-    on_cpu = given["device"].startswith("cpu") and not table.on_disk
-    if given["n_jobs"] is not None or watched() or not on_cpu or (table.n_rows or 0) < SINGLE_ROWS:
-        found: int | None = given["n_jobs"]
-        return found
-    reasons["processes"] = f"by default from {SINGLE_ROWS:,} rows on"
-    return processes_for(n_trees)
+    found: int | None = given["n_jobs"]
+    takes_long = (table.n_rows or 0) >= SINGLE_ROWS and given["device"].startswith("cpu")
+    if found is None and takes_long and not (table.on_disk or watched()):
+        reasons["processes"] = f"by default from {SINGLE_ROWS:,} rows on"
+        return processes_for(n_trees)
+    return found
 
 
 def _n_linear(

@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import Precision, ShareFamily, WarmStart
+from bayestree.estimators._parameters import MeanName, Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.training_rows import Scaling, TrainingRows
 from bayestree.fitting.hard import HardForm
@@ -156,10 +156,10 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     l1 = 0.2
     min_leaf = 10
 
-    _families = dict.fromkeys(("constant", "linear"), Gaussian)  # slopes are of the tree alone
+    _families = dict.fromkeys(get_args(MeanName), Gaussian)  # slopes are of the tree alone
 
     leaf: Annotated[
-        Literal["constant", "linear"],
+        MeanName,
         Model("Prediction of a leaf: a mean, or a ridge regression on all features."),
     ] = "constant"
     leaf_ridge: Annotated[

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from bayestree._utils.wording import MAX_INTEGER, InputError
 from bayestree._utils.write import url_of
+from bayestree.estimators.registry import TaskName
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,6 @@ BACKSLASHES = (
     "forward slashes, or in single quotes"
 )
 
-TaskName = Literal["classification", "regression", "survival"]
 Task = Literal["auto", TaskName]
 Metric = Literal["accuracy", "log_loss", "rmse", "r2", "mean_deviance", "concordance"]
 

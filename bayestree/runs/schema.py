@@ -155,7 +155,7 @@ class RunFile(Head):
         several = len(self.data.targets) > 1
         if several and is_classifier(made):
             raise InputError("several targets need the task 'regression': list one.")
-        if several and not (hasattr(made, "output") and made.leaf in ("auto", "constant")):
+        if several and not made.__sklearn_tags__().target_tags.multi_output:
             raise InputError(
                 "several targets need the tree 'cpt' with leaf = \"constant\", got tree "
                 f"{self.tree!r} with leaf {getattr(made, 'leaf', 'constant')!r}: list one target."

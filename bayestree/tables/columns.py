@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -326,7 +326,6 @@ class Texts:
         ]
 
 
-Task = Literal["classification", "regression", "survival"]
 Kind = Literal["numbers", "text", "dates", "ignored"]
 
 NUMERIC = ("regression", "survival")  # tasks whose targets are numbers
@@ -418,7 +417,7 @@ def is_single(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
 
 
-def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
+def read_target(column: pd.Series, task: str = "auto") -> tuple[str, AnyArray]:
     """Read the target, which has no missing values, and infer the task.
 
     The task is classification for text, booleans, or at most 20 different whole numbers. The
@@ -427,7 +426,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     name = column.name
     if is_text(column):
         if task in NUMERIC:
-            return cast(Task, task), numbers(column).to_numpy()
+            return task, numbers(column).to_numpy()
         texts = Texts(str(name))
         texts.add(column)
         if texts.are_dates(typed=False):
@@ -447,7 +446,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         few = whole and len(np.unique(values)) <= MAX_CLASSES
         task = "classification" if few else "regression"
     if task in NUMERIC:
-        return cast(Task, task), values
+        return task, values
     _check_whole(values, name, "; use regression")
     boolean = pd.api.types.is_bool_dtype(column)
     return "classification", _two_classes(values.astype(bool if boolean else np.int64), name)

@@ -1,5 +1,7 @@
 """The plan of a fit: what is decided from the parameters, the rows and the fit before."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from bayestree import (
     EndToEndTreeClassifier,
 )
 from bayestree._utils.parameters import ParameterError
+from bayestree.estimators._parameters import CLASSES as CLASS_FAMILIES
+from bayestree.estimators._parameters import NUMERIC, ClassName, NumericName
 from bayestree.fitting import defaults
 from bayestree.fitting.defaults import polytope_plan
 from bayestree.fitting.plan import Table
@@ -43,6 +47,12 @@ def test_memory_is_that_of_the_starts_and_of_the_draws():
     draws = 2 * 50 * 3 * (20 + 2)
     assert found.dtype == "float64"
     assert found.memory(20) == {"n_experts=3": 8 * starts, "n_draws=50": 8 * draws + 1000 * 2}
+
+
+def test_names_are_those_of_the_tables():
+    assert get_args(defaults.MethodName) == (*defaults.PIPELINES,)
+    assert ("auto", *get_args(NumericName)) == (*NUMERIC,)
+    assert get_args(ClassName) == (*CLASS_FAMILIES,)
 
 
 @pytest.mark.parametrize(

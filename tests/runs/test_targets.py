@@ -65,6 +65,7 @@ def test_what_is_for_one_target_is_refused(fitted):
 
 REFUSED = [
     ({"model": {"leaf": "poisson"}}, "several targets need the tree 'cpt'"),
+    ({"model": {"tree": "e2edt", "n_experts": None}, "inference": {}}, "need the tree 'cpt'"),
     ({"data": TWO | {"task": "classification"}}, "several targets need the task 'regression'"),
     ({"data": TWO | {"target": ["price", "kind"], "drop": ["area"]}}, "should hold numbers"),
     ({"data": TWO | {"target": ["price", "price"]}}, "target 'price' is also named as target"),
