@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from functools import lru_cache, wraps
 from inspect import isfunction
 from typing import Any, TypeVar, cast
@@ -40,6 +41,24 @@ def in_usual_state(function: Function) -> Function:
             return function(*args, **given)
 
     return cast(Function, inside)
+
+
+def at_once(fit: Function) -> Function:
+    """Let a method that fits its estimator change it at its end, or not at all.
+
+    The method works on a copy, whose attributes the estimator takes over. After an exception or an
+    interruption the estimator is as it was before.
+    """
+
+    @wraps(fit)
+    @in_usual_state
+    def whole(self: Any, *args: Any, **given: Any) -> Any:
+        fitted = copy(self)
+        fit(fitted, *args, **given)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    return cast(Function, whole)
 
 
 def cached(function: Function) -> Function:

@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters, declare, takes
+from bayestree._utils.state import at_once
 from bayestree._utils.wording import warn
-from bayestree.estimators._estimator import REMEDY, Estimator, at_once
+from bayestree.estimators._estimator import REMEDY, Estimator
 from bayestree.estimators._parameters import CLASSES, Classes, family_of
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.response import check_labels
@@ -58,7 +59,7 @@ class Classifier(ClassifierMixin, Estimator):
         """Check the rows of a fit, to which later ones may add the ``announced`` classes."""
         check_parameters(self)
         check_labels(y)
-        found = self._checked_fit(X, y, sample_weight)
+        found = self._checked_fit(X, y, sample_weight, in_parts=self._in_parts())
         labels: AnyArray = found.y
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
@@ -74,12 +75,9 @@ class Classifier(ClassifierMixin, Estimator):
         rows = TrainingRows(drawn_in(found.X, weights), encoded, weights, names)
         return self._task_from(rows, leaf, scaling, found.encoding)
 
-    def _leaf_family(self, n_classes: int) -> Leaf:
+    def _leaf_family(self, n_classes: int | None = None) -> Leaf:
         """Return the distribution of y in a leaf, before its prior is calibrated."""
-        return family_of(self.leaf, CLASSES, n_classes)
-
-    def _some_family(self) -> Leaf:
-        return self._leaf_family(getattr(self.leaf, "n_classes", 2))
+        return family_of(self.leaf, CLASSES, n_classes or int(getattr(self.leaf, "n_classes", 2)))
 
     def _check_same_classes(self, classes: AnyArray) -> None:
         """Refuse classes that the continued fit does not have."""

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import ParameterError
-from bayestree._utils.state import draw_seed, seeded
+from bayestree._utils.state import at_once, draw_seed, seeded
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import SampleCheck, SmallSampleWarning
 from bayestree.distributed.passes import DistributedRows, Sample, on_workers
 from bayestree.distributed.worker import LeafSums, Source
-from bayestree.estimators._estimator import Estimator, at_once
+from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._tree import StagedTree
 from bayestree.fitted.tree import FittedTree, MixtureEstimator
 from bayestree.fitting.hard import tree_leaves

@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import fields, is_dataclass, replace
-from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Parameter, ParameterError, Seed
 from bayestree._utils.progress import Verbose
-from bayestree._utils.state import InUsualState, in_usual_state
+from bayestree._utils.state import InUsualState
 from bayestree._utils.wording import counted, nearest_match
 from bayestree.estimators.files import save
 from bayestree.export.text import export_text
@@ -26,7 +24,7 @@ from bayestree.fitted import explanations
 from bayestree.fitted.predictions import by_parts
 from bayestree.fitted.training_rows import Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
-from bayestree.fitted.validation import Encoded, checked, checked_weights, refuse_dask
+from bayestree.fitted.validation import Encoded, checked, checked_weights
 from bayestree.fitting.task import Task
 from bayestree.inference import Units
 from bayestree.inference.stage import Settings
@@ -38,26 +36,6 @@ MAX_LEAVES = 60  # of the largest tree that a notebook shows
 NO_UNITS = Units(np.zeros(0), np.ones(0))  # before the features are measured
 REMEDY = "set warm_start=False to fit a new tree"
 OTHER_FEATURES = re.compile(r"X has \d+ features|The feature names")  # scikit-learn's messages
-Fit = TypeVar("Fit", bound=Callable[..., Any])
-
-
-def at_once(fit: Fit) -> Fit:
-    """Let a method that fits its estimator change it at its end, or not at all.
-
-    The method works on a copy, whose attributes the estimator takes over. After an exception or an
-    interruption the estimator is as it was before.
-    """
-
-    @wraps(fit)
-    @in_usual_state
-    def whole(self: Any, *args: Any, **given: Any) -> Any:
-        refuse_dask(*args, *given.values())
-        fitted = copy(self)
-        fit(fitted, *args, **given)
-        self.__dict__ = fitted.__dict__
-        return self
-
-    return cast(Fit, whole)
 
 
 class Estimator(InUsualState, BaseEstimator):
@@ -162,7 +140,7 @@ class Estimator(InUsualState, BaseEstimator):
         """Return whether every column must keep its position, like the pixels of an image."""
         return False
 
-    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Encoded:
+    def _checked_fit(self, X: Any, y: Any, weights: Any, in_parts: bool, **checks: Any) -> Encoded:
         """Check X and y (see ``checked``); a fit that continues needs the same features."""
         continues = self._continues()
         if continues and (names := self.encoding_.by_y):
@@ -174,11 +152,11 @@ class Estimator(InUsualState, BaseEstimator):
             return checked(
                 self,
                 X,
-                in_parts=self._in_parts(),
-                in_place=self._in_parts(),
+                in_parts=in_parts,
+                in_place=in_parts,
                 y=y,
                 reset=not continues,
-                sample_weight=sample_weight,
+                sample_weight=weights,
                 **checks,
             )
         except ValueError as error:

@@ -14,10 +14,10 @@ from sklearn.utils import Tags
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
-from bayestree._utils.state import RandomState
+from bayestree._utils.state import RandomState, at_once
 from bayestree._utils.wording import written
 from bayestree.diagnostics.scores import count_scores, squared_scores
-from bayestree.estimators._estimator import NO_UNITS, Estimator, at_once
+from bayestree.estimators._estimator import NO_UNITS, Estimator
 from bayestree.estimators._parameters import NUMERIC, family_of
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted import explanations, predictions
@@ -102,8 +102,8 @@ class Regressor(Estimator):
         check_parameters(self)
         y, extra = separated(y, self._leaf_family().extra)
         check_numbers(y, "y", "; use a classifier")
-        checks = self._y_checks(y)
-        found = self._checked_fit(X, y, sample_weight, y_numeric=True, **checks)
+        checks = self._y_checks(y) | {"y_numeric": True, "in_parts": self._in_parts()}
+        found = self._checked_fit(X, y, sample_weight, **checks)
         target = found.y.astype(np.float64)
         if self._continues():
             self.fitted_.response.check_outputs(target)
@@ -141,9 +141,6 @@ class Regressor(Estimator):
     def _leaf_family(self) -> Leaf:
         """Return the distribution of y in a leaf, before its prior is calibrated."""
         return family_of(self.leaf, self._families)
-
-    def _some_family(self) -> Leaf:
-        return self._leaf_family()
 
     def _joined(self, y: Any, extra: Any) -> Any:
         """Return y, with its auxiliary column as the second one (n, 2) if that is an argument."""

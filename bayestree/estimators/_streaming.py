@@ -20,8 +20,7 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import threads_for
 from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
-from bayestree._utils.state import draw_seed
-from bayestree.estimators._estimator import Fit, at_once
+from bayestree._utils.state import Function, at_once, draw_seed
 from bayestree.estimators._tree import StagedTree
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.response import separated
@@ -64,7 +63,7 @@ diagnostics. Until a batch gives a split, each starts a new tree.
 """
 
 
-def _documented(fit: Fit) -> Fit:
+def _documented(fit: Function) -> Function:
     """Complete the docstring by what both kinds of ``partial_fit`` do."""
     fit.__doc__ = cleandoc(str(fit.__doc__)).replace("{about}", ABOUT.strip())
     return fit

@@ -73,8 +73,8 @@ class BaseTree(Estimator):
     scaling: UnitRule = "standard"
 
     _rules: ClassVar[Rules] = BASE
-    #: Returns a family with the attributes of that in use, for any number of classes.
-    _some_family: Callable[[], Leaf]
+    #: Returns the distribution of y in a leaf, for a number of classes or any of them.
+    _leaf_family: Callable[..., Leaf]
 
     # Fitting.
 
@@ -242,7 +242,7 @@ class StagedTree(BaseTree):
         found = validated(self, X, dtype=np.float64)
         weights = np.ones(len(found.X))
         scaling = self._scaling_of(found, weights)
-        task = Task(None, self._some_family(), scaling, found.encoding, plan=self._before_rows())
+        task = Task(None, self._leaf_family(), scaling, found.encoding, plan=self._before_rows())
         center, scale = units(found.X, weights, self.scaling)
         standardised: FloatArray = ((found.X - center) / scale)[:, task.used]
         return self._model(task).among(task.used), standardised
@@ -295,9 +295,7 @@ class StagedTree(BaseTree):
         return super().set_params(**given)
 
     def _in_parts(self) -> bool:
-        regresses = self._some_family().regresses
-        stages = self._before_rows(in_parts=True).stages
-        return not regresses and all(stage.in_chunks for stage in stages)
+        return self._before_rows(in_parts=True).in_chunks
 
     def _recipe(self, task: Task) -> Recipe:
         plan: FitPlan = task.plan
@@ -355,5 +353,5 @@ def check_without_rows(estimator: Estimator) -> None:
     if isinstance(prior := getattr(tree, "prior", None), GroupedScale):
         tree.prior = replace(prior, groups=((0, 1),))
     plan = tree._before_rows() if isinstance(tree, StagedTree) else None
-    task = Task(None, tree._some_family(), scaling, encoding, plan=plan)
+    task = Task(None, tree._leaf_family(), scaling, encoding, plan=plan)
     tree._check(task, tree._model(task), but=(CONTRACT,))

@@ -215,7 +215,7 @@ class BasePolytopeTree(StagedTree):
             family = "linear" if linear else "constant" if self.leaf == "auto" else self.leaf
             own = {"n_modes": 1, "random_state": seed, "n_jobs": None, "verbose": False}
             given = self.get_params(deep=False) | own | {"leaf": family}
-            plan = polytope_plan(given, self._some_family(), task.plan.table, start)
+            plan = polytope_plan(given, self._leaf_family(), task.plan.table, start)
             stages = replace(
                 whole.method,
                 plan=plan,
@@ -252,7 +252,7 @@ class BasePolytopeTree(StagedTree):
 
     def _planned(self, table: Table) -> FitPlan:
         start = self.fitted_ if self._continues() else None
-        return polytope_plan(self.get_params(deep=False), self._some_family(), table, start)
+        return polytope_plan(self.get_params(deep=False), self._leaf_family(), table, start)
 
     def _in_place(self) -> bool:
         return self.image_shape is not None or getattr(self.prior, "couples_features", False)

@@ -1,5 +1,6 @@
 """y of a fit: what it holds, how it is encoded, and what is refused."""
 
+import sys
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
@@ -144,6 +145,7 @@ def check_numbers(values: Any, name: str, remedy: str = "") -> None:
 
 def check_labels(y: Any) -> None:
     """Refuse labels that are neither numbers nor booleans, text or dates of NumPy."""
+    refuse_dask(y)
     _refuse_fields(y, "y")
     for column in [one for _, one in y.items()] if isinstance(y, pd.DataFrame) else [y]:
         values = np.asarray(column)
@@ -169,8 +171,21 @@ def _refuse_fields(y: Any, name: str) -> None:
         )
 
 
+def refuse_dask(*given: Any) -> None:
+    """Refuse the rows of Dask, which NumPy would load into memory without being asked."""
+    dask = sys.modules.get("dask.dataframe")  # not imported for that
+    if dask is not None and any(isinstance(X, dask.DataFrame | dask.Series) for X in given):
+        raise TypeError(
+            "X and y may not be a Dask DataFrame or Series. To predict, call the method by "
+            "X.map_partitions; to fit, write the rows by X.to_parquet('rows') and fit that data "
+            "set by fit_files (docs/data/large-data.md); if they fit into memory, pass "
+            "X.compute()."
+        )
+
+
 def refuse_times(values: Any, name: str) -> None:
     """Refuse dates and durations, which NumPy would convert to counts of its own unit."""
+    refuse_dask(values)
     if not hasattr(values, "dtype") and not isinstance(values, pd.DataFrame):
         values = np.asarray(values, dtype=object)
     if np.ndim(values) not in (1, 2):

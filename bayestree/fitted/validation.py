@@ -1,6 +1,5 @@
 """X, y and weights as numbers: scikit-learn's checks, and the encoding of other columns."""
 
-import sys
 from contextlib import suppress
 from numbers import Real
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import check_fitted_rows
-from bayestree.fitted.response import check_generated
+from bayestree.fitted.response import check_generated, refuse_dask
 from bayestree.fitted.training_rows import FileRows, TrainingRows, is_large, large_file, mean_of
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
@@ -40,18 +39,6 @@ from bayestree.tables.learning import encode_with_y
 ROUNDING = 1e-5  # by which the sum of shares in single precision may differ from 1
 
 
-def refuse_dask(*given: Any) -> None:
-    """Refuse the rows of Dask, which NumPy would load into memory without being asked."""
-    dask = sys.modules.get("dask.dataframe")  # not imported for that
-    if dask is not None and any(isinstance(X, dask.DataFrame | dask.Series) for X in given):
-        raise TypeError(
-            "X and y may not be a Dask DataFrame or Series. To predict, call the method by "
-            "X.map_partitions; to fit, write the rows by X.to_parquet('rows') and fit that data "
-            "set by fit_files (docs/data/large-data.md); if they fit into memory, pass "
-            "X.compute()."
-        )
-
-
 class Encoded(NamedTuple):
     """Rows as numbers."""
 
@@ -71,7 +58,7 @@ def validated(
     and so must rows that stay in a file.
     """
     reset = checks.get("reset", True)
-    refuse_dask(X)
+    refuse_dask(X, *args, sample_weight)
     X = as_pandas(X)
     _refuse_odd_tables(X)
     rows = X

@@ -44,6 +44,7 @@ MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which "auto" selects "vi"
 SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision, and trees have a process each
 #: Experts of a node, if the fit is, or starts with, one by VI; otherwise for classes, for numbers.
 FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
+KINDS = ("numbers", "classes")
 # Slow growth leaves more to the refinement by Adam, which then generalises better.
 SLOW_GROWTH = 0.015
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
@@ -95,7 +96,7 @@ def prior_of(given: Given, table: Table, reasons: Reasons) -> HyperplanePrior:
     """Return the prior on hyperplanes of a fit; refuse one for images of another size."""
     prior = given["prior"]
     if prior == "inverse-gamma":
-        reasons["prior"] = f"by default for {_kind(table)}"
+        reasons["prior"] = f"by default for {KINDS[table.n_classes > 0]}"
     if isinstance(prior, str):
         prior = named_prior(prior, table.n_classes, given["image_shape"])
     if isinstance(prior, Spatial) and table.n_features is not None:
@@ -161,6 +162,7 @@ def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None 
             asked is None and isinstance(last, Svi) and last.own_guide and not table.n_classes
         ),
         sparse=_is_sparse(given, last, table, reasons),
+        in_chunks=not leaf.regresses and all(stage.in_chunks for stage in stages),
         reasons=reasons,
     )
     timed = start is None and given["leaf"] in TIMED_LEAVES
@@ -339,7 +341,7 @@ def _annealed(
             return stage
         return replace(stage, steepness=reached[kind])
 
-    return [with_steepness(stage) for stage in stages]
+    return [*map(with_steepness, stages)]
 
 
 def with_epochs(stage: Any, table: Table, validation_fraction: float = 0.0) -> Any:
@@ -421,7 +423,7 @@ def _n_experts(
     if natural:
         reasons["facets"] = "by default with Vi"
         return FEW_EXPERTS
-    reasons["facets"] = f"by default for {_kind(table)} without Vi"
+    reasons["facets"] = f"by default for {KINDS[table.n_classes > 0]} without Vi"
     return OF_CLASSES if table.n_classes else OF_NUMBERS
 
 
@@ -470,7 +472,3 @@ def _seconds_of(table: Table) -> float:
     factor, *powers = SECONDS_OF_CLASSES if table.n_classes else SECONDS_OF_NUMBERS
     of_table = (table.n_rows or 1, table.n_features or 1, max(table.n_classes, 2) / 2)
     return factor * math.prod(one**power for one, power in zip(of_table, powers, strict=True))
-
-
-def _kind(table: Table) -> str:
-    return "classes" if table.n_classes else "numbers"

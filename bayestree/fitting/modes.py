@@ -77,7 +77,10 @@ def fit_modes(
         weights = _weigh(plan.mode_weights, trees, scores, scored)
         if scores is not None and not leaf.regresses:
             gain = _gain(scores, weights, leaf, scored)
-            trees = [_with_stats(one, gain) for one in trees]
+            trees = [
+                replace(one, posterior=replace(own := one.posterior, stats={**own.stats, **gain}))
+                for one in trees
+            ]
         found = Mixture(trees, weights, _medoid(trees, weights, scored))
     if not any(one.tree.n_nodes for one in trees):
         leaf, limits = found.shown.posterior.model.leaf, recipes[0].form.limits
@@ -145,11 +148,6 @@ def _gain(scores: FloatArray, weights: FloatArray, leaf: Leaf, scored: Data) -> 
     each = _weights(scored) * (own - constant)
     error = each.std() * math.sqrt(len(each))
     return {"unseen_gain": np.array(each.sum()), "unseen_gain_error": np.array(error)}
-
-
-def _with_stats(fitted: FittedTree, stats: dict[str, Any]) -> FittedTree:
-    posterior = fitted.posterior
-    return replace(fitted, posterior=replace(posterior, stats={**posterior.stats, **stats}))
 
 
 def _scored_rows(stages: Stages, data: Data) -> Data:

@@ -61,6 +61,8 @@ class FitPlan:
         the deterministic tree.
     sparse : bool
         Whether the deterministic tree gets sparse facets.
+    in_chunks : bool
+        Whether the rows may stay in a file.
     seconds : float, optional
         CPU seconds that the fit takes, within a factor of 3 on a server of 2024; None where this
         has not been measured.
@@ -82,6 +84,7 @@ class FitPlan:
     table: Table = field(default_factory=Table)
     steeper: bool = False
     sparse: bool = False
+    in_chunks: bool = False
     seconds: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 

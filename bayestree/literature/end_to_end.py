@@ -51,7 +51,7 @@ from bayestree.fitting.rules import Case, Rule, Rules, complaint
 from bayestree.fitting.settings import prior_settings
 from bayestree.fitting.stages import grown
 from bayestree.fitting.task import Task
-from bayestree.inference import Data, Em, Growth, GrowthLimits, Posterior, Stage, Svi
+from bayestree.inference import Data, Em, Growth, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import EndToEndSplitter, FeatureMask, subset_rule
 from bayestree.models import Network, Oblique, SoftTree, named
 from bayestree.models.priors import HyperplanePrior
@@ -271,16 +271,15 @@ class BaseEndToEndTree(StagedTree):
             asked = self.n_draws if self.n_draws != Svi.n_draws else None
             stages.append(defaults.agreed(given, "n_draws", asked))
         stages = [defaults.with_epochs(one, table) for one in stages]
-        needs_double = self._some_family().needs_double or any(one.needs_double for one in stages)
+        leaf = self._leaf_family()
+        needs_double = leaf.needs_double or any(one.needs_double for one in stages)
         dtype = defaults.precision_of(self.dtype, table.n_rows, needs_double)
-        depth = int(self.max_depth)
-        limits = GrowthLimits(depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain)
         method = given if isinstance(given, str) else type(given).__name__.lower()
         reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
         prior = defaults.prior_of(self.get_params(deep=False), table, reasons)
-        return FitPlan(
-            method, tuple(stages), limits, dtype=dtype, prior=prior, table=table, reasons=reasons
-        )
+        known: dict[str, Any] = {"dtype": dtype, "prior": prior, "table": table}
+        known["in_chunks"] = not leaf.regresses and all(one.in_chunks for one in stages)
+        return FitPlan(method, tuple(stages), self._limits(), **known, reasons=reasons)
 
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step

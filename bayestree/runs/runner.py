@@ -141,7 +141,7 @@ def check_fit(file: RunFile) -> None:
 
 def _check_fit(file: RunFile, task: str) -> None:
     estimator, exposure = file.estimator(task), file.data.exposure
-    counts = task != "regression" or estimator._some_family().extra == "exposure"
+    counts = task != "regression" or estimator._leaf_family().extra == "exposure"
     if exposure is not None and not counts:  # for other tasks, the rows are refused
         raise InputError(
             f"[data] exposure {exposure!r} is for leaf = poisson of the trees cpt and cpt-k1, got "

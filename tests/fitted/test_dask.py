@@ -53,6 +53,8 @@ def test_arrow_tables_are_rows(clf):
     [
         lambda clf, X, y: ConvexPolytopeTreeRegressor(**QUICK).fit(X, y),
         lambda clf, X, y: ConvexPolytopeTreeRegressor(**QUICK).fit(rows(), y=y),
+        lambda clf, X, y: ConvexPolytopeTreeRegressor(**QUICK).fit(rows(), [0.0] * len(y), y),
+        lambda clf, X, y: ConvexPolytopeTreeClassifier(n_modes=1).partial_fit(rows(), y),
         lambda clf, X, y: clf.predict(X),
         lambda clf, X, y: clf.decision_path(X),
     ],

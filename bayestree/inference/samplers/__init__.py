@@ -54,10 +54,9 @@ class ChainSampler(Stage):
         return self.n_warmup + self.n_draws * self.thinning
 
     def _checked(self, model: SoftTree, init: Posterior, data: Data) -> Posterior:
-        """Return the start of the chains under a model, after all checks."""
+        """Check the start of the chains, and return it under a model."""
         check_topology(model, init)
         check_split(model)
-        self.check(model)
         check_soft(model)
         init = replace(init, model=model)
         return without_idle(init, data) if self.drop_idle else init

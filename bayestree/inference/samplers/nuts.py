@@ -285,6 +285,7 @@ class Nuts(Chains, ChainSampler):
         ``intercept_scale``. Where the rows are informative enough about a split, the mode near the
         start is separated from infinity by many nats, and chains stay in it.
         """
+        self.check(model)
         init = self._checked(model, init, data)
         model = init.model
         density = density_of(model, data)

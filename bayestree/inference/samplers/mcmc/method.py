@@ -186,6 +186,7 @@ class Mcmc(ChainSampler):
         from bayestree.inference.samplers.mcmc.chains import Chains, compiled  # noqa: PLC0415
         from bayestree.inference.samplers.mcmc.leaves import LeafMoves  # noqa: PLC0415
 
+        self.check(model)
         init = self._checked(model, init, data)
         model = init.model.collapsed()
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
