@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import (
-    MissingMark,
     counted,
+    in_levels,
     in_sum,
     inequality,
     limit,
@@ -81,6 +81,7 @@ class HalfSpace(NamedTuple):
     bound: float
     first: int
     divisor: float = 1.0
+    otherwise: str = ""
 
     @property
     def terms(self) -> str:
@@ -245,14 +246,15 @@ class TreeDescription:
             decimals=None if border else self.digits,  # rounded numbers are written as they are
             separator=self.separator,
         )
-        divisor, name = float(plane[first]), self.features[first]
+        divisor = float(plane[first])
         bound = threshold / divisor + 0.0  # no negative zero
+        if border or n_terms == 1:
+            stated = in_levels(plane, threshold, self.features, most)
+            if stated is not None:
+                return HalfSpace(expert, stated[0], "", bound, first, divisor, stated[1])
         text = plain(bound, None)
         if not border:
             text = limit(bound, float(self.linear.scale[first]), self.digits)
-        between = 0 <= bound < 1 if divisor > 0 else 0 < bound <= 1
-        if isinstance(name, MissingMark) and n_terms == 1 and between:
-            left, text = name.stated(holds=divisor < 0), ""
         return HalfSpace(expert, left, text, bound, first, divisor)
 
     def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:

@@ -72,6 +72,8 @@ def refuse_cells(
 CONTROL = re.compile(r"[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 LONGEST = 120  # letters of a name in a page
+#: Levels that would be read as words of a statement about them, or as several levels.
+AMBIGUOUS = re.compile(r"[,\"]|\b(?:and|is|missing|neither|none|nor|not|one|or)\b")
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
 #: Packages whose frames are skipped: this one, and packages that call ``fit`` for the user.
 INTERNAL = {"bayestree", "sklearn", "joblib"}
@@ -88,12 +90,72 @@ class MissingMark(Indicator):
 
     __slots__ = ()
 
-    def stated(self, *, holds: bool) -> str:
-        """Return the condition that the value is missing, or not."""
-        column, found, end = self.rpartition(" missing")
-        return (
-            f"{column} is{'' if holds else ' not'} missing{end}" if found else f"{self} = {holds}"
-        )
+
+def _statement(name: Indicator) -> tuple[str, str]:
+    """Return the column of an indicator, and the value that it marks, in quotes if need be."""
+    column, found, end = name.rpartition(" missing")
+    if isinstance(name, MissingMark) and found:
+        return f"{column}{end}", "missing"
+    column, _, value = name.partition("=")
+    return column, f'"{value}"' if AMBIGUOUS.search(value) or not value else value
+
+
+def _is_unclear(name: Indicator, names: Sequence[str]) -> bool:
+    """Whether a level has several "=", or missing values count as a share between two levels."""
+    column = name.partition("=")[0]
+    alone = sum(other.startswith(f"{column}=") for other in names) == 1
+    is_between = (alone or column.endswith(">")) and f"{column.removesuffix('>')} missing" in names
+    return not isinstance(name, MissingMark) and (is_between or name.count("=") > 1)
+
+
+def in_levels(
+    terms: "FloatArray", bound: float, names: Sequence[str], most: int | None = None
+) -> tuple[str, str] | None:
+    """Say for which values of its columns terms . x <= bound holds, and for which it does not.
+
+    For example ``"stage is II or III"`` and ``"stage is neither II nor III"``. None if a name is
+    not that of a level, if values of several columns must be added up, or if missing values count
+    as a share between two levels. ``most`` limits the number of values that are named.
+    """
+    each = [(name, one) for name, one in zip(names, terms.tolist(), strict=True) if one]
+    at_zero = bound >= 0
+    turned = [name for name, one in each if (one <= bound) != at_zero]
+    columns: dict[str, list[str]] = {}
+    for name, _ in each:
+        if not isinstance(name, Indicator) or _is_unclear(name, names):
+            return None
+        column, value = _statement(name)
+        if column.endswith(">"):  # "size>=M" holds for larger sizes, too
+            above = f"{column[:-1]} >= {value}", f"{column[:-1]} < {value}"
+            return (above[::-1] if at_zero else above) if turned and len(each) == 1 else None
+        columns.setdefault(column, [])
+        if name in turned:
+            columns[column].append(value)
+    several, alike = len(columns) > 1, len({one > 0 for _, one in each}) == 1
+    if turned and (not several or (alike and len(turned) == len(each))):
+        yes = " or ".join(f"{column} {_among(own, most)}" for column, own in columns.items())
+        no = " and ".join(f"{column} {_outside(own, most)}" for column, own in columns.items())
+        return (no, yes) if at_zero else (yes, no)
+    return None
+
+
+def _among(values: Sequence[str], most: int | None) -> str:
+    if len(values) <= 2:
+        return f"is {' or '.join(values)}"
+    return f"is one of {', '.join(_first(values, most))}"
+
+
+def _outside(values: Sequence[str], most: int | None) -> str:
+    if len(values) == 1:
+        return f"is not {values[0]}"
+    if len(values) == 2:
+        return f"is neither {values[0]} nor {values[1]}"
+    return f"is none of {', '.join(_first(values, most))}"
+
+
+def _first(values: Sequence[str], most: int | None) -> list[str]:
+    hidden = len(values) - len(values[:most])
+    return [*values[:most], *([f"… {hidden} more"] if hidden else [])]
 
 
 def in_sum(name: str) -> str:

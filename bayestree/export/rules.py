@@ -6,7 +6,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bayestree._utils.wording import (
-    MissingMark,
     leading,
     limit,
     plain,
@@ -283,9 +282,9 @@ class _Rules(Visitor[Visit]):
         facet, plane = self.described.half_space(expert), self.tree.hyperplane[expert]
         if not facet.left:
             return ("(always)" if (facet.bound < 0) == right else "(never)"), Bound()
-        name, rises = self.described.features[facet.first], facet.divisor > 0
-        if isinstance(name, MissingMark) and not facet.limit:
-            return f"({name.stated(holds=rises == right)})", Bound()
+        if not facet.limit:
+            return f"({facet.otherwise if right else facet.left})", Bound()
+        rises = facet.divisor > 0
         ratios = tuple(
             (int(j), float(f"{plane[j] / facet.divisor:.{SAME}g}")) for j in np.flatnonzero(plane)
         )

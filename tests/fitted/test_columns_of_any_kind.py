@@ -113,7 +113,7 @@ def test_everything_that_reads_rows_takes_the_columns(tmp_path, any_k):
     assert fitted.tree_.feature_names == tuple(fitted.encoding_.feature_names)
     encoded = fitted.encoding_.encode(X).to_numpy()
     assert fitted.tree_.apply(encoded).tolist() == fitted.apply(X).tolist()
-    assert "size>=M" in bt.export_text(fitted)
+    assert "[sex=m] >= " in bt.export_text(fitted)
     assert fitted.prior_size(X, n_draws=20) is not None
     assert fitted.feature_importances_.shape == (6,)
     found = fitted.importance(X, y, n_repeats=1, max_draws=4)
