@@ -185,17 +185,16 @@ class RoutedTree(ABC):
     ) -> Self:
         """Return the tree with leaf values from the rows that reach them (CPT, Algorithm 1).
 
-        ``y`` are class numbers if ``n_classes`` > 0, else real values, (n,) or (n, q). Class
-        probabilities are posterior means under a Dirichlet prior equivalent to ``smoothing`` rows
+        ``y`` are class numbers (n,) or probabilities (n, C) if ``n_classes`` > 0, else real values,
+        (n,) or (n, q). Class probabilities are means under a Dirichlet prior of ``smoothing`` rows
         (see ``weight_unit``), distributed over the classes like all rows. A leaf without rows
         takes the value of all rows.
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
-        columns = [*y.T] if y.ndim == 2 else [y]
-        every = (weights * (y == c) for c in range(n_classes))
-        every = every if n_classes else (weights * column for column in columns)
-        sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
+        columns = [*y.T] if y.ndim == 2 else [y == c for c in range(n_classes)] or [y]
+        every = (np.bincount(leaf, weights * column, self.n_leaves) for column in columns)
+        sums = np.stack([*every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
         prior_rows = smoothing * weight_unit(weights) if n_classes else 0.0
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -22,27 +22,25 @@ TABLE_WIDTH = 99  # characters of a line of several trees
 
 @dataclass(frozen=True, eq=False)
 class SparsityPath:
-    """The sparse trees that were compared, from full facets to the chosen tree.
+    """The sparse trees that were compared, the shortest first, and at the end the chosen one.
 
     Attributes
     ----------
     columns : array of int, shape (P,)
-        Maximum number of columns of a facet. The first tree is the projection onto all of them,
-        then come those of 1, 2, 3 ... columns until one loses little enough, and at the end the
-        chosen tree, after facets that it does not need were left out.
+        Largest number of columns of a facet.
     coefficients : array of int, shape (P,)
         Number of coefficients of all facets.
     loss : array, shape (P,)
-        How much less the log density of y is than in the first tree, as the mean over the training
-        rows (at most 2,000 of them), in nats, by cross-validation: each row is predicted by trees
-        that were projected without it. The posterior that is projected has seen all rows. Trees
-        that lose much more than allowed are judged by the rows of the first folds, and no row
-        counts for more than 3 nats.
+        How much less the log density of y is than in the best of the trees, as the mean over the
+        training rows (at most 2,000 of them), in nats, by cross-validation: each row is predicted
+        by trees as long that were projected without it. The posterior that is projected has seen
+        all rows. Leaves of numbers have the same standard deviation, as only their means are shown,
+        and no row counts for more than 3 nats. Models of version 0.2.0 begin with the tree of full
+        facets, to which their losses are.
     se : array, shape (P,)
         Its standard error, as if one more row differed as much as the worst.
     agreement : array, shape (P,)
-        Share of the training rows that are in the same leaf as in the tree of the posterior mean,
-        before any projection.
+        Share of the training rows in corresponding leaves of the tree and that of full facets.
     rounding : array, shape (2,), optional
         With ``points``: how much less the log density of y is in the chosen tree than in the same
         tree before its facets became scores, in nats a row by the same cross-validation, and the
@@ -62,7 +60,7 @@ class SparsityPath:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each tree, named by what it is."""
-        names = ["full", *(["path"] * (len(self.columns) - 2)), "chosen"]
+        names = [*(["path"] * (len(self.columns) - 1)), "chosen"]
         table = pd.DataFrame({k: v for k, v in vars(self).items() if k != "rounding"})
         table.index = pd.Index(names, name="tree")
         return table
@@ -72,17 +70,24 @@ class SparsityPath:
         """What the chosen tree has left out, and what it loses, in some sentences."""
         columns = counted(int(self.columns[-1]), "column")
         coefficients = counted(int(self.coefficients[-1]), "coefficient")
-        lost, full = float(self.loss[-1]), int(self.coefficients[0])
-        if self.columns[-2] == self.columns[0] and self.coefficients[-1] == full:
-            kept = f"The tree needs all columns: it keeps {coefficients}, rounded."
-            return f"{kept} {self.cost_of_points}".rstrip()
         return (
-            f"The tree is sparse: {coefficients} of at most {columns} a facet, instead of the "
-            f"{full} that all columns have after rounding. It {'loses' if lost >= 0 else 'gains'} "
-            f"{abs(lost):.3f} nats a row by this (standard error {self.se[-1]:.3f}), and "
-            f"{self.agreement[-1]:.0%} of the training rows stay in their leaves. "
+            f"The tree is sparse: {coefficients} of at most {columns} a facet. {self.cost} "
+            f"{self.agreement[-1]:.0%} of the training rows are in the leaves of full facets. "
             f"{self.cost_of_points}"
         ).rstrip()
+
+    @property
+    def cost(self) -> str:
+        """What the best of the longer trees would gain, in a sentence."""
+        best, se = int(self.loss.argmin()), float(self.se[-1])
+        lost = float(self.loss[-1] - self.loss[best])  # the losses of old models are to full facets
+        if lost <= 0:
+            return "None of the longer trees that were compared predicts better."
+        coefficients = counted(int(self.coefficients[best]), "coefficient")
+        return (
+            f"The best tree, of {coefficients}, would gain {lost:.3f} \N{PLUS-MINUS SIGN} {se:.3f} "
+            "nats a row."
+        )
 
     @property
     def cost_of_points(self) -> str:
@@ -96,10 +101,10 @@ class SparsityPath:
     def __str__(self) -> str:
         lines = [*textwrap.wrap(self.summary, WIDTH), ""]
         each = zip(
-            self.columns[1:-1].tolist(),
-            self.loss[1:-1].tolist(),
-            self.se[1:-1].tolist(),
-            self.coefficients[1:-1].tolist(),
+            self.columns[:-1].tolist(),
+            self.loss[:-1].tolist(),
+            self.se[:-1].tolist(),
+            self.coefficients[:-1].tolist(),
             strict=True,
         )
         lines += ["columns  coefficients    loss      se"]

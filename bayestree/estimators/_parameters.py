@@ -441,16 +441,16 @@ class Sparse:
     sparsity: Annotated[
         Literal["auto"] | NonNegative | None,
         Inference(
-            "Nats a row that the deterministic tree may lose by facets of fewer columns; None "
-            "keeps all. 'auto' is one standard error of the loss, with draws, up to 500 features "
-            "and 32 leaves."
+            "Nats a row that the deterministic tree may lose to longer ones; None keeps full "
+            "facets. 'auto' shows at most 25 numbers, the fewest that lose one standard error, "
+            "with draws, up to 500 features and 32 leaves."
         ),
     ] = "auto"
     max_columns: Annotated[
         Count | None,
         Inference(
-            "Maximum number of columns of a facet of the deterministic tree; a category is one "
-            "column."
+            "Maximum number of columns of a facet of the deterministic tree, by default 3, or 12 "
+            "if sparsity is a number; a category is one column."
         ),
     ] = None
     points: Annotated[

@@ -321,8 +321,8 @@ def _score_decrease(
 ) -> Callable[[FloatArray], FloatArray]:
     """Return how much lower the log score of each prediction is for other rows than for X.
 
-    The probability of a class is at least half a row's share of all, since a leaf may lack it. A
-    mean counts as the mean of a normal distribution with the variance of the residuals.
+    The probability of a class that a leaf lacks counts as half a row's share of all. A mean counts
+    as the mean of a normal distribution with the variance of the residuals.
     """
     if misfit is None and y.dtype.kind == "f":
         square = (expect(X)[0] - y) ** 2
@@ -334,7 +334,7 @@ def _score_decrease(
         if misfit is not None:
             return -misfit(y, mean)
         right = mean[np.arange(len(rows)), y]
-        return np.log(np.maximum(right, 0.5 / max(len(rows), weights.sum())))
+        return np.log(np.where(right > 0, right, 0.5 / max(len(rows), weights.sum())))
 
     before = score(X)
     return lambda rows: before - score(rows)

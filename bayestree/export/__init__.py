@@ -131,7 +131,8 @@ def _point_estimate_note(tree: object) -> list[str]:
     if path is not None:
         left = counted(int(path.coefficients[-1]), "coefficient")
         kind = (
-            f"those of a sparse tree, the projection of the posterior onto {left} instead of "
-            f"{path.coefficients[0]}"
+            f"those of a sparse tree, the projection of the posterior onto {left}; leaves have its "
+            "average predictions"
         )
-    return [*lines, f"All numbers are {kind}{posterior}."]
+    cost = "" if path is None else f" {path.cost}"
+    return [*lines, f"All numbers are {kind}{posterior}.{cost}"]

@@ -114,16 +114,13 @@ class HardForm:
         rows: TrainingRows,
         data: Data,
         scaling: Scaling,
-        *,
-        sparse: bool = False,
     ) -> Any:
         """Fill the leaves of a deterministic tree from the training rows."""
         filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
         if self.values is not None:
             return filled._with(**self.values(filled, rows, scaling))
-        filled = filled._with(**_of_family(filled, posterior, rows, data, scaling, sparse))
-        monotone = posterior.model.monotone
-        return _with_ordered_leaves(filled, monotone) if monotone else filled
+        filled = filled._with(**_of_family(filled, posterior, rows, data, scaling))
+        return with_ordered_leaves(filled, posterior.model.monotone)
 
 
 def _of_family(
@@ -132,7 +129,6 @@ def _of_family(
     rows: TrainingRows,
     data: Data,
     scaling: Scaling,
-    sparse: bool,
 ) -> dict[str, FloatArray]:
     """Return the fields of a tree that the family of leaves estimates itself."""
     family = posterior.model.leaf
@@ -141,7 +137,7 @@ def _of_family(
     each = family.statistics(data.for_leaf(family).y, data.weights)
     sums = each.new_zeros(tree.n_leaves, each.shape[1])
     sums.index_add_(0, torch.as_tensor(tree.apply(rows.X), device=each.device), each)
-    found = (family.sparse_values if sparse else family.tree_values)(sums.cpu())
+    found = family.tree_values(sums.cpu())
     if "slope" in found:
         found["slope"] = found["slope"] / scaling.units.scale
     return found
@@ -163,13 +159,22 @@ def tree_leaves(
     return found | {"leaf_rows": mass}
 
 
-def _with_ordered_leaves(tree: Any, directions: tuple[int, ...]) -> Any:
-    """Order the leaves of the deterministic tree as its splits demand."""
-    if tree.n_nodes == 0:
+def with_ordered_leaves(tree: Any, directions: tuple[int, ...]) -> Any:
+    """Order the leaves of the deterministic tree as its splits demand.
+
+    A sparse split may have lost its monotone features; its leaves then keep their own order.
+    """
+    if not directions or tree.n_nodes == 0:
         return tree
-    risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
-    order = leaf_order(tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1])))
     classes = len(tree.class_names) > 0
+    level, mass = tree.value[:, -1] if classes else tree.value, tree.leaf_rows
+    both = np.column_stack((level * mass, mass))
+    each = np.concatenate((tree.topology.sum_below(both), both[::-1]))[tree.topology.children]
+    total, count = each[..., 0], each[..., 1]
+    risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
+    risen = np.add.reduceat(risen, tree.expert_start[:-1])
+    risen = np.where(risen, risen, total[:, 1] * count[:, 0] - total[:, 0] * count[:, 1])
+    order = leaf_order(tree.topology, larger_side(risen))
     return tree.with_value(_in_order(tree.value, tree.leaf_rows, order, classes))
 
 

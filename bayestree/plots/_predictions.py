@@ -223,11 +223,10 @@ def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
 
 
 def sparsity_path(found: Any, ax: Axes | None = None) -> Axes:
-    """Plot the loss of trees with few columns in a facet against the number of columns.
+    """Plot the loss of sparse trees against their number of coefficients.
 
-    Each point is the mean loss of log density to the tree of full facets, with bars of one standard
-    error to each side. The circle marks the tree that was chosen; it may have fewer facets and
-    digits than the point at its number of columns.
+    Each point is the mean loss of log density to the best of them, with bars of one standard error
+    to each side. The circle marks the tree that was chosen.
 
     Parameters
     ----------
@@ -249,15 +248,15 @@ def sparsity_path(found: Any, ax: Axes | None = None) -> Axes:
             f"{type(found).__name__}."
         )
     ax = ax or _style.new_axes(4.4, 3.2)
-    size, loss, se = path.columns[1:-1], path.loss[1:-1], path.se[1:-1]
+    size, loss, se = path.coefficients[:-1], path.loss[:-1], path.se[:-1]
     ax.axhline(0.0, color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
     bars: dict[str, Any] = {"color": _style.POSTERIOR, "linewidth": 1.4, "capsize": 2}
     ax.errorbar(size, loss, se, fmt="o-", markersize=5, zorder=2, **bars)
-    label = f"chosen: {path.coefficients[-1]} of {path.coefficients[0]} coefficients"
+    label = f"chosen: {path.coefficients[-1]} coefficients"
     ring: dict[str, Any] = {"markersize": 12, "markerfacecolor": "none", "color": _style.DOUBT}
-    ax.plot(path.columns[-1], path.loss[-1], "o", label=label, zorder=3, **ring)
+    ax.plot(path.coefficients[-1], path.loss[-1], "o", label=label, zorder=3, **ring)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set(xlabel="columns of a facet, at most", ylabel="loss (nats a row)")
+    ax.set(xlabel="coefficients of all facets", ylabel="loss (nats a row)")
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
     _style.open_frame(ax)
     return ax

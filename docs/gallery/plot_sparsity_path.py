@@ -1,8 +1,8 @@
 """
-What few columns cost
-=====================
+What brevity costs
+==================
 
-``plots.sparsity_path(clf)`` compares trees of more and fewer columns a facet.
+``plots.sparsity_path(clf)`` compares shorter and longer trees.
 """
 
 import numpy as np
@@ -18,6 +18,6 @@ clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, n_modes=1, random_state=0).fi
 bt.plots.sparsity_path(clf).figure
 
 # %%
-# **How to read it.** Each point is a tree with facets of so many columns; its height is what its
-# predictions lose against the posterior, in nats a row, in cross-validation of the projection. The
-# marked tree is the one in print.
+# **How to read it.** Each point is a tree with so many coefficients; its height is what its
+# predictions lose against the best of the trees, in nats a row, in cross-validation of the
+# projection. The marked tree is the one in print.

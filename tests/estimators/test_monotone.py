@@ -10,7 +10,10 @@ from bayestree import (
     ConvexPolytopeTreeSurvival,
     load,
 )
+from bayestree.fitting.hard import with_ordered_leaves
 from bayestree.inference import Map, Svi
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 MAP, SVI = Map(epochs=10, steepness=None), Svi(epochs=10, n_draws=5)
 CHEAP = {"max_depth": 2, "n_experts": 3, "inference": SVI, "n_modes": 1}
@@ -155,3 +158,16 @@ def test_other_responses_are_refused(rows, table):
         ConvexPolytopeTreeRegressor(monotonic_cst={"text": 1}).fit(frame, y)
     assert not hasattr(ConvexPolytopeTreeRegressor(**CHEAP), "partial_fit")
     assert "monotonic_cst" not in ConvexPolytopeTreeSurvival().get_params()
+
+
+def test_splits_without_monotone_features_order_nothing():
+    """Below a split of x0, which must rise, the left leaf of a split of x1 may be the larger."""
+    unit = {"center": np.zeros(2), "scale": np.ones(2)}
+    planes = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
+    topology = Topology(np.array([[~0, 1], [~1, ~2]]))
+    tree = Tree.from_standardised(topology, np.ones((2, 1)), planes, np.zeros((2, 1)), **unit)
+    tree = tree._with(value=np.array([0.0, 5.0, 3.0]), leaf_rows=np.array([10.0, 10.0, 20.0]))
+    assert with_ordered_leaves(tree, (1, 0)).value.tolist() == [0.0, 5.0, 3.0]
+    assert with_ordered_leaves(tree, (-1, 0)).value == pytest.approx([2.75, 2.75, 2.75])
+    pooled = with_ordered_leaves(tree, (1, 1)).value
+    assert pooled == pytest.approx([0.0, 11 / 3, 11 / 3])

@@ -121,8 +121,9 @@ def test_the_cost_of_points_is_stated(fitted):
     plain = ConvexPolytopeTreeClassifier(**QUICK).fit(X, y)
     assert plain.sparsity_path().rounding is None
     assert plain.tree_.unit is None
-    # the same tree before its rounding: the loss to all columns differs by the cost of points
-    assert path.loss[-1] - plain.sparsity_path().loss[-1] == pytest.approx(cost)
+    # the same tree before its rounding: the loss to all columns differs by the cost of points, up
+    # to rows that lose more than 3 nats
+    assert path.loss[-1] - plain.sparsity_path().loss[-1] == pytest.approx(cost, abs=0.002)
 
 
 def test_more_points_follow_the_coefficients_better(fitted):
@@ -156,7 +157,7 @@ def test_an_explicit_number_of_terms_binds(fitted):
     clf = fitted[0]
     assert "more" not in export_text(clf)
     short = [export(clf, max_features=1) for export in (export_text, export_rules, export_dot)]
-    assert all("+ … 2 more" in text or "+ … 1 more" in text for text in short)
+    assert all(re.search(r"\+ … \d more", text) for text in short)
 
 
 @pytest.fixture(scope="module")

@@ -97,17 +97,27 @@ def test_the_posterior_stays_whole(fitted):
 
 
 def test_the_path_ends_with_the_tree(fitted):
-    clf, X, _ = fitted
+    clf, _, _ = fitted
     path, tree = clf.sparsity_path(), clf.tree_
     assert path.coefficients[-1] == np.count_nonzero(tree.hyperplane)
     assert path.columns[-1] == (tree.hyperplane != 0).sum(axis=1).max()
-    assert path.columns[0] == X.shape[1]
-    assert (path.loss[0], path.se[0]) == (0.0, 0.0)
-    assert path.columns[1:-1].tolist() == sorted({*path.columns[1:-1].tolist()})
-    assert path.loss[-1] <= max(path.loss[-2], path.se[-1])
-    assert path.to_frame().index.tolist() == ["full", *["path"] * (len(path.loss) - 2), "chosen"]
+    assert path.coefficients[0] == 1
+    assert path.columns.max() <= 3
+    assert path.loss[:-1].min() == 0.0
+    assert path.loss[-1] in path.loss[:-1]
+    assert path.loss[-1] <= path.se[-1]
+    assert path.to_frame().index.tolist() == [*["path"] * (len(path.loss) - 1), "chosen"]
     assert f"sparse: {path.coefficients[-1]} coefficients" in str(path)
-    assert f"onto {path.coefficients[-1]} coefficients" in export_text(clf)
+    assert f"onto {path.coefficients[-1]} coefficients" in " ".join(export_text(clf).split())
+    assert path.cost in " ".join(export_text(clf).split())
+
+
+def test_the_cost_is_that_of_the_chosen_tree():
+    lost = np.array([0.2, 0.0, 0.1, 0.2])
+    path = SparsityPath(np.array([1, 2, 3, 1]), np.array([1, 4, 9, 1]), lost, lost, np.ones(4))
+    assert path.cost == "The best tree, of 4 coefficients, would gain 0.200 ± 0.200 nats a row."
+    best = SparsityPath(*(value[[1, 1]] for value in path.arrays().values()))
+    assert best.cost == "None of the longer trees that were compared predicts better."
 
 
 def test_the_text_is_the_tree(fitted):
@@ -157,8 +167,8 @@ def test_noise_gains_nothing_on_rows_that_a_tree_has_not_seen():
     path = clf.sparsity_path()
     # On the rows of the fit more columns would always gain. The first tree has the column that
     # decides: its loss on other rows exceeds 0 by no more than three standard errors.
-    assert path.columns[1] == 1
-    assert path.loss[1] <= 3 * path.se[1]
+    assert path.columns[0] == 1
+    assert path.loss[0] <= 3 * path.se[0]
 
 
 def test_rows_in_narrow_leaves_do_not_hide_the_others():
@@ -206,7 +216,7 @@ def test_max_columns_binds_whatever_is_lost(fitted):
 def test_a_larger_loss_gives_a_sparser_tree(fitted):
     clf, X, y = fitted
     found = ConvexPolytopeTreeClassifier(**QUICK, sparsity=10.0).fit(X, y)
-    assert found.sparsity_path().columns[1:-1].tolist() == [1]
+    assert found.sparsity_path().coefficients[-1] == 1
     assert found.sparsity_path().coefficients[-1] <= clf.sparsity_path().coefficients[-1]
 
 
@@ -290,7 +300,7 @@ def test_weights_are_repeated_rows():
             tree,
             rows,
             data,
-            steepness=1.0,
+            posterior=clf.posterior_,
             reference=reference,
             columns=columns,
             sparsity=Sparsity(most=2),
@@ -479,6 +489,40 @@ class TestNearOptimalTrees:
 def test_the_path_is_drawn(fitted):
     clf, _, _ = fitted
     ax = plots.sparsity_path(clf)
-    assert ax.get_xlabel() == "columns of a facet, at most"
+    assert ax.get_xlabel() == "coefficients of all facets"
     with pytest.raises(TypeError, match="sparsity_path"):
         plots.sparsity_path(3)
+
+
+def test_a_point_estimate_of_numbers_becomes_sparse():
+    """Its only draw of the parameters stands for a distribution of y."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    y = np.where(X[:, 0] > 0, 3.0, 0.0) + 0.3 * rng.normal(size=120)
+    reg = ConvexPolytopeTreeRegressor(
+        inference=Map(epochs=20), max_depth=1, n_modes=1, sparsity=0.05, random_state=0
+    ).fit(X, y)
+    assert np.isfinite(reg.sparsity_path().loss).all()
+    assert reg.tree_.used.tolist() == [True, False, False]
+
+
+def test_no_tree_is_better_than_the_best():
+    """Also where the shortest tree loses more than counts at many rows, here of large weights."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4))
+    y = 3 * (X[:, 0] + X[:, 1] > 0) + X[:, 3] + 0.3 * rng.normal(size=150)
+    weights = 10.0 ** np.linspace(-6, 2, 150)
+    reg = ConvexPolytopeTreeRegressor(n_modes=1, random_state=0).fit(X, y, sample_weight=weights)
+    assert reg.sparsity_path().loss.min() == 0
+
+
+def test_the_gain_of_the_best_tree_is_to_the_best_tree():
+    """Also in models of version 0.2.0, whose first tree has full facets."""
+    path = SparsityPath(
+        columns=np.array([9, 1, 3, 2]),
+        coefficients=np.array([30, 2, 8, 5]),
+        loss=np.array([0.0, 0.2, -0.02, 0.03]),
+        se=np.array([0.0, 0.1, 0.04, 0.04]),
+        agreement=np.ones(4),
+    )
+    assert path.cost == "The best tree, of 8 coefficients, would gain 0.050 ± 0.040 nats a row."

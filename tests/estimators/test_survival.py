@@ -182,3 +182,13 @@ def test_invalid_arguments_are_refused(fitted):
         fitted.predict_survival_function(X, [-1.0])
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         fitted.predict_survival_function(X, [1.0], level=1.0)
+
+
+def test_printed_rates_are_those_of_the_rows(rows):
+    """Events by the sum of all times, those of censored rows, too; a prior of few rows beside."""
+    X, time, event, _ = rows
+    shown = tree(leaf="exponential").fit(X, time, event=event)
+    assert shown.fitted_.shown.sparsity is not None
+    leaf = shown.tree_.apply(X)
+    rate = np.bincount(leaf, event) / np.bincount(leaf, time)
+    np.testing.assert_allclose(shown.tree_.value, rate, rtol=0.05)

@@ -176,6 +176,32 @@ def test_a_leaf_that_is_read_has_the_slopes_that_pay(planted):
         np.testing.assert_allclose(own[:, 0] - predicted, log_likelihood(own, kept)[1], atol=1e-6)
 
 
+def test_slopes_beyond_the_most_are_those_that_cost_least(planted):
+    rows, side, _ = planted
+    leaf = LinearGaussian(slope_strength=(1e-6,) * 6, strength=1e-6, shape=1e-6, rate=1e-6)
+    sums = sums_of(leaf, rows, side)
+    own = leaf.sparse_values(sums)["slope"]
+    few = leaf.sparse_values(sums, np.count_nonzero(own) - 1)["slope"]
+    assert 0 < np.count_nonzero(few) < np.count_nonzero(own)
+    assert (own[few != 0] != 0).all()
+    alone = leaf.sparse_values(sums, 0)
+    assert not alone["slope"].any()
+    means = [float(rows[one, 0].mean()) for one in (side, ~side)]
+    np.testing.assert_allclose(alone["value"], means, rtol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1 / 200])
+def test_of_many_equal_slopes_as_many_remain_as_may(weight):
+    """Without one, all others cost less; and weights of sum 1 have no price of slopes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 30))
+    y = X.sum(axis=1) + rng.normal(size=200)
+    leaf = LinearGaussian(slope_strength=(1e-2,) * 30)
+    rows = rows_of(X, y)
+    sums = leaf.statistics(rows, torch.full((200,), weight, dtype=torch.float64)).sum(0)
+    assert np.count_nonzero(leaf.sparse_values(sums[None], 24)["slope"]) == 24
+
+
 def test_strengths_stay_within_limits(planted):
     rows, side, _ = planted
     leaf = LinearGaussian()

@@ -168,14 +168,15 @@ def uncertainty_of_rows(study):
 
 
 def sparse_facets(study):
-    """Coefficients, and what is lost by leaving out the others."""
+    """Coefficients, and what the best of the longer trees would gain."""
     fit, path = study.estimator, study.estimator.sparsity_path()
-    kept, full = np.count_nonzero(study.tree.hyperplane), path.coefficients[0]
+    kept, best = np.count_nonzero(study.tree.hyperplane), path.loss.argmin()
     text = " ".join(export_text(fit).split())
-    note = re.search("projection of the posterior onto .*? instead of [0-9]+", text)[0]
-    lost, own = (abs(path.loss[-1]), path.se[-1]), 100 * path.agreement[-1]
+    note = re.search("projection of the posterior onto [0-9]+", text)[0]
+    gain, own = path.loss[-1] - path.loss[best], 100 * path.agreement[-1]
+    longer = (path.coefficients[best], gain, path.se[-1]) if gain > 0 else ()
     said = in_text(note), in_text(path.summary)
-    return said, ((kept, full), (kept, path.columns[-1], full, *lost, own))
+    return said, ((kept,), (kept, path.columns[-1], *longer, own))
 
 
 def study_of_one_mode(study):

@@ -7,14 +7,14 @@ models", JASA 110, 2015; Piironen, Paasiniemi and Vehtari, "Projective inference
 problems", Electronic Journal of Statistics 14, 2020).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayestree._utils.arrays import IntArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parallel import one_thread
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sparsity import (
@@ -26,13 +26,14 @@ from bayestree.diagnostics.sparsity import (
 )
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
-from bayestree.fitted.tree import Mixture
+from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.defaults import MOST_SPARSE_LEAVES
 from bayestree.fitting.engine import as_data
-from bayestree.fitting.hard import HardForm
+from bayestree.fitting.hard import HardForm, with_ordered_leaves
 from bayestree.fitting.projection.nodes import Columns
 from bayestree.fitting.projection.path import Projected, Sparsity, project
-from bayestree.inference import Data, Units
+from bayestree.fitting.projection.reference import Reference, some_rows
+from bayestree.inference import Data, Posterior, Units
 from bayestree.inference.growth.single_leaf import SingleLeafWarning
 from bayestree.inference.samplers.smc.method import by_topology
 from bayestree.routed_tree import RoutedTree
@@ -92,14 +93,15 @@ class Projection:
         small = shown.n_draws > 1 and tree.n_leaves <= MOST_SPARSE_LEAVES
         if not (asked or (self.by_default and small)):
             return found
+        data = self.data(rows, found)
         if tree.n_nodes == 0:
-            return self._with_few_slopes(found, rows)
+            return self._with_few_slopes(found, rows, data)
         with one_thread():  # for at most 2,000 rows
-            new = self.of(found, tree, rows, self.data(rows, found))
+            new = self.of(found, tree, rows, data)
         if new.tree.n_nodes == 0:
             if asked:
                 warn(NO_SPARSE_TREE, SingleLeafWarning)
-            return self._with_few_slopes(found, rows)
+            return self._with_few_slopes(found, rows, data)
         posterior, scaling, nodes = shown.posterior, shown.scaling, shown.polytopes.nodes[new.nodes]
         standardised = scaling.standardise(rows.X)
         measured = measure_nodes(posterior, new.tree, rows.X, standardised, nodes, rows.weights)
@@ -112,14 +114,39 @@ class Projection:
         )
         return found.with_shown(sparse)
 
-    def _with_few_slopes(self, found: Mixture, rows: TrainingRows) -> Mixture:
+    def _with_few_slopes(self, found: Mixture, rows: TrainingRows, data: Data) -> Mixture:
         """Return the mixture with few slopes in the leaves that are shown, if they have any."""
         shown, of_y = found.shown, found.scaling.units
         if shown.tree.slope is None:
             return found
-        given = (shown.posterior, rows, self.data(rows, found), shown.scaling)
-        tree = self.form.filled(shown.tree, *given, sparse=True)
+        few, X = some_rows(rows.X, data)
+        of_rows = Reference.of([*_parts(found)], shown.posterior.model.leaf, few)
+        tree = self._filled(shown.tree, shown, rows, X, of_rows)
         return found.with_shown(replace(shown, tree=tree.rescaled(of_y.y_scale, of_y.y_center)))
+
+    @property
+    def _sparsity(self) -> Sparsity:
+        loss, most, points = (self.given[name] for name in ("sparsity", "max_columns", "points"))
+        return Sparsity(None if loss in ("auto", None) else float(loss), most, points)
+
+    def _filled(
+        self, tree: Tree, shown: FittedTree, rows: TrainingRows, X: FloatArray, reference: Reference
+    ) -> Tree:
+        """Fill leaves with the predictions of the posterior at rows X, and count all rows."""
+        place, leaf, values = tree.apply(X), reference.leaf, {}
+        near, weights = reference.following(place, tree.n_leaves), reference.data.weights
+        found = tree.fill(
+            X, near.mean, weights.double().numpy(), leaf.n_classes, self.form.smoothing
+        )
+        if not leaf.averages:
+            most = self._sparsity.slopes(int(np.count_nonzero(tree.hyperplane)), tree.n_leaves)
+            values = leaf.sparse_values(near.of_leaves(place, tree.n_leaves), most)
+        if "slope" in values:
+            values["slope"] = values["slope"] / shown.scaling.units.scale
+        number = np.bincount(tree.apply(rows.X), rows.weights, tree.n_leaves)
+        return with_ordered_leaves(
+            found._with(**values, leaf_rows=number), shown.posterior.model.monotone
+        )
 
     def data(self, rows: TrainingRows, mixture: Mixture) -> Data:
         """Return rows of positive weight in the units of the fit."""
@@ -142,31 +169,32 @@ class Projection:
         groups = [own for own in (one[scaling.used[one]] for one in places) if len(own)]
         if not groups:
             raise ValueError("without must leave at least one column that varies.")
-        model, loss = shown.posterior.model, self.given["sparsity"]
+        model = shown.posterior.model
         together = [[np.isin(own, group).all() for own in groups] for group in model.groups]
         projected = project(
             tree,
             rows.X,
             data,
-            steepness=model.steepness,
-            reference=[(one.posterior, weight) for one, weight in mixture],
+            posterior=shown.posterior,
+            reference=[*_parts(mixture)],
             columns=Columns(
                 groups,
                 np.array(model.monotone or [0] * tree.n_features, dtype=float),
                 np.array(together) if together else None,
             ),
-            sparsity=Sparsity(
-                None if loss in ("auto", None) else float(loss),
-                self.given["max_columns"],
-                self.given["points"],
-            ),
+            sparsity=self._sparsity,
+            min_leaf=self.form.limits.min_leaf,
         )
         kept, nodes = projected.tree.pruned(rows.X, self.form.limits.min_leaf)
         if kept.n_nodes:
-            kept = self.form.filled(kept, shown.posterior, rows, data, scaling, sparse=True)
+            kept = self._filled(kept, shown, rows, projected.X, projected.reference)
             last = projected.path[-1]._replace(coefficients=int(np.count_nonzero(kept.hyperplane)))
             projected = projected._replace(path=(*projected.path[:-1], last))
-        return SparseTree(kept, nodes, projected)
+        return SparseTree(kept, projected.nodes[nodes], projected)
+
+
+def _parts(mixture: Mixture) -> Iterator[tuple[Posterior, float]]:
+    return ((one.posterior, weight) for one, weight in mixture)
 
 
 LEAST_SHARE = 0.01  # of the draws, that a sampled topology must have

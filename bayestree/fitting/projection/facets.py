@@ -103,6 +103,21 @@ class Conjunction:
                 kept = others
         return Conjunction(self.normal[kept], self.limit[kept])
 
+    def without_idle_terms(self, X: FloatArray) -> "Conjunction":
+        """Drop terms without which another limit divides the rows in the same way."""
+        normal, limit = self.normal.copy(), self.limit.copy()
+        size = np.abs(normal) * X.std(axis=0)
+        for k, beyond in enumerate(self.beyond(X).T):
+            if beyond.all() or not beyond.any():
+                continue
+            for term in sorted(np.flatnonzero(normal[k]), key=lambda j: size[k, j])[:-1]:
+                rest = np.where(np.arange(len(size[k])) == term, 0.0, normal[k])
+                values = X @ rest
+                low, high = values[~beyond].max(), values[beyond].min()
+                if low < high:
+                    normal[k], limit[k] = rest, (low + high) / 2
+        return Conjunction(normal, limit)
+
     def rounded(self, X: FloatArray, digits: int) -> "Conjunction":
         """Round coefficients to some digits, and limits as far as rows (n, d) keep their sides.
 

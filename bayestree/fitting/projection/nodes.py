@@ -6,8 +6,9 @@ regression. It is fitted to sides of rows that are known or have probabilities, 
 cross-entropy, with the weights r fixed.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from scipy.special import expit, gammaincc, gammaln
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
-from bayestree.fitting.projection.facets import Conjunction
+from bayestree.fitting.projection.facets import Conjunction, best_limit
 from bayestree.tree import Tree, facet_threshold
 
 RIDGE = 1e-4  # of standardised coefficients, relative to the loss of the mean row
@@ -28,6 +29,7 @@ SINGULAR = 1e-9  # share of the variance of a column, below which others determi
 RANK = 1e-6  # the same, of the combinations of features that count as degrees of freedom
 PASSES = 2  # over the facets of a node
 IMPROVEMENT = 1e-9  # of the share of rows on the wrong side, at least
+THINNED = 0.25  # of the terms of a node that are left out at once, while there are many
 ALONE = np.ones(1)  # the weight of a single facet
 
 
@@ -275,13 +277,49 @@ class Facets:
     exact: Conjunction
     rule: Conjunction
 
+    def shorter(self, X: FloatArray, gain: FloatArray) -> Iterator[tuple[float, "Facets"]]:
+        """Yield the facets without one of them, or without a term, and the gain of rows outside.
+
+        A facet that has lost a term gets the limit of the largest gain of the rows X outside.
+        """
+        normal, limit, beyond = self.exact.normal, self.exact.limit, self.exact.beyond(X)
+        for k, own in enumerate(normal):
+            others = np.arange(len(limit)) != k
+            excluded = beyond[:, others].any(axis=1)
+            without = float(gain[excluded].sum())
+            if others.any():
+                rest = Conjunction(normal[others], limit[others])
+                yield without, Facets(self.size, self.coefficient[others], rest, rest)
+            terms, free = np.flatnonzero(own), ~excluded
+            left, worth = X[free][:, terms] * own[terms], gain[free]
+            for place, term in enumerate(terms if len(terms) > 1 else ()):
+                values = np.delete(left, place, axis=1).sum(axis=1)
+                cut = best_limit(values, worth, limit[k]) if len(worth) else limit[k]
+                trial, limits, coefficient = normal.copy(), limit.copy(), self.coefficient.copy()
+                trial[k, term] = coefficient[k, term] = 0.0
+                limits[k] = cut
+                rest = Conjunction(trial, limits)
+                found = Facets(self.size, coefficient, rest, rest)
+                yield without + float(worth[values > cut].sum()), found
+
+    def thinned(self, X: FloatArray, gain: FloatArray) -> "Facets":
+        """Leave out the terms that cost least, each by itself: a share of them at once."""
+        normal = self.exact.normal
+        cuts = [one for one in self.shorter(X, gain) if len(one[1].coefficient) == len(normal)]
+        least = sorted(cuts, key=lambda one: -one[0])[: math.ceil(THINNED * len(cuts))]
+        kept = np.logical_and.reduce([normal != 0, *(one.exact.normal != 0 for _, one in least)])
+        kept |= ~kept.any(axis=1, keepdims=True)  # a facet that would lose all keeps them
+        rest = Conjunction(np.where(kept, normal, 0.0), self.exact.limit)
+        support = np.column_stack((kept, np.ones(len(kept), dtype=bool)))
+        return Facets(self.size, np.where(support, self.coefficient, 0.0), rest, rest)
+
     def n_columns(self, groups: Sequence[IntArray]) -> int:
         """Return the largest number of columns of a facet."""
         used = self.rule.normal != 0
         return int(max(sum(one[own].any() for own in groups) for one in used))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Node:
     """A node of the tree, and what its facets are made of.
 
@@ -319,21 +357,9 @@ class Node:
     scale: FloatArray
     columns: Columns
     signs: FloatArray
-    _path: Iterator[FloatArray] | None = None
-    _found: list[Facets] = field(default_factory=list)
 
-    def as_it_is(self) -> Facets:
-        """Return the full facets, on which each vote alone is log 2."""
-        return self._of_votes(self.full, self.columns.most)
-
-    def start(self, size: int, most: int) -> Facets:
-        """Return at most ``most`` facets that follow the sides of the full facets best."""
-        found = self._start(size)
-        while len(found.coefficient) > most:
-            found = self._without_facet(found)
-        return found
-
-    def _start(self, size: int) -> Facets:
+    def start(self, size: int) -> Facets:
+        """Return facets of at most ``size`` columns that follow the sides of the full facets."""
         split = self._split(self.own, self.right, self.row_weights[self.own], self.steepness)
         if size >= self.columns.most:
             allowed = np.zeros(self.full.shape, dtype=bool)
@@ -344,11 +370,8 @@ class Node:
                 fitted = split.fit(self.full, self.weight, allowed, FEW_STEPS)
                 found = fitted, np.where(allowed, self.full, 0.0)
                 return max((self._of_votes(one, size) for one in found), key=self._agreement)
-        if self._path is None:
-            self._path = split.forward(self.full, self.weight)
-        while len(self._found) < size:
-            self._found.append(self._of_votes(next(self._path), len(self._found) + 1))
-        return self._found[size - 1]
+        *_, longest = islice(split.forward(self.full, self.weight), size)
+        return self._of_votes(longest, size)
 
     def _of_votes(self, coefficient: FloatArray, size: int) -> Facets:
         """Return the conjunction of the facets on which each vote alone is log 2."""
@@ -418,19 +441,18 @@ class Node:
         exact = Conjunction(normal, limit)
         return replace(facets, coefficient=coefficient, exact=exact, rule=exact)
 
-    def _without_facet(self, facets: Facets) -> Facets:
-        """Drop the facet that alone excludes the fewest rows."""
-        beyond = facets.exact.beyond(self.X[self.own])
-        alone = beyond & (beyond.sum(axis=1, keepdims=True) == 1)
-        kept = np.arange(beyond.shape[1]) != (self.row_weights[self.own] @ alone).argmin()
-        exact = Conjunction(facets.exact.normal[kept], facets.exact.limit[kept])
-        return Facets(facets.size, facets.coefficient[kept], exact, exact)
+    def relative(self, facets: Facets) -> Facets:
+        """Count levels of categories relative to the most frequent one, which has no term."""
+        exact = facets.exact.relative(self.X, self.columns.groups)
+        limit = exact.normal @ self.center - exact.limit
+        coefficient = np.column_stack((exact.normal * self.scale, limit))
+        return replace(facets, coefficient=coefficient, exact=exact, rule=exact)
 
     def rounded(self, facets: Facets, own: IntArray, digits: int) -> Facets:
-        """Round the coefficients of the facets, and drop facets without effect."""
+        """Round the coefficients of the facets, and drop facets and terms without effect."""
         X = self.X[own]
-        rule = facets.exact.relative(self.X, self.columns.groups).in_units_of_first(self.scale)
-        return replace(facets, rule=rule.rounded(X, digits).without_idle(X))
+        short = facets.exact.without_idle_terms(X).in_units_of_first(self.scale)
+        return replace(facets, rule=short.rounded(X, digits).without_idle(X))
 
     def _split(
         self, own: IntArray, right: FloatArray, weights: FloatArray, steepness: float

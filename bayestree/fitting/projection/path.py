@@ -1,138 +1,36 @@
-"""The path from one column a facet to all columns, and the choice of a sparse tree on it."""
+"""The path of ever shorter trees, and the choice of one of them."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.diagnostics.sparsity import same_leaves
 from bayestree.fitting.projection.facets import in_points, round_units
 from bayestree.fitting.projection.nodes import Columns, Facets, Node, nodes_of
+from bayestree.fitting.projection.reference import Reference, some_rows
+from bayestree.fitting.projection.splits import Splits
 from bayestree.inference.data import Data
-from bayestree.inference.pointwise import sample_y
 from bayestree.inference.posterior import Posterior
-from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RowSource
 from bayestree.tree import Tree
 
-MOST_DRAWS = 50  # of all posteriors together
-N_VALUES = 10  # of y that stand for the distribution of a number
-MOST_ROWS = 2_000  # on which splits are projected and trees compared
-SIZES = (1, 2, 3, 4, 6, 8, 12, 20)  # columns a facet, as far as there are so many
+COLUMNS, MORE_COLUMNS = 3, 12  # of a facet by default, and where the loss is limited instead
+NUMBERS = 25  # of a tree by default: coefficients, with limits, and leaves
+CROWDED = 2 * NUMBERS  # numbers above which many terms are left out at once
+FEW = 4  # trees of more numbers than are shown, by which the loss is measured
 SWEEPS = 2  # over the nodes
 DIGITS = 3  # of coefficients
 LOST = 1.0  # standard errors that may be lost by default
 MOST_LOST = 3.0  # nats of a row that count in a comparison of two trees
-CLEARLY = 2.0  # standard errors beyond what may be lost, which further folds would hardly change
 SPARE = 0.25  # share of the allowed loss, up to which limits of scores become whole
-N_FOLDS, FEW_FOLDS, FEW_ROWS = 5, 3, 1_000  # folds for the choice of columns: more of few rows
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """The posterior predictive distribution of y at n rows, as A values with probabilities.
-
-    Attributes
-    ----------
-    leaf : Leaf
-    data : Data
-        The rows, with y as responses.
-    values : Tensor
-        Responses, (A n, ...): the first value of each row, then the second one, ...
-    share : array, shape (A, n)
-        Their probabilities.
-    """
-
-    leaf: Leaf
-    data: Data
-    values: Tensor
-    share: FloatArray
-
-    @classmethod
-    def of(cls, mixture: Sequence[tuple[Posterior, float]], data: Data) -> "Reference":
-        """Predict y by a mixture of posteriors: each class, or quantiles of draws."""
-        leaf = mixture[0][0].model.leaf
-        data = data.for_leaf(leaf)
-        most = -(-MOST_DRAWS // len(mixture))
-        used = [(one, weight) for one, weight in mixture if weight > 0]
-        few = [(one.thinned(max(1, most // one.n_chains)), weight) for one, weight in used]
-        if leaf.n_classes:
-            values, share = _classes(few, data)
-        else:
-            values, share = _quantiles(few, data)
-        known = leaf.known(data.y)
-        if known is not None:
-            values = torch.column_stack((values, known.repeat(len(share))))
-        return cls(leaf, data, leaf.response(data.X.repeat(len(share), 1), values), share)
-
-    def take(self, rows: IntArray) -> "Reference":
-        """Return the predictions of some rows."""
-        n_rows, n_values = len(self.data.X), len(self.share)
-        each = (np.arange(n_values)[:, None] * n_rows + rows).ravel()
-        data = self.data.take(torch.as_tensor(rows))
-        return Reference(self.leaf, data, self.values[torch.as_tensor(each)], self.share[:, rows])
-
-    def expected_log_density(self, place: IntArray, n_leaves: int) -> FloatArray:
-        """Expect log p(y | leaf), (n, L), of leaves that hold the rows of ``place`` (n,)."""
-        found = self.leaf.log_density(self.estimate(place, n_leaves), self.values)
-        each = found.double().numpy(force=True).reshape(*self.share.shape, n_leaves)
-        return np.einsum("an,anl->nl", self.share, each)
-
-    def log_density(self, place: IntArray, n_leaves: int) -> FloatArray:
-        """Compute log p(y_n | leaf) of the rows in their leaves, which are estimated without them.
-
-        Families whose posterior needs an iteration are estimated from all rows. Shape (n,).
-        """
-        if not self.leaf.exact:
-            return self.log_density_given(self.estimate(place, n_leaves), place)
-        sums, where = self._sums(place, n_leaves), torch.as_tensor(place)
-        others = sums[where] - self.leaf.statistics(self.data.y, self.data.weights)
-        sites = {name: one.unsqueeze(1) for name, one in self.leaf.estimate(others).items()}
-        found = self.leaf.node_log_density(sites, self.data.y.unsqueeze(1))
-        return found[:, 0, 0].double().numpy(force=True)
-
-    def log_density_given(self, sites: Mapping[str, Tensor], place: IntArray) -> FloatArray:
-        """Compute log p(y_n | leaf) of the rows in leaves with known parameters, (n,)."""
-        found = self.leaf.log_density(sites, self.data.y)
-        each = found.gather(1, torch.as_tensor(place).unsqueeze(1))[:, 0]
-        return each.double().numpy(force=True)
-
-    def estimate(self, place: IntArray, n_leaves: int) -> Mapping[str, Tensor]:
-        """Estimate the parameters of the leaves from the rows that they hold."""
-        return self.leaf.estimate(self._sums(place, n_leaves))
-
-    def _sums(self, place: IntArray, n_leaves: int) -> Tensor:
-        each = self.leaf.statistics(self.data.y, self.data.weights)
-        return each.new_zeros(n_leaves, each.shape[1]).index_add_(0, torch.as_tensor(place), each)
-
-
-def _classes(few: Sequence[tuple[Posterior, float]], data: Data) -> tuple[Tensor, FloatArray]:
-    rows = data.X.numpy(force=True)
-    mean = sum(weight * one.predictive(rows)[0] for one, weight in few)
-    probs = np.asarray(mean, dtype=np.float64)
-    return torch.arange(probs.shape[1]).repeat_interleave(len(rows)), probs.T
-
-
-def _quantiles(few: Sequence[tuple[Posterior, float]], data: Data) -> tuple[Tensor, FloatArray]:
-    """Draw y and keep ``N_VALUES`` quantiles of each row, with the outputs in equal ranks."""
-    rows, known = data.X.numpy(force=True), few[0][0].model.leaf.known(data.y)
-    drawn, weight = [], []
-    for number, (one, share) in enumerate(few):
-        y = np.asarray(sample_y(one.model, one.each(), rows, number, known), dtype=np.float64)
-        drawn.append(y)
-        weight.append(np.full(len(y), share / len(y)))
-    every, of_draw = np.concatenate(drawn), np.concatenate(weight)
-    order = every.argsort(axis=0, kind="stable")
-    ends = of_draw[order].cumsum(axis=0)
-    levels = (np.arange(N_VALUES) + 0.5) / N_VALUES
-    place = (ends[None] < levels.reshape(-1, *([1] * ends.ndim))).sum(axis=1)
-    chosen = np.take_along_axis(order, np.minimum(place, len(every) - 1), axis=0)
-    values = np.take_along_axis(every, chosen, axis=0)
-    flat = torch.as_tensor(values.reshape(-1, *values.shape[2:])).to(data.X)
-    return flat, np.full(values.shape[:2], 1 / N_VALUES)
+N_FOLDS, FEW_FOLDS, FEW_ROWS = 5, 3, 1_000  # folds for the choice of a length: more of few rows
 
 
 class Point(NamedTuple):
@@ -140,7 +38,7 @@ class Point(NamedTuple):
 
     columns: int  # of a facet, at most
     coefficients: int  # of the whole tree
-    loss: float  # mean log density lost to the first point, of all columns, in nats a row
+    loss: float  # mean log density lost to the best point, in nats a row
     se: float  # its standard error
     agreement: float  # share of the training rows in the leaves of the tree that was projected
 
@@ -152,9 +50,10 @@ class Sparsity:
     Attributes
     ----------
     loss : float, optional
-        Nats a row; by default, a standard error of the difference.
+        Nats a row to the best longer tree; by default, a standard error of the difference to the
+        best tree of at most 25 numbers.
     most : int, optional
-        Maximum number of columns of a facet, whatever the loss.
+        Maximum number of columns of a facet.
     points : int, optional
         Maximum number of points for each unit of a column; facets are scores if it is set.
     """
@@ -162,6 +61,20 @@ class Sparsity:
     loss: float | None = None
     most: int | None = None
     points: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of columns of a facet from which the search starts."""
+        return self.most or (COLUMNS if self.loss is None else MORE_COLUMNS)
+
+    @property
+    def numbers(self) -> float:
+        """The largest number of numbers in the tree."""
+        return NUMBERS if self.loss is None else np.inf
+
+    def slopes(self, terms: int, n_leaves: int) -> float:
+        """Return how many slopes the leaves may have beside the terms of facets."""
+        return max(self.numbers - terms - n_leaves, n_leaves)
 
     def limit(self, se: float) -> float:
         """Return the largest loss that is allowed, in nats a row, given its standard error."""
@@ -172,10 +85,13 @@ class Projected(NamedTuple):
     """A tree of sparse facets, and the path on which it lies."""
 
     tree: Tree
-    path: tuple[Point, ...]  # the first is the tree of all columns, and the last the chosen one
+    nodes: IntArray  # numbers of its nodes in the tree that was projected
+    path: tuple[Point, ...]  # the shortest first, and at the end the chosen one
     log_density: FloatArray  # of y at the rows that were compared, in trees of other folds
     share: FloatArray  # of these rows in the comparison, with sum 1
     rounding: FloatArray | None  # nats a row lost by points, and their standard error
+    reference: Reference
+    X: FloatArray  # its rows, in the units of the data
 
 
 def project(
@@ -183,24 +99,27 @@ def project(
     rows: RowSource,
     data: Data,
     *,
-    steepness: float,
+    posterior: Posterior,
     reference: Sequence[tuple[Posterior, float]],
     columns: Columns,
     sparsity: Sparsity,
+    min_leaf: int = 1,
 ) -> Projected:
-    """Project a posterior onto a tree of few columns a facet.
+    """Project a posterior onto a short tree of few columns a facet.
 
-    The splits start at those of the tree, and are then improved in turn, the last node
-    first, as in tree alternating optimisation (Carreira-Perpinan and Tavallali 2018): a row should
-    take the side on which the leaf that it reaches has the larger expected log density of y, under
-    the posterior predictive distribution.
+    The facets start at those of the tree with their best three columns, and are improved in turn,
+    the last node first, as in tree alternating optimisation (Carreira-Perpinan and Tavallali 2018):
+    a row should take the side on which the leaf that it reaches has the larger expected log density
+    of y, under the posterior predictive distribution. Then one part after another is left out,
+    always that which costs least for each number that is no longer printed: a term of a facet, a
+    facet, or a node with what is below one of its sides (backward elimination, as cost-complexity
+    pruning does it with leaves: Breiman et al. 1984, chapter 3).
 
-    The chosen tree is the first of 1, 2, 3 ... columns a facet (see ``SIZES``) that loses little
-    enough to the projection onto all columns, and then the first of at most 1, 2 ... facets a node
-    that still does. They are compared by cross-validation over rows: by the log densities of y at
-    the rows of each fold in trees that were projected without them. Only the predictions that are
-    projected rest on all rows. If all columns are needed, the facets of ``tree`` remain, with
-    rounded coefficients. At the end, facets become scores if points are asked for.
+    The chosen tree is the shortest one that loses little enough. Trees are compared by
+    cross-validation over rows: by the log densities of y at the rows of each fold in trees as long
+    that were projected without them, whose losses are made to fall with the length (isotonic
+    regression). Only the predictions that are projected rest on all rows. At the end, facets become
+    scores if points are asked for.
 
     Parameters
     ----------
@@ -210,34 +129,53 @@ def project(
         Training rows in the units of the data.
     data : Data
         The same rows on the scale of the draws.
-    steepness : float
-        Of the posterior of this tree.
+    posterior : Posterior
+        Of this tree.
     reference : sequence of posteriors and weights
         The mixture whose predictions are projected.
     columns : Columns
         Those in use, which of them may share a facet, and the directions of monotone features.
     sparsity : Sparsity
         What the predictions may lose.
+    min_leaf : int
+        Rows on each side of some node, at least, if any tree has such a node.
 
     Returns
     -------
     Projected
         The values of the leaves are those of ``tree``.
     """
-    some = np.arange(0, len(rows), -(-len(rows) // MOST_ROWS))
-    few = data.take(torch.as_tensor(some)).to(torch.empty(0, dtype=data.X.dtype))
-    X, of_rows = rows[some], Reference.of(reference, few)
+    few, X = some_rows(rows, data)
+    of_rows = Reference.of(reference, posterior.model.leaf, few)
     n_folds = min(len(X), N_FOLDS if len(X) <= FEW_ROWS else FEW_FOLDS)
     fold = np.random.default_rng(0).permutation(len(X)) % n_folds
+    steepness, size = posterior.model.steepness, min(sparsity.size, columns.most)
 
     def search(own: IntArray) -> _Search:
-        return _Search.of(tree, X[own], of_rows.take(own), steepness, columns)
+        few = of_rows.take(own)
+        weights = few.data.weights.double().numpy(force=True)
+        nodes = nodes_of(tree, X[own], weights, steepness, columns)
+        return _Search(tree, nodes, few, X[own], weights, sparsity)
 
     folds = []
     for number in range(n_folds):
         rest, own = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        folds.append(_Fold(own, search(rest), X[own], of_rows.take(own)))
-    return search(np.arange(len(X))).chosen(folds, columns, sparsity)
+        others = search(rest)
+        folds.append(_Fold(own, others, others.path(size), X[own], of_rows.take(own)))
+    every, least = search(np.arange(len(X))), math.ceil(min_leaf * len(X) / len(rows))
+    path = every.path(size)
+    splitting = [one for one in path if every.tree_of(one, least=least)[0].n_nodes]
+    return every.chosen(splitting or path, folds, columns)
+
+
+class _Now(NamedTuple):
+    """Where the rows are in splits, and what follows for leaves, also for two that become one."""
+
+    right: BoolArray  # (n, V)
+    place: IntArray  # (n,)
+    expected: FloatArray  # log density of y, (n, leaves and pairs)
+    slopes: list[int]  # that pay for themselves
+    joined: dict[int, int]  # places of the pairs, by the nodes above them
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,219 +187,269 @@ class _Search:
     reference: Reference
     X: FloatArray
     weights: FloatArray
+    sparsity: Sparsity
 
-    @classmethod
-    def of(
-        cls, tree: Tree, X: FloatArray, reference: Reference, steepness: float, columns: Columns
-    ) -> "_Search":
-        """Prepare the nodes."""
-        weights = reference.data.weights.double().numpy(force=True)
-        return cls(tree, nodes_of(tree, X, weights, steepness, columns), reference, X, weights)
-
-    def chosen(self, folds: Sequence["_Fold"], columns: Columns, sparsity: Sparsity) -> Projected:
-        """Find the sparsest tree that loses little enough at the rows of other folds."""
-        n_columns, n_facets = columns.most, max(len(node.full) for node in self.nodes)
-        cap = min(sparsity.most or n_columns, n_columns)
-        found = self._of_all_columns(columns)
-        full = self._held_out(folds, n_columns, n_facets, sparsity)
-        path = [self._point(found, full - full, n_columns)]
-        for size in [*(size for size in SIZES if size < cap), cap]:
-            if size == n_columns:
-                found, less = self._of_all_columns(columns), full - full
-            else:
-                allowed = np.inf if size == cap else 0.0
-                found = self.of_size(size, n_facets)
-                less = self._lost(folds, full, size, n_facets, sparsity, allowed)
-            path.append(self._point(found, less, size))
-            if path[-1].loss <= sparsity.limit(path[-1].se):
-                break
-        chosen, most, score = path[-1], n_facets, full - less
-        allowed = chosen.loss if chosen.loss > sparsity.limit(chosen.se) else 0.0
-        for fewer in range(1, n_facets):
-            trial = self.of_size(size, fewer)
-            less = self._lost(folds, full, size, fewer, sparsity, allowed)
-            point = self._point(trial, less, size)
-            if point.loss <= max(sparsity.limit(point.se), allowed):
-                found, score, chosen, most = trial, full - less, point, fewer
-                break
-        rounding, unit = None, None
+    def chosen(
+        self, path: Sequence[Splits], folds: Sequence["_Fold"], columns: Columns
+    ) -> Projected:
+        """Find the shortest tree that loses little enough at the rows of other folds."""
+        sparsity = self.sparsity
+        short = [one for one in path if one.numbers <= sparsity.numbers] or path[:1]
+        longer = [one for one in path[len(short) :] if one.numbers <= CROWDED]
+        path = [*short, *longer[:: max(1, len(longer) // FEW)]]
+        trees = [[fold.as_long(one.numbers) for fold in folds] for one in path]
+        whole = [_held_out(folds, own) for own in trees]
+        # The differences of all trees are then limited alike, so that none is better than the best.
+        least = np.max(whole, axis=0) - MOST_LOST
+        each = [np.maximum(one, least) for one in whole]
+        place, best = self._shortest(each[: len(short)]), self._best(each)
+        found, score, rounding, unit = path[place], whole[place], None, None
         if sparsity.points is not None:
-            unit = round_units(self.X)
-            found, before = self.scores(found, sparsity, unit), score
-            score = self._held_out(folds, size, most, sparsity, unit)
+            unit, before = round_units(self.X), score
+            found = self.scores(found, unit)
+            own = zip(folds, trees[place], strict=True)
+            score = _held_out(folds, [f.search.scores(one, unit) for f, one in own])
             rounding = np.array(self._mean(before - score))
-            chosen = self._point(found, full - score, size)
-        chosen = chosen._replace(columns=max(one.n_columns(columns.groups) for one in found))
-        tree, share = self.with_facets(found, unit), self.weights / self.weights.sum()
-        return Projected(tree, (*path, chosen), score, share, rounding)
+        points = [*zip(path, each, strict=True), (found, np.maximum(score, least))]
+        return Projected(
+            *self.tree_of(found, unit),
+            tuple(self._point(one, each[best] - own, columns) for one, own in points),
+            score,
+            self.weights / self.weights.sum(),
+            rounding,
+            self.reference,
+            self.X,
+        )
 
-    def _held_out(
-        self,
-        folds: Sequence["_Fold"],
-        size: int,
-        facets: int,
-        sparsity: Sparsity,
-        unit: FloatArray | None = None,
-    ) -> FloatArray:
-        """Compute log p(y) of each row in a tree of the rows of other folds."""
-        found = np.empty(len(self.X))
-        for fold in folds:
-            found[fold.own] = fold.log_density(size, facets, sparsity, unit)
-        return found
+    def _best(self, each: Sequence[FloatArray]) -> int:
+        """Return the tree of the largest mean log p(y)."""
+        return int(np.argmax(np.stack(each) @ self.weights))
 
-    def _lost(
-        self,
-        folds: Sequence["_Fold"],
-        full: FloatArray,
-        size: int,
-        facets: int,
-        sparsity: Sparsity,
-        allowed: float,
-    ) -> FloatArray:
-        """Compute what each row loses; NaN for folds that cannot make up for those before."""
-        found = np.full(len(self.X), np.nan)
-        for fold in folds:
-            density = fold.log_density(size, facets, sparsity, None)
-            found[fold.own] = full[fold.own] - density
-            mean, se = self._mean(found)
-            if mean - CLEARLY * se > max(allowed, sparsity.limit(se)):
+    def _shortest(self, each: Sequence[FloatArray]) -> int:
+        """Choose from trees, the shortest first, given log p(y) of the rows in each."""
+        best = self._best(each)
+        lost, se = np.transpose([self._mean(each[best] - one) for one in each[: best + 1]])
+        fallen = isotonic_regression(lost, increasing=False).x
+        limits = [*(self.sparsity.limit(one) for one in se[:-1].tolist()), np.inf]
+        return int(np.argmax(fallen <= limits))
+
+    def path(self, size: int) -> list[Splits]:
+        """Return ever longer trees, from a single facet of a column to ``size`` columns a facet."""
+        found = [self._start(size)]
+        while found[-1].numbers > CROWDED:
+            fewer = self._thinned(found[-1])
+            if fewer.numbers == found[-1].numbers:
                 break
-        return found
+            found.append(fewer)
+        while (cut := self._shorter(found[-1])) is not None:
+            lost, shorter = cut
+            if lost <= 0:  # as good, and shorter
+                found.pop()
+            found.append(shorter)
+        return sorted(map(self._rounded, reversed(found)), key=lambda one: one.numbers)
 
-    def _of_all_columns(self, columns: Columns) -> list[Facets]:
-        """Return the facets of the tree itself, or new ones if it has columns in no group."""
-        others = np.delete(np.arange(self.tree.n_features), np.concatenate(columns.groups))
-        if self.tree.hyperplane[:, others].any():
-            return self.of_size(columns.most, max(len(node.full) for node in self.nodes))
-        return self._rounded([node.as_it_is() for node in self.nodes], DIGITS)
+    def _splits(self, facets: Sequence[Facets]) -> Splits:
+        return Splits(self.tree.topology, tuple(facets), np.full(len(facets), -1))
 
-    def of_size(self, size: int, most: int) -> list[Facets]:
-        """Return facets of at most ``size`` columns, and at most so many of a node."""
-        facets = [node.start(size, most) for node in self.nodes]
-        right = self._sides(facets, exact=True)
+    def _start(self, size: int) -> Splits:
+        """Return facets of at most ``size`` columns for all nodes."""
+        found = self._splits([node.start(size) for node in self.nodes])
         for sweep in range(SWEEPS):
-            before = right.copy()
-            expected = self.reference.expected_log_density(self._leaves(right), self.tree.n_leaves)
-            for v in reversed(range(len(facets))):
-                own, gain = self._gains(right, v, expected)
-                if not gain.any():
-                    continue
-                facets[v] = self.nodes[v].improved(facets[v], own, gain, select=sweep == 0)
-                right[:, v] = facets[v].exact.outside(self.X)
-            if (right == before).all():
+            before, right = found, found.right(self.X, exact=True)
+            expected = self.reference.expected_log_density(self._sums(found.leaves(right)))
+            for node in reversed(found.nodes):
+                found = self._improved(found, node, expected, select=sweep == 0)
+            if (found.right(self.X, exact=True) == before.right(self.X, exact=True)).all():
                 break
-        return self._rounded(facets, DIGITS)
+        return replace(
+            found,
+            facets=tuple(
+                node.relative(one) for node, one in zip(self.nodes, found.facets, strict=True)
+            ),
+        )
 
-    def _sides(self, facets: Sequence[Facets], *, exact: bool = False) -> BoolArray:
-        """Mark the rows that are right of each node, before or after rounding, (n, V)."""
-        rules = [one.exact if exact else one.rule for one in facets]
-        return np.column_stack([one.outside(self.X) for one in rules])
+    def _improved(self, one: Splits, node: int, expected: FloatArray, *, select: bool) -> Splits:
+        """Fit the facets of a node to the sides on which y has the larger expected density."""
+        own, gain = self._gains(one, one.right(self.X, exact=True), node, expected)
+        if not gain.any():
+            return one
+        return one.with_facets(
+            node, self.nodes[node].improved(one.facets[node], own, gain, select=select)
+        )
+
+    def _sums(self, place: IntArray) -> Tensor:
+        return self.reference.of_leaves(place, self.tree.n_leaves)
 
     def _gains(
-        self, right: BoolArray, node: int, expected: FloatArray
+        self, one: Splits, right: BoolArray, node: int, expected: FloatArray
     ) -> tuple[IntArray, FloatArray]:
         """Return the rows that reach a node, and what each gains on the right."""
-        own = np.flatnonzero(self._reach(right, node))
+        own = one.reach(right, node)
         left_child, right_child = self.tree.topology.children[node].tolist()
-        there = self._leaves(right, right_child)[own], self._leaves(right, left_child)[own]
-        gain = expected[own, there[0]] - expected[own, there[1]]
+        there = one.leaves(right[own], right_child), one.leaves(right[own], left_child)
+        gain = np.clip(expected[own, there[0]] - expected[own, there[1]], -MOST_LOST, MOST_LOST)
         return own, self.weights[own] * gain
 
-    def _leaves(self, right: BoolArray, start: int | None = None) -> IntArray:
-        """Return the leaf below a child (by default the root) to which the sides lead each row."""
-        at = np.full(len(right), start if start is not None else 0)
-        every = np.arange(len(right))
-        while (inner := at >= 0).any():
-            rows = every[inner]
-            at[rows] = self.tree.topology.children[at[rows], right[rows, at[rows]].astype(np.intp)]
-        return ~at
+    def _thinned(self, one: Splits) -> Splits:
+        """Leave out many terms of each node."""
+        place = one.leaves(one.right(self.X, exact=True))
+        expected = self.reference.expected_log_density(self._sums(place))
+        for node in reversed(one.nodes):
+            own, gain = self._gains(one, one.right(self.X, exact=True), node, expected)
+            one = one.with_facets(node, one.facets[node].thinned(self.X[own], gain))
+            one = self._improved(one, node, expected, select=False)
+        return one
 
-    def _reach(self, right: BoolArray, node: int) -> BoolArray:
-        """Mark the rows that reach a node."""
-        topology, reached = self.tree.topology, np.ones(len(right), dtype=bool)
-        while node > 0:
-            parent = int(topology.node_parent[node])
-            side = topology.children[parent, 1] == node
-            reached &= right[:, parent] == side
-            node = parent
-        return reached
+    def _shorter(self, one: Splits) -> tuple[float, Splits] | None:
+        """Leave out the part that costs least for each number; also return what it costs.
 
-    def _rounded(self, facets: Sequence[Facets], digits: int) -> list[Facets]:
-        right = self._sides(facets, exact=True)
-        found = []
-        for v, (node, one) in enumerate(zip(self.nodes, facets, strict=True)):
-            own = np.flatnonzero(self._reach(right, v))
-            found.append(node.rounded(one, own, digits) if len(own) else one)
-        return found
+        None if a single facet of one column is left.
+        """
+        now = self._now(one)
+        one = replace(one, slopes=sum(now.slopes[: self.tree.n_leaves]))
+        best: tuple[float, float, int, Splits] | None = None
+        for node in one.nodes:
+            own, gain = self._gains(one, now.right, node, now.expected)
+            before = float(gain[now.right[own, node]].sum())
+            cut = [
+                (before - after, one.with_facets(node, facets))
+                for after, facets in one.facets[node].shorter(self.X[own], gain)
+            ]
+            for lost, shorter in [*cut, self._without(one, node, own, gain, now)]:
+                price = lost / max(one.numbers - shorter.numbers, 1)
+                if shorter.nodes and (best is None or price < best[0]):
+                    best = price, lost, node, shorter
+        if best is None:
+            return None
+        _, lost, node, found = best
+        if found.side[node] >= 0:
+            return lost, found
+        place = found.leaves(found.right(self.X, exact=True))
+        expected = self.reference.expected_log_density(self._sums(place))
+        return lost, self._improved(found, node, expected, select=False)
 
-    def _score(self, facets: Sequence[Facets]) -> FloatArray:
-        return self.reference.log_density(self.places(facets, self.X), self.tree.n_leaves)
+    def _now(self, one: Splits) -> "_Now":
+        right = one.right(self.X, exact=True)
+        place = one.leaves(right)
+        sums = self._sums(place)
+        twigs = {node: leaves for node in one.nodes if len(leaves := one.leaves_below(node)) == 2}
+        every = torch.stack([*sums, *(sums[leaves].sum(dim=0) for leaves in twigs.values())])
+        expected, slopes = self.reference.expected_log_density(every), self._slopes(every)
+        joined = {node: self.tree.n_leaves + number for number, node in enumerate(twigs)}
+        return _Now(right, place, expected, slopes.tolist(), joined)
 
-    def places(self, facets: Sequence[Facets], X: FloatArray) -> IntArray:
-        """Return the leaf of each row of X, which need not be the rows of the search."""
-        return self._leaves(np.column_stack([one.rule.outside(X) for one in facets]))
+    def _without(
+        self, one: Splits, node: int, own: IntArray, gain: FloatArray, now: "_Now"
+    ) -> tuple[float, Splits]:
+        """Leave out a node: its two leaves become one, or all rows go to the better side."""
+        if node in now.joined:
+            both = now.joined[node]
+            more = now.expected[own, now.place[own]] - now.expected[own, both]
+            lost = float(self.weights[own] @ np.clip(more, -MOST_LOST, MOST_LOST))
+            gone, side, slopes = one.leaves_below(node), 0, now.slopes[both]
+        else:
+            total = float(gain.sum())
+            lost = float(gain[now.right[own, node]].sum()) - max(total, 0.0)
+            side, slopes = int(total > 0), 0
+            gone = one.leaves_below(one.child(node, 1 - side))
+        return lost, one.without(node, side, slopes - sum(now.slopes[leaf] for leaf in gone))
 
-    def _point(self, facets: Sequence[Facets], lost: FloatArray, size: int) -> Point:
+    def room(self, one: Splits) -> float:
+        """Return how many slopes the leaves of splits may have."""
+        return self.sparsity.slopes(one.terms, len(one.nodes) + 1)
+
+    def _slopes(self, sums: Tensor, most: float = math.inf) -> IntArray:
+        """Count the slopes that pay for themselves in leaves with these sums, (L,)."""
+        values = self.reference.leaf.sparse_values(sums, most)
+        slope = values.get("slope", np.zeros((len(sums), 1)))
+        return np.count_nonzero(slope.reshape(len(sums), -1), axis=1)
+
+    def _rounded(self, one: Splits) -> Splits:
+        right, found = one.right(self.X, exact=True), one
+        for node in one.nodes:
+            own = one.reach(right, node)
+            if len(own):
+                rounded = self.nodes[node].rounded(one.facets[node], own, DIGITS)
+                found = found.with_facets(node, rounded)
+        slopes = self._slopes(self._sums(found.places(self.X)), self.room(found))
+        return replace(found, slopes=int(slopes.sum()))
+
+    def _point(self, one: Splits, lost: FloatArray, columns: Columns) -> Point:
         """Describe a tree, given the log density that it has lost at each row."""
-        same = self.places(facets, self.X) == self.tree.apply(self.X)
-        length = sum(one.rule.length for one in facets)
-        return Point(size, length, *self._mean(lost), self._mean(same.astype(np.float64))[0])
+        facets = [one.facets[node] for node in one.nodes]
+        return Point(
+            max(facet.n_columns(columns.groups) for facet in facets),
+            one.terms,
+            *self._mean(lost),
+            same_leaves(one.places(self.X), self.tree.apply(self.X), self.weights),
+        )
 
     def _mean(self, each: FloatArray) -> tuple[float, float]:
-        """Return the mean over the rows that are not NaN, and its standard error.
+        """Return the mean over the rows, and its standard error.
 
         Where classes are separable, few rows lose much and all others nothing, and the usual
         estimate is too small: it is not larger than the mean if a single row loses. It is therefore
         that of the rows and one more that differs as much as the worst, as in intervals of rare
         events with added observations (Agresti and Coull 1998).
         """
-        known = ~np.isnan(each)
-        # A row in a wrong, narrow leaf of numbers may lose thousands of nats, and hides all others.
-        each = np.clip(each[known], -MOST_LOST, MOST_LOST)
-        share = self.weights[known] / self.weights[known].sum()
+        # A row in a wrong leaf may lose thousands of nats, and hides all others.
+        each, share = np.clip(each, -MOST_LOST, MOST_LOST), self.weights / self.weights.sum()
         mean, worst = float(share @ each), float((share * np.abs(each)).max())
         return mean, float(np.sqrt(share**2 @ (each - mean) ** 2 + worst**2))
 
-    def scores(self, facets: list[Facets], sparsity: Sparsity, unit: FloatArray) -> list[Facets]:
+    def scores(self, one: Splits, unit: FloatArray) -> Splits:
         """Make scores of facets; their limits are whole if this costs little at these rows."""
+        sparsity = self.sparsity
         assert sparsity.points is not None
-        aims, full, least = [one.rule for one in facets], self._score(facets), np.inf
+        aims, full, least = one.facets, self._expected(one), np.inf
         for _ in range(SWEEPS):
-            before = self._sides(facets)
-            for v in reversed(range(len(facets))):
-                right = self._sides(facets)
-                expected = self.reference.expected_log_density(
-                    self._leaves(right), self.tree.n_leaves
-                )
-                own, gain = self._gains(right, v, expected)
+            before = one.right(self.X)
+            for v in reversed(one.nodes):
+                right = one.right(self.X)
+                expected = self.reference.expected_log_density(self._sums(one.leaves(right)))
+                own, gain = self._gains(one, right, v, expected)
                 if not len(own):
                     own, gain = np.arange(len(self.X)), np.zeros(len(self.X))
                 found = []
                 for whole in (False, True):
-                    rule = in_points(aims[v], self.X[own], gain, unit, sparsity.points, whole=whole)
-                    trial = [*facets[:v], replace(facets[v], rule=rule), *facets[v + 1 :]]
-                    found.append((trial, *self._mean(full - self._score(trial))))
+                    X, aim = self.X[own], aims[v].rule
+                    rule = in_points(aim, X, gain, unit, sparsity.points, whole=whole)
+                    trial = one.with_facets(v, replace(one.facets[v], rule=rule))
+                    found.append((trial, *self._mean(full - self._expected(trial))))
                 (_, finer, _), (_, coarser, se) = found
                 trial, lost, _ = found[coarser <= max(finer, SPARE * sparsity.limit(se))]
-                if facets[v].rule is aims[v] or lost < least:
-                    facets, least = trial, lost
-            if (self._sides(facets) == before).all():
+                if one.facets[v].rule is aims[v].rule or lost < least:
+                    one, least = trial, lost
+            if (one.right(self.X) == before).all():
                 break
-        return facets
+        return one
 
-    def with_facets(self, facets: Sequence[Facets], unit: FloatArray | None = None) -> Tree:
-        """Return the tree with these facets, which are scores if features have a ``unit``."""
-        parts = [one.rule.experts(self.tree.scale) for one in facets]
+    def _expected(self, one: Splits) -> FloatArray:
+        """Expect log p(y) of each row in its leaf, (n,)."""
+        place = one.places(self.X)
+        found = self.reference.expected_log_density(self._sums(place))
+        return np.asarray(np.take_along_axis(found, place[:, None], axis=1)[:, 0])
+
+    def tree_of(
+        self, one: Splits, unit: FloatArray | None = None, least: int = 1
+    ) -> tuple[Tree, IntArray]:
+        """Return the tree, with scores if features have a ``unit``, and the nodes it has kept.
+
+        Nodes of fewer than ``least`` rows on a side are left out.
+        """
+        parts = [facets.rule.experts(self.tree.scale) for facets in one.facets]
         weight, plane, intercept = (np.concatenate(part) for part in zip(*parts, strict=True))
-        start = np.cumsum([0, *(len(one.rule.limit) for one in facets)])
-        return replace(
+        start = np.cumsum([0, *(len(facets.rule.limit) for facets in one.facets)])
+        tree = replace(
             self.tree,
             expert_start=start,
             weight=weight,
             hyperplane=plane,
             intercept=intercept,
             unit=unit,
-        )
+        ).collapse(one.side)
+        kept, nodes = tree.pruned(self.X, least)
+        return kept, self.tree.topology.collapse(one.side)[1][nodes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,19 +458,25 @@ class _Fold:
 
     own: IntArray
     search: _Search
+    path: Sequence[Splits]  # the shortest first
     X: FloatArray
     reference: Reference
 
-    def log_density(
-        self, size: int, most: int, sparsity: Sparsity, unit: FloatArray | None
-    ) -> FloatArray:
-        """Compute log p(y) of the rows that are left out, in leaves of the other rows.
+    def as_long(self, numbers: int) -> Splits:
+        """Return the longest tree of at most so many numbers, or the shortest."""
+        return [self.path[0], *(one for one in self.path if one.numbers <= numbers)][-1]
 
-        Facets are scores if features have a ``unit``.
-        """
-        facets, n_leaves = self.search.of_size(size, most), self.search.tree.n_leaves
-        if unit is not None:
-            facets = self.search.scores(facets, sparsity, unit)
-        rest = self.search.places(facets, self.search.X)
-        sites = self.search.reference.estimate(rest, n_leaves)
-        return self.reference.log_density_given(sites, self.search.places(facets, self.X))
+    def log_density(self, one: Splits) -> FloatArray:
+        """Compute log p(y) of the rows that are left out, in leaves of the other rows."""
+        place = one.places(self.search.X)
+        n_leaves = self.search.tree.n_leaves
+        sums = self.search.reference.following(place, n_leaves).of_leaves(place, n_leaves)
+        return self.reference.log_density(sums, one.places(self.X), self.search.room(one))
+
+
+def _held_out(folds: Sequence[_Fold], trees: Sequence[Splits]) -> FloatArray:
+    """Compute log p(y) of each row in the tree of the rows of other folds."""
+    found = np.empty(sum(len(fold.own) for fold in folds))
+    for fold, tree in zip(folds, trees, strict=True):
+        found[fold.own] = fold.log_density(tree)
+    return found

@@ -1,5 +1,6 @@
 """The interface of leaf families. A new family subclasses ``Leaf`` and ``LeafDistribution``."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -287,8 +288,8 @@ class Leaf(ABC):
         """
         return {}
 
-    def sparse_values(self, sums: Tensor) -> dict[str, FloatArray]:
-        """Return the same fields with no more slopes than pay, for a tree of sparse facets."""
+    def sparse_values(self, sums: Tensor, most: float = math.inf) -> dict[str, FloatArray]:
+        """Return the same fields with no more slopes than pay, and ``most`` in all leaves."""
         return self.tree_values(sums)
 
 

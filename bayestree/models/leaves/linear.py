@@ -529,36 +529,53 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         slope[:, self.strengths(slope.shape[1]) >= SLOPE_STRENGTHS[1]] = 0.0
         return {"value": found.loc[:, 0].numpy(), "slope": slope}
 
-    def sparse_values(self, sums: Tensor) -> dict[str, FloatArray]:
-        """Return the values of leaves with the slopes that pay for themselves.
+    def sparse_values(self, sums: Tensor, most: float = math.inf) -> dict[str, FloatArray]:
+        """Return the values of leaves with the slopes that pay for themselves, ``most`` in all.
 
         Slopes are dropped one after the other while each costs less likelihood than its price:
         half the logarithm of the number of rows, as in the Bayesian information criterion (Schwarz,
-        1978). Without slope j, the penalised squares rise by b_j^2 / (K^-1)_jj.
+        1978), and then those of all leaves that cost least beyond it, while there are too many.
+        Without slope j, the penalised squares rise by b_j^2 / (K^-1)_jj.
         """
         whole = self.posterior(sums)
-        sloping = np.flatnonzero(whole.sloping.numpy())
-        value, slope = np.zeros(len(sums)), np.zeros((len(sums), len(whole.sloping)))
-        half = (whole.precision @ whole.loc.unsqueeze(-1)).squeeze(-1)
-        parts = (whole.precision, half, whole.rate, whole.shape, sums[:, 0])
-        for leaf, own in enumerate(zip(*(one.double().numpy() for one in parts), strict=True)):
-            precision, cross, rate, shape, mass = own
-            kept = np.arange(len(cross))
-            while True:
-                inverse = np.linalg.inv(precision[np.ix_(kept, kept)])
-                loc = inverse @ cross[kept]
-                rise = loc[1:] ** 2 / inverse.diagonal()[1:]
-                lost = shape * np.log1p(rise / (2 * rate))
-                if not len(lost) or lost.min() >= np.log(max(mass, 1.0)) / 2:
-                    break
-                rate += rise[lost.argmin()] / 2
-                kept = np.delete(kept, 1 + lost.argmin())
-            value[leaf], slope[leaf, sloping[kept[1:] - 1]] = loc[0], loc[1:]
-        return {"value": value, "slope": slope}
+        price = np.log(np.maximum(sums[:, 0].double().numpy(), 1.0)) / 2
+        found = _paying(whole, price, most)
+        slope = np.zeros((len(sums), len(whole.sloping)))
+        slope[:, np.flatnonzero(whole.sloping.numpy())] = found[:, 1:]
+        return {"value": found[:, 0], "slope": slope}
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         mean = self.expected_y(sites, y[:, 1:])
         return ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy(force=True))
+
+
+def _paying(law: LinearNormalInverseGamma, price: FloatArray, most: float) -> FloatArray:
+    """Return the coefficients (L, p) of leaves, with ``most`` slopes that cost their price (L,).
+
+    Without coefficient j, the inverse of K loses k_j k_j' / k_jj, with its column k_j.
+    """
+    parts = (law.precision.inverse(), law.loc, law.rate, law.shape)
+    inverse, loc, rate, shape = (one.double().numpy().copy() for one in parts)
+    every, slopes = np.arange(len(loc)), np.ones(loc.shape, dtype=bool)
+    slopes[:, 0] = False
+    while True:
+        diagonal = np.where(slopes, np.diagonal(inverse, axis1=1, axis2=2), 1.0)
+        rise = np.where(slopes, loc**2 / diagonal, np.inf)
+        j = rise.argmin(axis=1)
+        least = rise[every, j]
+        lost = shape * np.log1p(least / (2 * rate)) - price
+        own = np.flatnonzero(lost < 0)
+        if not len(own):
+            if slopes.sum() <= most:
+                return np.where(slopes | (np.arange(loc.shape[1]) == 0), loc, 0.0)
+            own = np.array([lost.argmin()])
+        j = j[own]
+        row = inverse[own, j]
+        column = row / row[np.arange(len(own)), j][:, None]
+        loc[own] -= loc[own, j][:, None] * column
+        inverse[own] -= column[:, :, None] * row[:, None, :]
+        rate[own] += least[own] / 2
+        slopes[own, j] = False
 
 
 def _center(sites: Sites, X: Tensor) -> Tensor:
