@@ -133,29 +133,23 @@ def in_levels(
             columns[column].append(value)
     several, alike = len(columns) > 1, len({one > 0 for _, one in each}) == 1
     if turned and (not several or (alike and len(turned) == len(each))):
-        yes = " or ".join(f"{column} {_among(own, most)}" for column, own in columns.items())
+        yes = " or ".join(f"{col} is {_alternatives(own, most)}" for col, own in columns.items())
         no = " and ".join(f"{column} {_outside(own, most)}" for column, own in columns.items())
         return (no, yes) if at_zero else (yes, no)
     return None
 
 
-def _among(values: Sequence[str], most: int | None) -> str:
-    if len(values) <= 2:
-        return f"is {' or '.join(values)}"
-    return f"is one of {', '.join(_first(values, most))}"
-
-
 def _outside(values: Sequence[str], most: int | None) -> str:
-    if len(values) == 1:
-        return f"is not {values[0]}"
     if len(values) == 2:
         return f"is neither {values[0]} nor {values[1]}"
-    return f"is none of {', '.join(_first(values, most))}"
+    return f"is not {_alternatives(values, most)}"
 
 
-def _first(values: Sequence[str], most: int | None) -> list[str]:
-    hidden = len(values) - len(values[:most])
-    return [*values[:most], *([f"… {hidden} more"] if hidden else [])]
+def _alternatives(values: Sequence[str], most: int | None) -> str:
+    """Join values as in "II, III or IV", or the first of them and the number of the others."""
+    if most is not None and len(values) > max(most, 2):
+        return f"{', '.join(values[:most])}, … {len(values) - most} more"
+    return " or ".join(part for part in (", ".join(values[:-1]), values[-1]) if part)
 
 
 def in_sum(name: str) -> str:

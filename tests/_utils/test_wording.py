@@ -1,4 +1,5 @@
 import pickle
+import re
 from itertools import product
 
 import numpy as np
@@ -26,7 +27,7 @@ NAMES = (
         (
             [-1, -0.7, -2, 0, 0, 0],
             -0.5,
-            ("stage is one of II, III, IV", "stage is none of II, III, IV"),
+            ("stage is II, III or IV", "stage is not II, III or IV"),
         ),
         ([-1, 0, 0, -1, 0, 0], -0.5, ("stage is II or missing", "stage is neither II nor missing")),
         (
@@ -71,13 +72,9 @@ def of_words(text, values):
     if len(parts) > 1:
         return any(of_words(part, values) for part in parts)
     column, _, rest = text.partition(" is ")
-    for start, among in (("neither ", False), ("none of ", False), ("one of ", True)):
-        if rest.startswith(start):
-            names = rest.removeprefix(start).replace(" nor ", ", ").split(", ")
-            return (values[column] in names) == among
-    if rest.startswith("not "):
-        return values[column] != rest.removeprefix("not ")
-    return values[column] in rest.split(" or ")
+    denied = rest.startswith(("not ", "neither "))
+    names = re.split(", | or | nor ", rest.removeprefix("not ").removeprefix("neither "))
+    return (values[column] in names) != denied
 
 
 def test_steps_of_ordered_levels_keep_their_order():
@@ -100,15 +97,15 @@ def test_nothing_is_said_of_missing_values_that_are_neither_level():
 def test_levels_that_read_as_words_are_in_quotes():
     names = [Indicator(f"town={one}") for one in ("Bath", "Rye, Sussex", "Bath or Rye", "missing")]
     assert in_levels(-np.ones(4), -0.5, names) == (
-        'town is one of Bath, "Rye, Sussex", "Bath or Rye", "missing"',
-        'town is none of Bath, "Rye, Sussex", "Bath or Rye", "missing"',
+        'town is Bath, "Rye, Sussex", "Bath or Rye" or "missing"',
+        'town is not Bath, "Rye, Sussex", "Bath or Rye" or "missing"',
     )
     assert in_levels(np.ones(1), 0.5, [Indicator("age>=5=yes")]) is None  # of the column age>=5
 
 
 def test_values_beyond_the_most_are_counted():
     terms = np.array([-1.0, -1, -1, 0, 0, 0])
-    assert in_levels(terms, -0.5, NAMES, 1)[0] == "stage is one of II, … 2 more"
+    assert in_levels(terms, -0.5, NAMES, 1)[0] == "stage is II, … 2 more"
 
 
 def test_a_limit_that_rounds_to_zero_has_no_sign():

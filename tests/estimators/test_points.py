@@ -121,9 +121,8 @@ def test_the_cost_of_points_is_stated(fitted):
     plain = ConvexPolytopeTreeClassifier(**QUICK).fit(X, y)
     assert plain.sparsity_path().rounding is None
     assert plain.tree_.unit is None
-    # the same tree before its rounding: the loss to all columns differs by the cost of points, up
-    # to rows that lose more than 3 nats
-    assert path.loss[-1] - plain.sparsity_path().loss[-1] == pytest.approx(cost, abs=0.002)
+    # the same tree before its rounding: the loss to the best tree differs by the cost of points
+    assert path.loss[-1] - plain.sparsity_path().loss[-1] == pytest.approx(cost)
 
 
 def test_more_points_follow_the_coefficients_better(fitted):

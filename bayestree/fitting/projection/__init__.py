@@ -7,7 +7,7 @@ models", JASA 110, 2015; Piironen, Paasiniemi and Vehtari, "Projective inference
 problems", Electronic Journal of Statistics 14, 2020).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -120,7 +120,7 @@ class Projection:
         if shown.tree.slope is None:
             return found
         few, X = some_rows(rows.X, data)
-        of_rows = Reference.of([*_parts(found)], shown.posterior.model.leaf, few)
+        of_rows = Reference.of(_parts(found), shown.posterior.model.leaf, few)
         tree = self._filled(shown.tree, shown, rows, X, of_rows)
         return found.with_shown(replace(shown, tree=tree.rescaled(of_y.y_scale, of_y.y_center)))
 
@@ -176,7 +176,7 @@ class Projection:
             rows.X,
             data,
             posterior=shown.posterior,
-            reference=[*_parts(mixture)],
+            reference=_parts(mixture),
             columns=Columns(
                 groups,
                 np.array(model.monotone or [0] * tree.n_features, dtype=float),
@@ -193,8 +193,8 @@ class Projection:
         return SparseTree(kept, projected.nodes[nodes], projected)
 
 
-def _parts(mixture: Mixture) -> Iterator[tuple[Posterior, float]]:
-    return ((one.posterior, weight) for one, weight in mixture)
+def _parts(mixture: Mixture) -> list[tuple[Posterior, float]]:
+    return [(one.posterior, weight) for one, weight in mixture]
 
 
 LEAST_SHARE = 0.01  # of the draws, that a sampled topology must have

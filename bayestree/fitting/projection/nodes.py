@@ -303,7 +303,7 @@ class Facets:
                 yield without + float(worth[values > cut].sum()), found
 
     def thinned(self, X: FloatArray, gain: FloatArray) -> "Facets":
-        """Leave out the terms that cost least, each by itself: a share of them at once."""
+        """Leave out a quarter of the terms at once, those that cost least when left out alone."""
         normal = self.exact.normal
         cuts = [one for one in self.shorter(X, gain) if len(one[1].coefficient) == len(normal)]
         least = sorted(cuts, key=lambda one: -one[0])[: math.ceil(THINNED * len(cuts))]

@@ -209,7 +209,7 @@ class _Search:
             found = self.scores(found, unit)
             own = zip(folds, trees[place], strict=True)
             score = _held_out(folds, [f.search.scores(one, unit) for f, one in own])
-            rounding = np.array(self._mean(before - score))
+            rounding = np.array(self._mean(np.maximum(before, least) - np.maximum(score, least)))
         points = [*zip(path, each, strict=True), (found, np.maximum(score, least))]
         return Projected(
             *self.tree_of(found, unit),

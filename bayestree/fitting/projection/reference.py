@@ -30,8 +30,8 @@ def some_rows(rows: RowSource, data: Data) -> tuple[Data, FloatArray]:
 class Reference:
     """The posterior predictive distribution of y at n rows, as A values with probabilities.
 
-    A tree that is shown predicts means, and numbers that vary much would decide alone where
-    a leaf of a small scale begins. Leaves of numbers have therefore a common ``scale``.
+    Leaves of numbers share a ``scale``: the printed tree predicts means, and with a scale for each
+    leaf, a few rows would decide alone where a leaf of a small scale begins.
 
     Attributes
     ----------
@@ -97,12 +97,12 @@ class Reference:
         )
 
     def following(self, place: IntArray, n_leaves: int) -> "Reference":
-        """Move the predictions towards y as far as the rows in the leaves contradict them.
+        """Move the predictions towards y to the extent that the rows of the leaves contradict them.
 
         The mean differences of the leaves are shrunk as by James and Stein (1961): to a share of
-        1 - df / chi^2, or 0. Soft splits predict less than a clean step has, while the predictions
-        of noisy rows are better than their y. Other families have the statistics of y itself, which
-        may be no draw of what is predicted, such as a censored time.
+        1 - df / chi^2, or 0. Soft splits understate a clean step, whereas the predictions for noisy
+        rows are better than their y. Other families keep the statistics of y itself, since y may
+        be something else than what is predicted, such as a censored time.
         """
         leaf = self.leaf
         counted = leaf.statistics(self.data.y, self.data.weights)
