@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import optimize, stats
 
 from bayestree.models import Gaussian, Student
 from bayestree.models.leaves.student import robust_units
@@ -81,6 +81,27 @@ def test_the_criterion_finds_the_split_despite_outliers():
     # five standard deviations between the means: a row is on the wrong side with probability 0.6 %
     assert abs(int(value.argmax()) + 10 - 60) <= 2
     assert float(criterion.gain(value.max(), left[-1])) > 30
+
+
+def test_the_criterion_is_the_highest_log_likelihood():
+    """Of t densities with a location on each side and one scale, less their constant."""
+    rng, df = np.random.default_rng(6), 4.0
+    y = np.concatenate([rng.standard_t(df, 40), 2 + rng.standard_t(df, 60)])
+    leaf = Student(df).informed(torch.from_numpy(y), torch.ones(100))
+    left, whole = sums(leaf, y[:40]), sums(leaf, y)
+
+    def highest(*sides):
+        def loss(parameters):
+            each = zip(sides, parameters[1:], strict=True)
+            return -sum(
+                stats.t.logpdf(side, df, loc, math.exp(parameters[0])).sum() for side, loc in each
+            )
+
+        return -optimize.minimize(loss, np.array([0.0, *map(np.median, sides)])).fun
+
+    found = leaf.criterion.gain(leaf.criterion.split_value(left, whole), whole)
+    # rows of a bin share their weight
+    assert float(found) == pytest.approx(highest(y[:40], y[40:]) - highest(y), rel=0.02)
 
 
 @pytest.mark.parametrize(("df", "low", "high"), [(3.0, 2.5, 7.0), (50.0, 10.0, 50.0)])

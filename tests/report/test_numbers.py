@@ -11,8 +11,8 @@ import bayestree as bt
 from bayestree import export_text
 from bayestree.diagnostics import calibration, evidence
 from bayestree.inference import Vi
-from bayestree.report import cards, comparison, figures, findings, sections
-from bayestree.report.compared import Compared
+from bayestree.report import cards, comparison, figures, findings, sections, what_if
+from bayestree.report.compared import Compared, agreement_of
 from bayestree.report.rows import trend_of
 from bayestree.report.scores import scores_of
 from bayestree.report.study import study_of
@@ -161,6 +161,43 @@ def distance_of_predictions(study):
     return in_text(found["distance"]), [apart[copies].mean()]
 
 
+def probabilities_of_the_truth(study):
+    """Or predicted numbers."""
+    found = agreement_of(study, study_of_one_mode(study))
+    if not study.classifies:
+        return found.values[0], study.predicted
+    place = [[*study.labels].index(one) for one in study.held.target]
+    return found.values[0], study.probability[np.arange(N), place]
+
+
+def rows_of_the_largest_errors(study):
+    groups = dict(what_if._choice(study).groups)
+    if study.classifies:
+        right = probabilities_of_the_truth(study)[1]
+        error = study.probability.max(axis=1) - right
+    else:
+        error = np.abs(study.held.y - study.predicted)
+    found = groups["Rows with the largest errors"]
+    return found, np.argsort(-error, kind="stable")[: len(found)]
+
+
+def columns_that_matter(study):
+    """By the splits; features are named x0, x1 and x2."""
+    other = study_of_one_mode(study)
+    found = comparison._findings(Compared({"7": study, "8": other}))
+    (said,) = (one.text for one in found if one.topic == "Features")
+    shares = [one.importance.total for one in (study, other)]
+    order = [np.argsort(-share) for share in shares]
+    # as few columns as have 90 % of the importance
+    main = [j[np.cumsum(s[j]) - s[j] < 0.9] for s, j in zip(shares, order, strict=True)]
+    parts = {"importance": study.importance, "columns": study.columns, "image_shape": None}
+    answer = findings._depends(SimpleNamespace(effects=[], **parts))
+    return (in_text(said), in_text(answer)), (
+        [*main[0], 7, *main[1], 8],
+        order[0][: np.count_nonzero(shares[0])],
+    )
+
+
 def uncertainty_of_rows(study):
     found = study.uncertainty
     said = str(found).partition("Mean over the rows: ")[2]
@@ -190,7 +227,7 @@ CASES = [
         quartiles, held_out_of_leaves, uncertainty_of_nodes, sides_in_the_histogram,
         sources_of_uncertainty, size_of_the_tree, modes, leaves_of_disagreement,
         sizes_of_polytopes, bound_of_evidence, distance_of_predictions, uncertainty_of_rows,
-        sparse_facets,
+        sparse_facets, probabilities_of_the_truth, rows_of_the_largest_errors, columns_that_matter,
     )
     for kind in ("classes", "numbers")
     if make is not quartiles or kind == "numbers"
