@@ -238,6 +238,10 @@ def test_values_are_compared_with_their_mean(exposure):
         judged(np.full(N, y.sum() / np.sum(scale * np.ones(N))) * scale),
     )
     assert known.better
+    # also if one value is the mean itself
+    own, constant = residuals(y, rate * scale, exposure)
+    constant[0] = 0.0
+    assert "below the error" in held_out_intervals(np.ones(N), 0.9, residual=(own, constant)).says
     assert "mean squared error is below the error of the mean of y" in known.says
     assert not blind.better
     # R^2 of the true rate without exposures: Var(rate) / (Var(rate) + E rate)

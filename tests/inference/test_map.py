@@ -1,12 +1,13 @@
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 
-from bayestree.inference import Data, GrowthLimits, grow, svi
+from bayestree.inference import Data, GrowthLimits, Map, grow, svi
 from bayestree.inference import map as fit_map
-from bayestree.inference.map import STEEPNESS, _folds
+from bayestree.inference.map import STEEPNESS, _folds, _left_out
 from bayestree.models import (
     Categorical,
     Flat,
@@ -250,3 +251,15 @@ class TestChoiceOfTheSteepness:
         data, init = start
         alone = data._replace(y=(torch.arange(120) == 7).long())
         assert np.isfinite(self.chosen((alone, init)).stats["left_out"]).all()
+
+
+def test_every_row_is_left_out_once(monkeypatch):
+    module = import_module("bayestree.inference.map")
+    monkeypatch.setattr(
+        module, "log_likelihood_of_tree", lambda *rows: float(rows[2].weights.sum())
+    )
+    data = ring(90)._replace(weights=torch.arange(90.0).double())
+    init = grow(soft_tree(), data, random_state=0)
+    start = {"init": init, "random_state": 0, "progress": False}
+    found = _left_out(Map(epochs=1), init.model, data, None, **start)
+    assert found.tolist() == [float(data.weights.sum())] * len(STEEPNESS)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import entr, expit
 
+from bayestree.models import Logistic
 from bayestree.models.leaves.logistic import Discrimination, class_products
 
 
@@ -40,3 +41,19 @@ def test_a_coefficient_costs_more_where_rows_are_few(n):
     # fewer rows than coefficients: the price of one degree of freedom
     few = float(Discrimination(3).value(sums * 5 / n))
     assert few == pytest.approx(-5 * np.log(3) - 6 * 8, rel=1e-6)
+
+
+def test_calibration_finds_the_scales_of_the_leaves():
+    rng, (n_leaves, n), (logit_scale, slope_scale) = np.random.default_rng(0), (100, 60), (0.4, 0.3)
+    leaf, sums = Logistic(2), []
+    for _ in range(n_leaves):
+        x, b = rng.normal(size=n), slope_scale * rng.normal(size=2)
+        a = logit_scale * rng.normal(size=2)
+        y = rng.random(n) < expit(a[1] - a[0] + (b[1] - b[0]) * x)
+        rows = torch.as_tensor(np.column_stack((y, x)))
+        sums.append(leaf.statistics(rows, torch.ones(n, dtype=torch.float64)).sum(0))
+    found = leaf.calibrate(torch.stack(sums))
+    # four standard errors of a standard deviation, and what the quadratic approximation shrinks
+    allowed = 4 / np.sqrt(2 * n_leaves) + 0.1
+    assert found.logit_scale == pytest.approx(logit_scale, rel=allowed)
+    assert found.slope_scale == pytest.approx(slope_scale, rel=allowed)

@@ -7,6 +7,8 @@ import pytest
 
 from bayestree import plots
 from bayestree.diagnostics import calibration
+from bayestree.plots._predictions import draw_predicted
+from bayestree.plots._style import new_axes
 from tests.plots.cases import drawn, texts
 
 
@@ -89,3 +91,11 @@ def test_errors_and_sizes_stand_where_they_should(classifies):
 def test_wants_a_path():
     with pytest.raises(TypeError, match=r"bayestree.regularization_path, got int"):
         plots.regularization_path(3)
+
+
+def test_diamonds_are_the_rows_outside_of_their_intervals():
+    ax, middle = new_axes(3, 3), np.arange(5.0)
+    observed = middle + np.array([0.0, 2.0, -2.0, 0.5, -0.5])
+    draw_predicted(ax, middle, observed, (middle - 1, middle + 1), "y")
+    _, outside, *_ = ax.collections
+    assert np.asarray(outside.get_offsets()).tolist() == [[1.0, 3.0], [2.0, 0.0]]

@@ -22,6 +22,7 @@ from bayestree.tables import (
     read_weights,
     target_columns,
 )
+from bayestree.tables.columns import numbers
 from bayestree.tables.learning import _folds
 from bayestree.tables.profiling import TableProfile
 
@@ -406,3 +407,9 @@ class TestEncoding:
     def test_a_changed_file(self):
         with pytest.raises(ValueError, match="unknown keys of a column: \\['size'\\]"):
             Encoding.from_json([{"name": "a", "kind": "numbers", "size": 1}])
+
+
+@pytest.mark.parametrize("spelling", [str, str.upper, str.lower])
+def test_words_for_booleans_are_one_and_zero(spelling):
+    column = pd.Series([spelling(word) for word in ("True", "False")])
+    assert numbers(column).tolist() == [1.0, 0.0]
