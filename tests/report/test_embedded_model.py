@@ -10,6 +10,7 @@ from bayestree.report.rows import rows_of
 from bayestree.report.study import Study
 from bayestree.report.what_if import what_if
 from tests import fitted_cases
+from tests.test_texts import N, X, fitted
 
 
 def section(*given):
@@ -69,3 +70,32 @@ def test_columns_without_effect_are_left_out(kind):
     shown = section(tree)
     assert len(shown["fields"]) == used.sum()
     assert shown["unused"] == (~used).sum()
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_means_of_carried_draws_are_those_of_all(kind, monkeypatch):
+    """Of draws of two modes of unequal weights, and of their sides."""
+    fit = fitted(kind)
+    sizes, counts = embedded_model._sizes(embedded_model._members(fit))
+    monkeypatch.setattr(embedded_model, "BUDGET", 0.7 * 4 * sizes @ counts)
+    found, rows = embedded_model.embedded_model(fit), X[N : N + 9]
+    assert found.n_draws == (16, 24)
+    weights, error, side_error = found.balanced(rows.to_numpy(), fit.fitted_.matches)
+    values, equal = found.drawn(rows.to_numpy())
+    np.testing.assert_allclose(equal, np.repeat([0.7 / 8, 0.3 / 8], 8))
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    mean = fit.predict_proba(rows) if kind == "classes" else fit.predict(rows)
+    apart = np.abs(np.einsum("ns,sn...->n...", weights, values) - mean)
+    assert apart.max() == pytest.approx(error, abs=1e-6)
+    unweighted = np.abs(np.tensordot(equal, values, axes=1) - mean)
+    assert error < 0.1 * unweighted.max()
+    draws = [*zip(found.members, fit.fitted_.matches, found.kept, strict=True)]
+    right = np.concatenate(
+        [embedded_model._right(*one, rows.to_numpy())[kept] for *one, kept in draws]
+    )
+    alike = np.concatenate([one.alike.reshape(12, -1)[kept] for _, one, kept in draws])
+    among = np.einsum("ns,sv,snv->nv", weights, alike, right) / (weights @ alike)
+    assert np.abs(among - fit.split_uncertainty(rows).mean).max() == pytest.approx(
+        side_error, abs=1e-6
+    )
+    assert side_error < 0.02
