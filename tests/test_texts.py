@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -153,22 +154,30 @@ def described(value, name=""):
     kind = type(value)
     if kind.__module__.startswith("bayestree") and kind.__str__ is not object.__str__:
         yield from str(value).splitlines()
-    if isinstance(value, xr.Dataset):
-        value = {key: one.to_numpy() for key, one in value.items()}
+        for key, _ in inspect.getmembers(kind, lambda one: isinstance(one, property)):
+            yield from described(getattr(value, key), f".{key}")
     if isinstance(value, csr_matrix):
         value = value.toarray()
-    if hasattr(value, "to_frame"):
-        value = value.to_frame()
-    if is_dataclass(value):
-        value = {one.name: getattr(value, one.name) for one in fields(value)}
-    if isinstance(value, pd.DataFrame):
-        columns = {key: one.to_numpy() for key, one in value.items()}
-        value = {"index": value.index.to_numpy(), **columns}
-    if isinstance(value, dict):
-        for key, one in value.items():
+    if isinstance(found := parts(value), dict):
+        for key, one in found.items():
             yield from described(one, f"{name}.{key}")
     elif isinstance(value, np.ndarray | float | int | str | tuple | list):
         yield f"{name} {digest(np.asarray(value))}"
+
+
+def parts(value):
+    """What holds others, as a mapping: columns of tables, of each kind, and fields."""
+    if hasattr(value, "to_frame"):
+        by = inspect.signature(value.to_frame, eval_str=True).parameters.get("by")
+        options = get_args(by.annotation) if by else ()
+        return {one: value.to_frame(one) for one in options} or parts(value.to_frame())
+    if isinstance(value, pd.DataFrame):
+        return {"index": value.index.to_numpy()} | {k: v.to_numpy() for k, v in value.items()}
+    if isinstance(value, xr.Dataset):
+        return {key: one.to_numpy() for key, one in value.items()}
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    return value
 
 
 def digest(values):
