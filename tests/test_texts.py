@@ -139,6 +139,7 @@ def of_figures(known):
 def of_exports(known):
     for name in ("export_text", "export_rules", "export_dot", "export_json"):
         yield name, getattr(bt, name)(known["estimator"]).splitlines()
+    yield "plan_", str(known["estimator"].plan_).splitlines()
 
 
 def of_pages(known):

@@ -91,7 +91,7 @@ def test_means_of_carried_draws_are_those_of_all(kind, monkeypatch):
     assert error < 0.1 * unweighted.max()
     draws = [*zip(found.members, fit.fitted_.matches, found.kept, strict=True)]
     right = np.concatenate(
-        [embedded_model._right(*one, rows.to_numpy())[kept] for *one, kept in draws]
+        [embedded_model._right(one, nodes, rows.to_numpy())[kept] for one, nodes, kept in draws]
     )
     alike = np.concatenate([one.alike.reshape(12, -1)[kept] for _, one, kept in draws])
     among = np.einsum("ns,sv,snv->nv", weights, alike, right) / (weights @ alike)
