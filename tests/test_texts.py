@@ -47,14 +47,14 @@ MIDDLE = {
 
 @declare
 class Given(Stage):
-    """Two chains of six draws of either of two trees."""
+    """Two chains of eight draws of either of two trees."""
 
     calibrates = False
     several = True
 
     @property
     def draws(self):
-        return 2, 6
+        return 2, 8
 
     def run_several(self, found, data, **common):
         return [self.drawn(one, mode) for mode, one in enumerate(found)]
@@ -64,7 +64,7 @@ class Given(Stage):
         model = found.model.with_(topology=Topology.complete(2))
         for name in (*(*MIDDLE,)[:4], *model.leaf.sites):
             middle = MIDDLE[name][:, ::-1] if name == "hyperplane" and mode else MIDDLE[name]
-            noise = 0.2 * rng.normal(size=(2, 6, *middle.shape))
+            noise = 0.2 * rng.normal(size=(2, 8, *middle.shape))
             of_leaf = name.startswith("leaf") and name != "leaf_mean"
             draws[name] = middle * np.exp(noise) if of_leaf else middle + noise
         if "leaf_probs" in draws:

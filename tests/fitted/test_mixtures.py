@@ -252,6 +252,7 @@ def test_nodes_of_the_container_are_those_of_the_printed_tree(iris):
     np.testing.assert_allclose(right.mean(axis=0), sides.mean[:, 0], atol=0.03)
     weight = found["weight"].to_numpy()
     assert (np.diff(weight, axis=-1) <= 0).all()
+    assert (weight > 0).all()
     np.testing.assert_allclose(
         found["effective"], weight.sum(axis=-1) ** 2 / (weight**2).sum(axis=-1)
     )
