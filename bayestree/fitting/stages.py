@@ -120,8 +120,7 @@ class Stages:
         """Run the stages after growth."""
         _, *stages = self.plan.stages
         for stage in stages:
-            start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
-            found = stage.run_several(found, data, **start, **common)
+            found = stage.run_several(found, data, **common)
             if len(found) == 1 and found[0].model.topology.n_nodes == 0:
                 self._warn_if_single_leaf(found[0], data, "the inference removed every split")
                 return found

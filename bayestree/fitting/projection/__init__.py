@@ -27,7 +27,7 @@ from bayestree.diagnostics.sparsity import (
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.fitting.defaults import MOST_SPARSE_LEAVES
+from bayestree.fitting.defaults import MOST_SPARSE_LEAVES, facet_columns
 from bayestree.fitting.engine import as_data
 from bayestree.fitting.hard import HardForm, with_ordered_leaves
 from bayestree.fitting.projection.nodes import Columns
@@ -126,8 +126,9 @@ class Projection:
 
     @property
     def _sparsity(self) -> Sparsity:
-        loss, most, points = (self.given[name] for name in ("sparsity", "max_columns", "points"))
-        return Sparsity(None if loss in ("auto", None) else float(loss), most, points)
+        loss = self.given["sparsity"]
+        loss = None if loss in ("auto", None) else float(loss)
+        return Sparsity(loss, facet_columns(self.given), self.given["points"])
 
     def _filled(
         self, tree: Tree, shown: FittedTree, rows: TrainingRows, X: FloatArray, reference: Reference

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.sparsity import same_leaves
+from bayestree.fitting.defaults import COLUMNS
 from bayestree.fitting.projection.facets import in_points, round_units
 from bayestree.fitting.projection.nodes import Columns, Facets, Node, nodes_of
 from bayestree.fitting.projection.reference import Reference, some_rows
@@ -21,7 +22,6 @@ from bayestree.inference.posterior import Posterior
 from bayestree.routed_tree import RowSource
 from bayestree.tree import Tree
 
-COLUMNS, MORE_COLUMNS = 3, 12  # of a facet by default, and where the loss is limited instead
 NUMBERS = 25  # of a tree by default: coefficients, with limits, and leaves
 CROWDED = 2 * NUMBERS  # numbers above which many terms are left out at once
 FEW = 4  # trees of more numbers than are shown, by which the loss is measured
@@ -52,20 +52,15 @@ class Sparsity:
     loss : float, optional
         Nats a row to the best longer tree; by default, a standard error of the difference to the
         best tree of at most 25 numbers.
-    most : int, optional
-        Maximum number of columns of a facet.
+    most : int
+        Maximum number of columns of a facet, from which the search starts.
     points : int, optional
         Maximum number of points for each unit of a column; facets are scores if it is set.
     """
 
     loss: float | None = None
-    most: int | None = None
+    most: int = COLUMNS
     points: int | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of columns of a facet from which the search starts."""
-        return self.most or (COLUMNS if self.loss is None else MORE_COLUMNS)
 
     @property
     def numbers(self) -> float:
@@ -149,7 +144,7 @@ def project(
     of_rows = Reference.of(reference, posterior.model.leaf, few)
     n_folds = min(len(X), N_FOLDS if len(X) <= FEW_ROWS else FEW_FOLDS)
     fold = np.random.default_rng(0).permutation(len(X)) % n_folds
-    steepness, size = posterior.model.steepness, min(sparsity.size, columns.most)
+    steepness, size = posterior.model.steepness, min(sparsity.most, columns.most)
 
     def search(own: IntArray) -> _Search:
         few = of_rows.take(own)

@@ -334,7 +334,6 @@ class Vi(Stage):
         found: Sequence[Posterior],
         data: Data,
         *,
-        last: bool = True,
         validation: Data | None = None,
         **common: Any,
     ) -> list[Posterior]:
