@@ -154,21 +154,8 @@ def on_workers(
 ) -> Iterator[tuple[DistributedRows, Sample]]:
     """Read the rows of a data set by workers, which stay for the block; also return a sample.
 
-    Parameters
-    ----------
-    source : Source
-    task : {"classification", "regression", "auto"}
-    n_workers : int, optional
-        Number of processes on this machine; by default one for each core.
-    scheduler : str, optional
-        Address of a Dask scheduler whose workers are used instead.
-    sample_rows : int, optional
-        See ``DistributedRows``.
-
-    Raises
-    ------
-    InputError
-        If the rows or the workers cannot be used.
+    The workers are ``n_workers`` processes on this machine, by default one for each core, or those
+    of a Dask ``scheduler``. An InputError says that the rows or the workers cannot be used.
     """
     with workers(n_workers, scheduler) as call:
         rows = DistributedRows(call, source, sample_rows)

@@ -109,23 +109,10 @@ def prior_of(given: Given, table: Table, reasons: Reasons) -> HyperplanePrior:
 
 
 def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None = None) -> FitPlan:
-    """Plan the fit of a convex polytope tree.
+    """Plan the fit of a convex polytope tree with a family of leaves, for any number of classes.
 
-    Parameters
-    ----------
-    given : mapping
-        The parameters of the estimator by name.
-    leaf : Leaf
-        The family of its leaves, for any number of classes.
-    table : Table
-        What is known of the rows.
-    start : Mixture, optional
-        The trees from which the fit continues.
-
-    Raises
-    ------
-    ParameterError
-        If ``inference`` is no method for these trees, or states other values than a parameter.
+    A ParameterError says that ``inference`` is no method for these trees, or states other values
+    than a parameter.
     """
     reasons: Reasons = {}
     prior, weight = prior_of(given, table, reasons), given["weight_prior"]
@@ -463,8 +450,14 @@ def _limits(given: Given, last: Stage, table: Table, reasons: Reasons) -> Growth
     )
 
 
+def asks_for_sparsity(given: Given) -> str:
+    """Return the parameters that ask for sparse facets; empty if none does."""
+    asked = ((name, given[name]) for name in ("sparsity", "max_columns", "points"))
+    return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
+
+
 def _is_sparse(given: Given, last: Stage, table: Table, reasons: Reasons) -> bool:
-    if any(given[name] not in ("auto", None) for name in ("sparsity", "max_columns", "points")):
+    if asks_for_sparsity(given):
         return True
     several = scores_unseen_rows(last)
     narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES

@@ -272,11 +272,8 @@ class NonGreedy(WholeFit[Posterior], Stage):
     ) -> Posterior:
         """Optimise all splits and leaves of a tree together, starting from ``init``.
 
-        Returns
-        -------
-        Posterior
-            One draw: of the initial tree and those after each epoch, the one of the least
-            -log p(y) of the training rows; ``stats["loss"]`` has them all.
+        The draw is, of the initial tree and those after each epoch, the one of the least -log p(y)
+        of the training rows; ``stats["loss"]`` has them all.
         """
         topology, splits = splits_of(init, model)
         model = model.with_(topology=topology)

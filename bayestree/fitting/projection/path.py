@@ -45,21 +45,13 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Sparsity:
-    """What a sparse tree may lose.
+    """What a sparse tree may lose."""
 
-    Attributes
-    ----------
-    loss : float, optional
-        Nats a row to the best longer tree; by default, a standard error of the difference to the
-        best tree of at most 25 numbers.
-    most : int
-        Maximum number of columns of a facet, from which the search starts.
-    points : int, optional
-        Maximum number of points for each unit of a column; facets are scores if it is set.
-    """
-
+    #: Nats a row to the best longer tree; by default, a standard error of the difference to the
+    #: best tree of at most 25 numbers.
     loss: float | None = None
-    most: int = COLUMNS
+    most: int = COLUMNS  # maximum number of columns of a facet, from which the search starts
+    #: Maximum number of points for each unit of a column; facets are scores if it is set.
     points: int | None = None
 
     @property
@@ -116,29 +108,10 @@ def project(
     regression). Only the predictions that are projected rest on all rows. At the end, facets become
     scores if points are asked for.
 
-    Parameters
-    ----------
-    tree : Tree
-        The deterministic form of the posterior, in the units of the data.
-    rows : array, shape (n, d)
-        Training rows in the units of the data.
-    data : Data
-        The same rows on the scale of the draws.
-    posterior : Posterior
-        Of this tree.
-    reference : sequence of posteriors and weights
-        The mixture whose predictions are projected.
-    columns : Columns
-        Those in use, which of them may share a facet, and the directions of monotone features.
-    sparsity : Sparsity
-        What the predictions may lose.
-    min_leaf : int
-        Rows on each side of some node, at least, if any tree has such a node.
-
-    Returns
-    -------
-    Projected
-        The values of the leaves are those of ``tree``.
+    ``tree`` and the rows (n, d) are in the units of the data, and ``data`` is on the scale of the
+    draws of its ``posterior``. The predictions of the mixture ``reference`` are projected onto the
+    columns in use. At least ``min_leaf`` rows are on each side of some node, if any tree has such a
+    node; the leaves keep the values that ``tree`` has.
     """
     few, X = some_rows(rows, data)
     of_rows = Reference.of(reference, posterior.model.leaf, few)
