@@ -17,7 +17,7 @@ from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parallel import Call, in_order, one_thread, threads_for
 from bayestree._utils.progress import Track, Verbose, fitting
 from bayestree.fitted.assessment import UnconvergedWarning
-from bayestree.fitted.contents import describe_tree, tree_arrays, tree_from
+from bayestree.fitted.serialization import describe_tree, tree_arrays, tree_from
 from bayestree.fitted.training_rows import (
     FileRows,
     Scaling,

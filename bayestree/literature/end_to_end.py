@@ -9,7 +9,6 @@ from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ByName,
     Count,
@@ -23,6 +22,7 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
+from bayestree._utils.user_classes import Own
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import fit_files, sample_check
 from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest

@@ -1,4 +1,4 @@
-"""How each column of a row may change, what it costs, and the features that it becomes."""
+"""The actions on a row: how each column may change, at what cost, and which features it becomes."""
 
 import math
 from collections.abc import Mapping, Sequence
