@@ -161,8 +161,7 @@ class Hardware(Precision):
     """The device and the precision of a fit."""
 
     device: Annotated[
-        str,
-        Inference("Torch device of the fit. Predictions run on torch's default device."),
+        str, Inference("Torch device of the fit. Predictions run on torch's default device.")
     ] = "cpu"
 
 

@@ -95,7 +95,7 @@ def save(estimator: Estimator, path: str | Path) -> None:
         raise FileNotFoundError(f"the folder {str(target.parent)!r} of path does not exist.")
     described = describe(estimator) | {
         "versions": {"python": platform.python_version(), "bayestree": __version__}
-        | {package: version_of(package) for package in PACKAGES},
+        | {package: version_of(package) for package in PACKAGES}
     }
     write_whole(target, _to_bytes(described, arrays_of(estimator)))
 

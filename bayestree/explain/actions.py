@@ -129,11 +129,7 @@ def moves_of(row: FloatArray, columns: Sequence[Movable]) -> Moves:
 
 
 def movable_columns(
-    encoding: Encoding,
-    cells: Sequence[Any],
-    row: FloatArray,
-    tree: Tree,
-    features: Features = None,
+    encoding: Encoding, cells: Sequence[Any], row: FloatArray, tree: Tree, features: Features = None
 ) -> list[Movable]:
     """Return the columns of a row that may change, and how.
 

@@ -94,12 +94,7 @@ class HardForm:
         return model.split.tree(model.topology, point, frame)
 
     def filled(
-        self,
-        tree: Any,
-        posterior: Posterior,
-        rows: TrainingRows,
-        data: Data,
-        scaling: Scaling,
+        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
     ) -> Any:
         """Fill the leaves of a deterministic tree from the training rows."""
         filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
@@ -110,11 +105,7 @@ class HardForm:
 
 
 def _of_family(
-    tree: Any,
-    posterior: Posterior,
-    rows: TrainingRows,
-    data: Data,
-    scaling: Scaling,
+    tree: Any, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
 ) -> dict[str, FloatArray]:
     """Return the fields of a tree that the family of leaves estimates itself."""
     family = posterior.model.leaf

@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 from bayestree._utils.wording import counted
 from bayestree.inference import Growth, GrowthLimits, Stage
 from bayestree.inference.stage import Minibatches
-from bayestree.models.priors import (
-    Flat,
-    GammaProcess,
-    HyperplanePrior,
-    WeightPrior,
-)
+from bayestree.models.priors import Flat, GammaProcess, HyperplanePrior, WeightPrior
 
 
 class Table(NamedTuple):

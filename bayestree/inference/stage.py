@@ -207,12 +207,7 @@ class Stage(Settings):
         raise NotImplementedError
 
     def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        validation: Data | None = None,
-        **common: Any,
+        self, found: Posterior, data: Data, *, validation: Data | None = None, **common: Any
     ) -> Posterior:
         """Continue from the result of the previous stage.
 

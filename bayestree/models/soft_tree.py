@@ -235,11 +235,7 @@ def declared_sites(model: SoftTree) -> dict[str, Site]:
 
 
 def sample_prior(
-    model: SoftTree,
-    n_features: int,
-    n_draws: int,
-    *,
-    random_state: RandomState = None,
+    model: SoftTree, n_features: int, n_draws: int, *, random_state: RandomState = None
 ) -> dict[str, Tensor]:
     """Draw every site but ``weight`` independently from the prior, (n_draws, ...).
 

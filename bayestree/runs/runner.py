@@ -405,9 +405,5 @@ def spread(scheduler: str | None) -> Iterator[None]:
     if scheduler is None:
         yield
         return
-    with (
-        client_of(scheduler) as client,
-        stopped(scheduler),
-        parallel_config("dask", client=client),
-    ):
+    with client_of(scheduler) as client, stopped(scheduler), parallel_config("dask", client=client):
         yield

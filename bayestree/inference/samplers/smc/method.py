@@ -60,8 +60,7 @@ class Smc(Stage):
         ),
     ] = None
     max_depth: Annotated[
-        Count,
-        Model("Maximum number of splits on a path from the root to a leaf, at most 3."),
+        Count, Model("Maximum number of splits on a path from the root to a leaf, at most 3.")
     ] = 2
     max_experts: Annotated[
         Count | None,
@@ -81,8 +80,7 @@ class Smc(Stage):
         NonNegative, Model("How fast the prior probability of a split falls with depth.")
     ] = 2.0
     steepness: Annotated[
-        Positive | None,
-        Inference("Factor of the log-odds of every split; None: the model's."),
+        Positive | None, Inference("Factor of the log-odds of every split; None: the model's.")
     ] = None
     efficiency: Annotated[
         Annotated[float, Field(gt=0, lt=1)],
