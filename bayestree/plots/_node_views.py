@@ -106,9 +106,9 @@ def draw_node(
     draw(ax, described, rows, rows.some(node, most), node, room)
 
 
-def left_handle(side: str = "left") -> Patch:
+def left_handle() -> Patch:
     """Return the entry of a legend for the shaded part."""
-    return Patch(facecolor=SHADE, edgecolor="#B8B8B8", label=f"goes {side}")
+    return Patch(facecolor=SHADE, edgecolor="#B8B8B8", label="goes left")
 
 
 def _beyond(tree: Tree, node: int, X: FloatArray) -> FloatArray:
