@@ -1,6 +1,5 @@
 """Baseline and initial trees: scikit-learn's CART, and random hyperplanes."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,25 +37,12 @@ def cart(
     return from_sklearn(model.fit(X, y, sample_weight=weights))
 
 
-def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
+def from_sklearn(fitted: Any) -> Tree:
     """Convert a fitted scikit-learn decision tree to a Tree with exactly the same predictions.
 
     scikit-learn compares features in single precision; cuts are moved within its rounding such
-    that comparisons in double precision agree.
-
-    Parameters
-    ----------
-    fitted : DecisionTreeClassifier or DecisionTreeRegressor
-        With a single output.
-    feature_names : sequence of str, optional
-        By default the names of the fit, if it has any.
-
-    Raises
-    ------
-    TypeError
-        For anything but a single decision tree with one output.
-    ValueError
-        If a split separates missing values from all others.
+    that comparisons in double precision agree. A TypeError refuses anything but a tree with one
+    output, and a ValueError splits that separate missing values from all others.
     """
     if not isinstance(fitted, DecisionTreeClassifier | DecisionTreeRegressor):
         raise TypeError(
@@ -88,7 +74,7 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
         leaf_rows=inner.weighted_n_node_samples[leaves].astype(np.float64),
         center=np.zeros(inner.n_features),
         scale=np.ones(inner.n_features),
-        feature_names=tuple(feature_names or (str(name) for name in named)),
+        feature_names=tuple(map(str, named)),
         class_names=tuple(str(label) for label in fitted.classes_) if classes else (),
     )
 

@@ -41,7 +41,7 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
-from bayestree._utils.own import Own, name_of, own_part
+from bayestree._utils.user_classes import Own, name_of, own_part
 from bayestree._utils.wording import MAX_INTEGER, written
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters

@@ -64,7 +64,7 @@ def _version(value: bool) -> None:
 
 def _import(names: list[str] | None) -> list[str]:
     for name in names or ():
-        from bayestree._utils.own import import_module
+        from bayestree._utils.user_classes import import_module
 
         with clear_errors():
             import_module(name)

@@ -117,8 +117,7 @@ COMPARISON = "comparison.html"  # in the current folder
 
 def report(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="FOLDERS", help="Folder of a run; several are compared."),
+        list[Path], typer.Argument(metavar="FOLDERS", help="Folder of a run; several are compared.")
     ],
     *,
     out: Annotated[
@@ -130,8 +129,7 @@ def report(
         ),
     ] = None,
     no_rows: Annotated[
-        bool,
-        typer.Option("--no-rows", help="Do not read the data; omit the figures that need it."),
+        bool, typer.Option("--no-rows", help="Do not read the data; omit the figures that need it.")
     ] = False,
     as_json: Json = False,
 ) -> None:

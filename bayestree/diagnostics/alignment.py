@@ -49,14 +49,8 @@ class Matches(NamedTuple):
 def match(draws: Draws, X: FloatArray, right: BoolArray, reached: BoolArray) -> Matches:
     """Match the nodes of draws to those of a deterministic tree.
 
-    Parameters
-    ----------
-    draws : mapping of arrays
-        Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept`` and ``log_weight``.
-    X : array, shape (n, d)
-        Rows on the scale of the draws.
-    right, reached : arrays of bool, shape (n, V)
-        The side of each row in the tree, and whether it reaches the node.
+    ``X`` (n, d) are rows on the scale of the draws; ``right`` and ``reached`` (n, V), the side of
+    each row in the tree, and whether it reaches the node.
     """
     side = np.where(right, 1.0, -1.0) * reached / np.maximum(reached.sum(axis=0), 1)
     shape = (*draws["intercept"].shape[:2], right.shape[1])

@@ -280,12 +280,7 @@ def loo(
         elpd_row[rows] = logsumexp(log_weights + log_lik, axis=1)
     fitted = logsumexp(flat, axis=0) - np.log(n_draws)
     return Loo.of(
-        elpd_row,
-        fitted,
-        k=k,
-        good_k=good_k(n_draws),
-        n_draws=n_draws,
-        corrected=log_p is not None,
+        elpd_row, fitted, k=k, good_k=good_k(n_draws), n_draws=n_draws, corrected=log_p is not None
     )
 
 

@@ -233,15 +233,9 @@ def same_splits(one: RoutedTree, other: RoutedTree) -> bool:
 
 
 def same_leaves(one: IntArray, other: IntArray, weights: FloatArray) -> float:
-    """Return the share of the rows in corresponding leaves of two trees.
+    """Return the share of rows, of leaves (n,) in two trees, that are in corresponding leaves.
 
     Leaves correspond in pairs, so that as many rows as possible are in both of a pair.
-
-    Parameters
-    ----------
-    one, other : arrays of int, shape (n,)
-        Leaves of the rows.
-    weights : array, shape (n,)
     """
     table = np.zeros((one.max() + 1, other.max() + 1))
     np.add.at(table, (one, other), weights)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,8 @@ from bayestree.distributed.cluster import CallEach, workers
 from bayestree.distributed.worker import Pass, Rows, Sampling, Scan, Source, Target
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.fitted.validation import ROUNDING
-from bayestree.inference import memory_mapped
+from bayestree.fitting.defaults import sample_size
+from bayestree.fitting.plan import FitPlan
 from bayestree.tables import located
 from bayestree.tables.dataset import Piece
 
@@ -42,12 +44,16 @@ class Sample(NamedTuple):
         """Whether the sample has all training rows."""
         return len(self.training.y) == self.n_training
 
+    def planned(self, plan: FitPlan) -> FitPlan:
+        """Return the plan of the fit, with what its rows are."""
+        of_all = f"a sample of {self.n_training:,}, for about {self.most:,}; see sample_rows"
+        return plan if self.complete else replace(plan, reasons={**plan.reasons, "rows": of_all})
+
 
 class DistributedRows:
     """The rows of a data set, through which workers pass.
 
-    ``sample_rows`` is the number of training rows in the sample, on average; None selects as many
-    as have 2^25 numbers.
+    ``sample_rows`` is the number of training rows in the sample, on average (see ``sample_size``).
     """
 
     def __init__(self, call: CallEach, source: Source, sample_rows: int | None) -> None:
@@ -80,11 +86,9 @@ class DistributedRows:
         # in single precision, if it represents all features exactly
         dtype = np.float32 if merged.single and learned.encoding.keeps_values else np.float64
         width = len(learned.encoding.feature_names)
-        budget = max(1, memory_mapped.HELD // width)
-        most = self.sample_rows or budget
-        n_training = sum(counts)
+        most, n_training = sample_size(self.sample_rows, width), sum(counts)
         n_aside = self.source.dataset.n_rows - n_training
-        shares = most / n_training, budget / max(n_aside, 1)
+        shares = most / n_training, sample_size(None, width) / max(n_aside, 1)
         self.sampling = Sampling(self.source, learned, target, dtype, *shares)
         found = self.call(worker.sample, self.sampling, self._parts())
         training, held = (Rows.joined([pair[i] for pair in found]) for i in range(2))
@@ -150,21 +154,8 @@ def on_workers(
 ) -> Iterator[tuple[DistributedRows, Sample]]:
     """Read the rows of a data set by workers, which stay for the block; also return a sample.
 
-    Parameters
-    ----------
-    source : Source
-    task : {"classification", "regression", "auto"}
-    n_workers : int, optional
-        Number of processes on this machine; by default one for each core.
-    scheduler : str, optional
-        Address of a Dask scheduler whose workers are used instead.
-    sample_rows : int, optional
-        See ``DistributedRows``.
-
-    Raises
-    ------
-    InputError
-        If the rows or the workers cannot be used.
+    The workers are ``n_workers`` processes on this machine, by default one for each core, or those
+    of a Dask ``scheduler``. An InputError says that the rows or the workers cannot be used.
     """
     with workers(n_workers, scheduler) as call:
         rows = DistributedRows(call, source, sample_rows)

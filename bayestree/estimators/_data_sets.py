@@ -152,7 +152,8 @@ def fit_sample(estimator: StagedTree, rows: DistributedRows, sample: Sample) -> 
         _with_all_rows(fitted, sums, smoothing, draw_seed(seeds))
         for fitted, sums in zip(mixture.trees, found.trees, strict=True)
     ]
-    estimator.fitted_ = replace(mixture, trees=trees, sample_check=check)
+    plan = sample.planned(estimator.plan_)
+    estimator.fitted_ = replace(mixture, trees=trees, sample_check=check, plan=plan)
     if check.gains:
         warn(f"{check}; set a larger sample_rows.", SmallSampleWarning)
 

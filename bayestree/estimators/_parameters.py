@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import Field, InstanceOf
 
 from bayestree import models
-from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ClassWeights,
     Count,
@@ -25,6 +24,7 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree._utils.progress import Verbose
+from bayestree._utils.user_classes import Own
 from bayestree.fitted import tree
 from bayestree.fitting.defaults import Dtype, PriorName
 from bayestree.fitting.task import Task
@@ -161,8 +161,7 @@ class Hardware(Precision):
     """The device and the precision of a fit."""
 
     device: Annotated[
-        str,
-        Inference("Torch device of the fit. Predictions run on torch's default device."),
+        str, Inference("Torch device of the fit. Predictions run on torch's default device.")
     ] = "cpu"
 
 

@@ -262,11 +262,7 @@ class NumericRegressor(TreeRegressor):
 
     @overload
     def predict(
-        self,
-        X: ArrayLike,
-        *,
-        return_std: Literal[False] = ...,
-        exposure: ArrayLike | None = ...,
+        self, X: ArrayLike, *, return_std: Literal[False] = ..., exposure: ArrayLike | None = ...
     ) -> FloatArray: ...
     @overload
     def predict(

@@ -169,7 +169,7 @@ def _add_rows(estimator: StagedTree, X: Any, y: Any, sample_weight: Any, **class
     model = before.posterior.model
     if model.topology.n_nodes == 0:  # nothing for another tree to continue
         return _start(estimator, X, y, sample_weight, **classes)
-    plan = estimator._before_rows(in_batches=True)
+    plan = estimator._before_rows(n_rows=len(data.X), in_batches=True)
     memory = _memory(stream)
     sites = before.posterior.point_sites(data.X)
     start = Posterior.from_point(model, sites | model.leaf.estimate(memory.sums), "map")

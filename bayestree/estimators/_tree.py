@@ -61,7 +61,7 @@ class BaseTree(Estimator):
     """
 
     # Values of parameters that a subclass does not have.
-    max_depth: Any  # an integer, or None where the method has a default
+    max_depth: Any
     max_leaves: int | None = None
     min_rows: float = 2.0
     min_leaf: int = 1
@@ -88,12 +88,8 @@ class BaseTree(Estimator):
 
     def _limits(self) -> GrowthLimits:
         return GrowthLimits(
-            self._depth(), self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
+            self.max_depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
         )
-
-    def _depth(self) -> int:
-        """Return the maximum number of splits on a path: as given, or the default of the method."""
-        return GrowthLimits.max_depth if self.max_depth is None else int(self.max_depth)
 
     def _fit(self, task: Task) -> Mixture:
         """Return the fitted tree."""
@@ -217,7 +213,7 @@ class StagedTree(BaseTree):
         by_svi = any(one.posterior.inference == "svi" for one in self.fitted_.trees)
         return self._before_rows(in_parts=by_svi, in_batches=bool(self.fitted_.shown.stream))
 
-    def _before_rows(self, **known: bool) -> FitPlan:
+    def _before_rows(self, **known: Any) -> FitPlan:
         """Plan the fit to rows that are not known, of two classes for a classifier."""
         fitted = hasattr(self, "fitted_")
         classes = getattr(self, "classes_", "") if fitted else "ab" if is_classifier(self) else ""
@@ -282,6 +278,7 @@ class StagedTree(BaseTree):
           prior     InverseGammaScale(shape=0.5, ...) (by default for classes)
           weights   GammaProcess()
           precision float64
+          predicts  by the mean over the draws of all trees (by default with several draws)
           time      about 1.2 s of one core
         """
         new = copy(self)

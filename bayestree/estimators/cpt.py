@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import models
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ByName,
     Count,
@@ -22,6 +21,7 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
+from bayestree._utils.user_classes import Own
 from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import fit_files, sample_check

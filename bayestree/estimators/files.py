@@ -28,15 +28,15 @@ from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray
-from bayestree._utils.own import UndefinedClassError
+from bayestree._utils.user_classes import UndefinedClassError
 from bayestree._utils.wording import refuse_special
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.description import kind_of
 from bayestree.diagnostics.polytopes import Reach
-from bayestree.estimators._contents import arrays_of, build, check_network, describe
+from bayestree.estimators._serialization import arrays_of, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
-from bayestree.fitted.contents import Arrays, NetworkNeededError, tree_arrays
+from bayestree.fitted.serialization import Arrays, NetworkNeededError, tree_arrays
 from bayestree.fitted.training_rows import SMALLEST
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import Posterior
@@ -95,7 +95,7 @@ def save(estimator: Estimator, path: str | Path) -> None:
         raise FileNotFoundError(f"the folder {str(target.parent)!r} of path does not exist.")
     described = describe(estimator) | {
         "versions": {"python": platform.python_version(), "bayestree": __version__}
-        | {package: version_of(package) for package in PACKAGES},
+        | {package: version_of(package) for package in PACKAGES}
     }
     write_whole(target, _to_bytes(described, arrays_of(estimator)))
 

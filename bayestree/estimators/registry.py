@@ -55,9 +55,7 @@ TREES: dict[str, Named] = {
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("literature.bivariate", "BivariateTreeClassifier", "BivariateTreeRegressor"),
     "ndf": Named(
-        "literature.forests",
-        "NeuralDecisionForestClassifier",
-        "NeuralDecisionForestRegressor",
+        "literature.forests", "NeuralDecisionForestClassifier", "NeuralDecisionForestRegressor"
     ),
     "adf": Named("literature.forests", "AlternatingDecisionForestClassifier"),
     "hhcart": Named(*OBLIQUE, fixed={"splitter": "hhcart"}),

@@ -113,12 +113,7 @@ class Outcome(NamedTuple):
 
 
 def nearest_row(
-    tree: Tree,
-    x: FloatArray,
-    outcome: Outcome,
-    moves: Moves,
-    *,
-    max_programs: int = 500,
+    tree: Tree, x: FloatArray, outcome: Outcome, moves: Moves, *, max_programs: int = 500
 ) -> NearestRow:
     """Find the row with ``outcome`` nearest to ``x`` (d,) in L1, in units of ``scale``."""
     if outcome.holds(tree, x[None]):

@@ -23,8 +23,8 @@ import numpy as np
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import nearest_match, plain, written
 from bayestree.diagnostics.draws import tails
+from bayestree.explain.actions import Features, Movable, Number, Values, movable_columns, moves_of
 from bayestree.explain.branch_and_bound import Moves, NearestRow, Outcome, nearest_of, nearest_row
-from bayestree.explain.movable import Features, Movable, Number, Values, movable_columns, moves_of
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
 

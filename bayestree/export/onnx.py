@@ -184,10 +184,10 @@ class _Graph:
     ``features`` is the name of the features (rows, d).
     """
 
-    def __init__(self, onnx: ModuleType, prefix: str = "", features: str = "X") -> None:
+    def __init__(self, onnx: ModuleType, prefix: str = "") -> None:
         self.onnx = onnx
         self.prefix = prefix
-        self.features = features
+        self.features = "X"
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 

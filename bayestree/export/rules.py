@@ -5,14 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._utils.wording import (
-    leading,
-    limit,
-    plain,
-    quantity,
-    signed,
-    weighted_sum,
-)
+from bayestree._utils.wording import leading, limit, plain, quantity, signed, weighted_sum
 from bayestree.description import Visit, tree_of
 from bayestree.export import Visitor, notes_on_numbers
 from bayestree.tree import LOG2, Tree

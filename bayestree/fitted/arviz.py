@@ -15,13 +15,7 @@ import numpy as np
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.alignment import Matches, match
-from bayestree.diagnostics.draws import (
-    Draws,
-    branch_log_probs,
-    effective_number,
-    scores,
-    weight_of,
-)
+from bayestree.diagnostics.draws import Draws, branch_log_probs, effective_number, scores, weight_of
 from bayestree.diagnostics.loo import loo, mixed_loo
 from bayestree.diagnostics.polytopes import cuts_off, votes_and_cuts
 from bayestree.fitted.tree import FittedTree, sides_of
@@ -228,11 +222,7 @@ class MixedDraws(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        weights: FloatArray,
-        lengths: Sequence[int],
-        total: int,
-        seeds: np.random.RandomState,
+        cls, weights: FloatArray, lengths: Sequence[int], total: int, seeds: np.random.RandomState
     ) -> MixedDraws:
         """Choose ``total`` of the ``lengths`` draws of the modes, in proportion to weights."""
         counts = mode_counts(weights, total, seeds)

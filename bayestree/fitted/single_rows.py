@@ -20,9 +20,9 @@ from bayestree.fitted.validation import fitted_rows
 from bayestree.tree import Tree
 
 if TYPE_CHECKING:
+    from bayestree.explain.actions import Features
     from bayestree.explain.counterfactual import Robustness
     from bayestree.explain.explanation import Explanation
-    from bayestree.explain.movable import Features
 
 
 def explain(
@@ -170,7 +170,7 @@ def robustness(
         If the splits of the tree have no facets.
     """
     from bayestree.explain import counterfactual as room  # noqa: PLC0415 - SciPy is slow to import
-    from bayestree.explain.movable import movable_columns, moves_of  # noqa: PLC0415
+    from bayestree.explain.actions import movable_columns, moves_of  # noqa: PLC0415
 
     _, row, cells = _one(estimator, x, "robustness")
     mixture = estimator.fitted_

@@ -29,34 +29,19 @@ Prediction = Literal["auto", "tree", "posterior"]
 
 @dataclass(frozen=True, eq=False)
 class FittedTree:
-    """One fitted tree: its deterministic form, its posterior, and how rows enter it.
+    """One fitted tree: its deterministic form, its posterior, and how rows enter it."""
 
-    Attributes
-    ----------
-    tree : RoutedTree
-        The deterministic tree, in the units of the data.
-    posterior : Posterior
-        Draws on the standardised features.
-    scaling : Scaling
-    reach : Reach, optional
-        Statistics of the training rows for the diagnostics of polytopes.
-    stream : mapping
-        Sums over the rows so far, for ``partial_fit``; empty after ``fit``.
-    parameters : mapping
-        Parameters of the estimator that fitted this tree alone.
-    sparsity : SparsityPath, optional
-        How the facets of ``tree`` were chosen, if they are sparse.
-    with_extra : bool
-        Whether the rows of the fit had exposures other than 1, or censored times.
-    """
-
-    tree: Any  # a Tree, or a NetworkTree if splits are networks
-    posterior: Posterior
+    tree: Any  # a Tree, or a NetworkTree if splits are networks, in the units of the data
+    posterior: Posterior  # draws on the standardised features
     scaling: Scaling
-    reach: Reach | None = None
+    reach: Reach | None = None  # statistics of the training rows for the diagnostics of polytopes
+    #: Sums over the rows so far, for ``partial_fit``; empty after ``fit``.
     stream: Mapping[str, AnyArray] = field(default_factory=dict)
+    #: Parameters of the estimator that fitted this tree alone.
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: How the facets of ``tree`` were chosen, if they are sparse.
     sparsity: SparsityPath | None = None
+    #: Whether the rows of the fit had exposures other than 1, or censored times.
     with_extra: bool = False
 
     @property
@@ -180,30 +165,17 @@ class Mixture:
 
     The trees are the modes of a posterior, or those of a forest; a single tree is a mixture of one.
     Diagnostics, explanations, exports and reports read this, and estimators forward to it.
-
-    Attributes
-    ----------
-    trees : sequence of M fitted trees
-    weights : array, shape (M,)
-        With sum 1.
-    medoid : int
-        The tree whose predictions differ least from the others.
-    sample_check : SampleCheck, optional
-        Of a fit to a sample of the rows of a data set, whether more of them would improve it.
-    forest : bool
-        Whether a prediction is always the mean over the trees, without uncertainty.
-    encoding : Encoding
-        How the columns of X become features.
-    plan : FitPlan, optional
-        What the fit did, and why; None of trees without a plan, and of models that were read.
     """
 
     trees: Sequence[FittedTree]
-    weights: FloatArray
-    medoid: int = 0
+    weights: FloatArray  # with sum 1, (M,)
+    medoid: int = 0  # the tree whose predictions differ least from the others
+    #: Of a fit to a sample of the rows of a data set, whether more of them would improve it.
     sample_check: SampleCheck | None = None
+    #: Whether a prediction is always the mean over the trees, without uncertainty.
     forest: bool = False
-    encoding: Encoding | Any = None
+    encoding: Encoding | Any = None  # how the columns of X become features
+    #: What the fit did, and why; None of trees without a plan, and of models that were read.
     plan: Any = None
 
     @classmethod

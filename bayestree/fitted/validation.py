@@ -324,10 +324,7 @@ def checked(
 
 
 def training_data(
-    estimator: MixtureEstimator,
-    X: ArrayLike,
-    y: ArrayLike,
-    sample_weight: ArrayLike | None = None,
+    estimator: MixtureEstimator, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> Data:
     """Return the rows as the model of ``posterior_`` uses them, for ``bayestree.inference``.
 

@@ -15,6 +15,7 @@ from bayestree._utils.progress import watched
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.plan import FitPlan, Table
 from bayestree.inference import Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
+from bayestree.inference.memory_mapped import HELD
 from bayestree.inference.samplers.mcmc.method import SWEPT_CHAINS
 from bayestree.inference.stage import Minibatches
 from bayestree.models.leaves import Leaf
@@ -47,7 +48,9 @@ FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
 KINDS = ("numbers", "classes")
 # Slow growth leaves more to the refinement by Adam, which then generalises better.
 SLOW_GROWTH = 0.015
+MAP_SHARE = 0.3  # of its epochs, where another method continues
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
+COLUMNS, MORE_COLUMNS = 3, 12  # of its facets, and where the loss is limited instead
 MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
 
 #: CPU seconds of a default fit: a factor, and powers of the rows, features and half the classes, of
@@ -106,23 +109,10 @@ def prior_of(given: Given, table: Table, reasons: Reasons) -> HyperplanePrior:
 
 
 def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None = None) -> FitPlan:
-    """Plan the fit of a convex polytope tree.
+    """Plan the fit of a convex polytope tree with a family of leaves, for any number of classes.
 
-    Parameters
-    ----------
-    given : mapping
-        The parameters of the estimator by name.
-    leaf : Leaf
-        The family of its leaves, for any number of classes.
-    table : Table
-        What is known of the rows.
-    start : Mixture, optional
-        The trees from which the fit continues.
-
-    Raises
-    ------
-    ParameterError
-        If ``inference`` is no method for these trees, or states other values than a parameter.
+    A ParameterError says that ``inference`` is no method for these trees, or states other values
+    than a parameter.
     """
     reasons: Reasons = {}
     prior, weight = prior_of(given, table, reasons), given["weight_prior"]
@@ -142,7 +132,9 @@ def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None 
         stages[-1] = agreed(stages[-1], "n_jobs", given["n_jobs"])
     asked = _asked_steepness(objects)
     stages = _annealed(stages, objects, asked, table, start)
-    stages = [with_epochs(stage, table, given["validation_fraction"]) for stage in stages]
+    stages = sized(stages, table, given["validation_fraction"])
+    if len(stages) > 2 and isinstance(stages[1], Map):
+        reasons.setdefault("stages", "Map makes three tenths of its epochs before another method")
     needs_double = leaf.needs_double or any(stage.needs_double for stage in stages)
     last = stages[-1]
     plan = FitPlan(
@@ -162,6 +154,8 @@ def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None 
             asked is None and isinstance(last, Svi) and last.own_guide and not table.n_classes
         ),
         sparse=_is_sparse(given, last, table, reasons),
+        max_columns=facet_columns(given),
+        predicts=predicts(given["prediction"], last, n_trees, reasons),
         in_chunks=not leaf.regresses and all(stage.in_chunks for stage in stages),
         reasons=reasons,
     )
@@ -344,18 +338,24 @@ def _annealed(
     return [*map(with_steepness, stages)]
 
 
-def with_epochs(stage: Any, table: Table, validation_fraction: float = 0.0) -> Any:
-    """Return a stage with its default number of epochs, by the rows that are not held out.
+def sized(stages: Sequence[Any], table: Table, validation_fraction: float = 0.0) -> list[Any]:
+    """Return stages with their epochs, by the rows that are not held out, or particles."""
 
-    MAP that chooses its steepness fits fewer rows before, with a default of their own.
-    """
-    chooses = isinstance(stage, Map) and stage.steepness is None
-    is_open = isinstance(stage, Minibatches) and stage.epochs is None and not chooses
-    if not (is_open and table.n_rows):
-        return stage
-    check_parameters(stage)
-    held_out = math.ceil(validation_fraction * table.n_rows)
-    return replace(stage, epochs=stage.default_epochs(table.n_rows - held_out))
+    def of(stage: Any) -> Any:
+        if isinstance(stage, Minibatches | Smc):
+            check_parameters(stage)
+        if isinstance(stage, Smc):
+            return stage.sized()
+        if not (isinstance(stage, Minibatches) and (stage.epochs or table.n_rows)):
+            return stage
+        n_rows = table.n_rows or 0
+        kept = n_rows - math.ceil(validation_fraction * n_rows)
+        epochs = stage.epochs or stage.default_epochs(kept)
+        if isinstance(stage, Map) and stage is not stages[-1]:
+            epochs = max(1, round(MAP_SHARE * epochs))
+        return replace(stage, epochs=epochs)
+
+    return [*map(of, stages)]
 
 
 def _n_trees(given: Given, last: Stage, start: Mixture | None, reasons: Reasons) -> int:
@@ -368,9 +368,20 @@ def _n_trees(given: Given, last: Stage, start: Mixture | None, reasons: Reasons)
     return last.default_modes
 
 
-def scores_unseen_rows(last: Stage, validation_fraction: float) -> bool:
-    """Return whether trees can be scored on rows that they have not seen."""
+def scores_unseen_rows(last: Stage, validation_fraction: float = 0.0) -> bool:
+    """Return whether trees can be scored on rows that they have not seen, as with several draws."""
     return bool(validation_fraction or last.draws not in (None, (1, 1)))
+
+
+def predicts(prediction: str, last: Stage, n_trees: int, reasons: Reasons) -> str:
+    """Say how the fitted estimator predicts, as ``Mixture.predicting`` carries out."""
+    if prediction == "auto":
+        several = scores_unseen_rows(last)
+        reasons["predicts"] = f"by default {'with' if several else 'without'} several draws"
+        prediction = "posterior" if several else "trees" if n_trees > 1 else "tree"
+    of_all = "draws of all trees" if n_trees > 1 else "draws"
+    means = {"posterior": f"by the mean over the {of_all}", "trees": "by the mean over the trees"}
+    return means.get(prediction, "by the deterministic tree")
 
 
 def _mode_weights(given: Given, last: Stage, n_trees: int, reasons: Reasons) -> str:
@@ -439,16 +450,33 @@ def _limits(given: Given, last: Stage, table: Table, reasons: Reasons) -> Growth
     )
 
 
+def asks_for_sparsity(given: Given) -> str:
+    """Return the parameters that ask for sparse facets; empty if none does."""
+    asked = ((name, given[name]) for name in ("sparsity", "max_columns", "points"))
+    return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
+
+
 def _is_sparse(given: Given, last: Stage, table: Table, reasons: Reasons) -> bool:
-    if any(given[name] not in ("auto", None) for name in ("sparsity", "max_columns", "points")):
+    if asks_for_sparsity(given):
         return True
-    several = last.draws not in (None, (1, 1))
+    several = scores_unseen_rows(last)
     narrow = (table.n_features or 0) <= MOST_SPARSE_FEATURES
     asked = given["sparsity"] == "auto" and not (given.get("image_shape") or table.in_batches)
     if not (several and narrow and asked):
         return False
     reasons["tree_"] = f"if it has at most {MOST_SPARSE_LEAVES} leaves, and the rows are in memory"
     return True
+
+
+def facet_columns(given: Given) -> int:
+    """Return the maximum number of columns of a facet of a sparse tree."""
+    limited = given["sparsity"] not in ("auto", None)
+    return given["max_columns"] or (MORE_COLUMNS if limited else COLUMNS)
+
+
+def sample_size(asked: int | None, n_features: int) -> int:
+    """Return how many rows of a data set a tree is fitted to: what 256 MiB hold, if not stated."""
+    return asked or max(1, HELD // n_features)
 
 
 def _seconds(plan: FitPlan) -> float | None:

@@ -17,7 +17,7 @@ from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parallel import Call, in_order, one_thread, threads_for
 from bayestree._utils.progress import Track, Verbose, fitting
 from bayestree.fitted.assessment import UnconvergedWarning
-from bayestree.fitted.contents import describe_tree, tree_arrays, tree_from
+from bayestree.fitted.serialization import describe_tree, tree_arrays, tree_from
 from bayestree.fitted.training_rows import (
     FileRows,
     Scaling,
@@ -43,48 +43,26 @@ Method = Callable[[SoftTree, Data, Scaling], Posterior]
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """What the fit of a tree needs beside its rows.
+    """What the fit of a tree needs beside its rows."""
 
-    Attributes
-    ----------
-    model : SoftTree
-        Before its topology is known, and before its leaves are informed by y.
-    method : Method
-    form : HardForm
-        How the posterior becomes a deterministic tree.
-    scaling : Scaling
-        The columns in use and the units of y; those of the features, if the fit continues another.
-    units : UnitRule
-        The rule for the units of the features.
-    continues : bool
-        Whether the fit continues another one, whose units it keeps.
-    whole : bool
-        Whether the fit sees all columns, which keep their positions like the pixels of an image.
-    counts : bool
-        Whether weights are numbers of rows, as for a posterior; otherwise only their ratios matter.
-    recalibrates : bool
-        Whether leaves that regress are fitted again, with a prior that is learned from the tree.
-    dtype, device : str
-    work : int
-        Number of values that a step of the fit processes, which determines the threads.
-    verbose : bool or "auto"
-    parameters : mapping
-        Those of the estimator that fits this tree alone.
-    """
-
-    model: SoftTree
+    model: SoftTree  # before its topology is known, and before its leaves are informed by y
     method: Any
-    form: HardForm
+    form: HardForm  # how the posterior becomes a deterministic tree
+    #: The columns in use and the units of y; those of the features, if the fit continues another.
     scaling: Scaling
-    units: UnitRule = "standard"
-    continues: bool = False
+    units: UnitRule = "standard"  # the rule for the units of the features
+    continues: bool = False  # whether the fit continues another one, whose units it keeps
+    #: Whether the fit sees all columns, which keep their positions like the pixels of an image.
     whole: bool = False
+    #: Whether weights are numbers of rows, as for a posterior; otherwise only their ratios matter.
     counts: bool = False
+    #: Whether leaves that regress are fitted again, with a prior that is learned from the tree.
     recalibrates: bool = True
     dtype: str = "float64"
     device: str = "cpu"
-    work: int = 0
+    work: int = 0  # number of values that a step of the fit processes, which determines the threads
     verbose: Verbose = False
+    #: Those of the estimator that fits this tree alone.
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -29,31 +29,17 @@ LeafValues = Callable[[Any, TrainingRows, Scaling], Mapping[str, FloatArray]]
 
 @dataclass(frozen=True, eq=False)
 class HardForm:
-    """How a posterior becomes a deterministic tree.
-
-    Attributes
-    ----------
-    limits : GrowthLimits
-        The limits of the tree.
-    feature_names : tuple of str
-        Empty for features without names.
-    smoothing : float
-        Weight of the shares of all rows in the shares of a leaf, in rows.
-    polytopes : bool
-        Whether splits are polytopes, with a posterior that must support them; otherwise they are
-        those of the point estimate, whatever they are.
-    sampled : bool
-        Whether the draws have topologies of their own, which no other limit than the depth binds.
-    values : callable, optional
-        The values of the leaves; by default those of their family.
-    """
+    """How a posterior becomes a deterministic tree."""
 
     limits: GrowthLimits
-    feature_names: tuple[str, ...]
-    smoothing: float = 0.0
+    feature_names: tuple[str, ...]  # empty for features without names
+    smoothing: float = 0.0  # weight of the shares of all rows in the shares of a leaf, in rows
+    #: Whether splits are polytopes, with a posterior that must support them; otherwise they are
+    #: those of the point estimate, whatever they are.
     polytopes: bool = False
+    #: Whether the draws have topologies of their own, which no other limit than the depth binds.
     sampled: bool = False
-    values: LeafValues | None = None
+    values: LeafValues | None = None  # the values of the leaves; by default those of their family
 
     def of(
         self, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
@@ -108,12 +94,7 @@ class HardForm:
         return model.split.tree(model.topology, point, frame)
 
     def filled(
-        self,
-        tree: Any,
-        posterior: Posterior,
-        rows: TrainingRows,
-        data: Data,
-        scaling: Scaling,
+        self, tree: Any, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
     ) -> Any:
         """Fill the leaves of a deterministic tree from the training rows."""
         filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
@@ -124,11 +105,7 @@ class HardForm:
 
 
 def _of_family(
-    tree: Any,
-    posterior: Posterior,
-    rows: TrainingRows,
-    data: Data,
-    scaling: Scaling,
+    tree: Any, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
 ) -> dict[str, FloatArray]:
     """Return the fields of a tree that the family of leaves estimates itself."""
     family = posterior.model.leaf

@@ -54,14 +54,8 @@ def fit_modes(
 ) -> Mixture:
     """Fit all modes to rows of positive weight, and weight them.
 
-    Parameters
-    ----------
-    plan : FitPlan
-    recipes : sequence of Recipe
-        One for each mode; their methods are ``Stages``. Modes that are fitted at once, with the
-        same leaves, follow each other.
-    rows : TrainingRows
-    verbose : bool or "auto"
+    The methods of the recipes are ``Stages``. Modes that are fitted at once, with the same leaves,
+    follow each other.
     """
     groups = [[*own] for _, own in groupby(recipes, key=lambda one: one.model.leaf)]
     with one_thread():

@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 from bayestree._utils.wording import counted
 from bayestree.inference import Growth, GrowthLimits, Stage
 from bayestree.inference.stage import Minibatches
-from bayestree.models.priors import (
-    Flat,
-    GammaProcess,
-    HyperplanePrior,
-    WeightPrior,
-)
+from bayestree.models.priors import Flat, GammaProcess, HyperplanePrior, WeightPrior
 
 
 class Table(NamedTuple):
@@ -61,6 +56,10 @@ class FitPlan:
         the deterministic tree.
     sparse : bool
         Whether the deterministic tree gets sparse facets.
+    max_columns : int
+        The maximum number of columns of these.
+    predicts : str
+        How the fitted estimator predicts.
     in_chunks : bool
         Whether the rows may stay in a file.
     seconds : float, optional
@@ -84,6 +83,8 @@ class FitPlan:
     table: Table = field(default_factory=Table)
     steeper: bool = False
     sparse: bool = False
+    max_columns: int = 0
+    predicts: str = ""
     in_chunks: bool = False
     seconds: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -136,19 +137,19 @@ class FitPlan:
             starts = growth.n_restarts * self.n_experts
             found[f"n_experts={self.n_experts}"] = each * starts * (n_features + rows)
         n_experts = self._n_facets
-        (chains, draws), particles = last.draws or (1, 0), getattr(last, "n_particles", None)
+        chains, draws = last.draws or (1, 0)
         counts = {"n_modes": self.n_trees, "n_chains": chains}
-        counts["n_particles" if particles else "n_draws"] = particles or draws
+        particles = getattr(last, "n_particles", draws)
+        counts["n_particles" if particles > draws else "n_draws"] = particles
         most = max(counts, key=lambda name: counts[name])
         of_draws = math.prod(counts.values()) * each * n_experts * (n_features + 2)
         return found | {f"{most}={counts[most]}": of_draws + 1000 * self.n_trees}
 
     def __str__(self) -> str:
-        lines = [self._of_rows()]
-        for name, value in self._decisions().items():
-            reason = f" ({self.reasons[name]})" if name in self.reasons else ""
-            lines.append(f"  {name:<10}{value}{reason}")
-        return "\n".join(lines)
+        each = {name: f"  {name:<10}{value}" for name, value in self._decisions().items()}
+        lines = {"rows": self._of_rows()} | each
+        why = {name: f" ({reason})" for name, reason in self.reasons.items()}
+        return "\n".join(f"{line}{why.get(name, '')}" for name, line in lines.items())
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as values of JSON, with the stages as Python writes them."""
@@ -166,6 +167,7 @@ class FitPlan:
             "prior": str(self.prior),
             "weight_prior": str(self.weight_prior),
             "sparse": self.sparse,
+            "predicts": self.predicts,
             "seconds": self.seconds,
             "reasons": dict(self.reasons),
         }
@@ -202,7 +204,8 @@ class FitPlan:
             "weights": str(self.weight_prior) if self._n_facets > 1 else "",
             "precision": self.dtype,
             "again": "with steeper splits, if these suit the rows better" if self.steeper else "",
-            "tree_": "with facets of few columns" if self.sparse else "",
+            "tree_": f"with facets of at most {self.max_columns} columns" * self.sparse,
+            "predicts": self.predicts,
             "time": "" if self.seconds is None else f"about {self.seconds:.2g} s of one core",
         }
         return {name: value for name, value in found.items() if value}

@@ -16,39 +16,22 @@ import torch
 from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parameters import ParameterError
 from bayestree.fitted.tree import Mixture
-from bayestree.fitting.defaults import scores_unseen_rows
+from bayestree.fitting.defaults import asks_for_sparsity, scores_unseen_rows
 from bayestree.fitting.plan import FitPlan
-from bayestree.fitting.projection import asks_for_sparsity
 from bayestree.inference import Map, Posterior, Svi, Vi
 from bayestree.models.contracts import broken_contract
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a fit is asked for.
+    """What a fit is asked for."""
 
-    Attributes
-    ----------
-    given : namespace
-        The parameters of the estimator, as attributes.
-    defaults : mapping
-        The defaults of the parameters.
-    model : SoftTree
-        None before the rows are known.
-    plan : FitPlan
-        None for a fit without stages.
-    used : bool array, shape (d,)
-        The features that the fit may use.
-    start : Mixture, optional
-        The trees of the fit that is continued.
-    """
-
-    given: Any
+    given: Any  # the parameters of the estimator, as attributes
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    model: Any = None
-    plan: FitPlan | Any = None
-    used: BoolArray | Any = None
-    start: Mixture | None = None
+    model: Any = None  # None before the rows are known
+    plan: FitPlan | Any = None  # None for a fit without stages
+    used: BoolArray | Any = None  # the features that the fit may use, (d,)
+    start: Mixture | None = None  # the trees of the fit that is continued
 
     @property
     def before(self) -> Posterior | Any:

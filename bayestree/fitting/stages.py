@@ -37,28 +37,15 @@ def grown(growth: Any, model: SoftTree, data: Data, n_trees: int, **common: Any)
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """Run the stages of a plan on one tree or, by a method that can, on several at once.
-
-    Attributes
-    ----------
-    plan : FitPlan
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-    validation_fraction : float
-        Share of the rows that is held out for the methods that use it.
-    split_seed : int, optional
-        Seed of the rows that are held out, which all modes share.
-    start : Posterior, optional
-        The result of a fit that is continued, in the place of growth.
-    grow : callable
-    """
+    """Run the stages of a plan on one tree or, by a method that can, on several at once."""
 
     plan: FitPlan
     random_state: RandomState = None
     progress: bool = False
+    #: Share of the rows that is held out for the methods that use it.
     validation_fraction: float = 0.0
-    split_seed: int | None = None
-    start: Posterior | None = None
+    split_seed: int | None = None  # seed of the rows that are held out, which all modes share
+    start: Posterior | None = None  # the result of a fit that is continued, in the place of growth
     grow: Grow = grown
 
     def __call__(self, model: SoftTree, data: Data, scaling: Scaling) -> Posterior:
@@ -120,8 +107,7 @@ class Stages:
         """Run the stages after growth."""
         _, *stages = self.plan.stages
         for stage in stages:
-            start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
-            found = stage.run_several(found, data, **start, **common)
+            found = stage.run_several(found, data, **common)
             if len(found) == 1 and found[0].model.topology.n_nodes == 0:
                 self._warn_if_single_leaf(found[0], data, "the inference removed every split")
                 return found

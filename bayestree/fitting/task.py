@@ -17,36 +17,19 @@ from bayestree.tables import Encoding
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a fit is given.
+    """What a fit is given."""
 
-    Attributes
-    ----------
-    rows : TrainingRows
-        Those of positive weight; None where rules and priors are looked at without rows.
-    leaf : Leaf
-        The family of the leaves, before its prior is calibrated.
-    scaling : Scaling
-        The columns in use, the units of y and the classes; the units of the features too, if the
-        fit continues another one.
-    encoding : Encoding
-        How the columns of X became features.
-    feature_names : tuple of str
-        Empty for features without names.
-    start : Mixture, optional
-        The fit that is continued.
-    plan : FitPlan, optional
-        For fits in stages.
-    detached : array of bool, shape (d,), optional
-        Features of which values far from all others were moved near them.
-    """
-
+    #: Those of positive weight; None where rules and priors are looked at without rows.
     rows: TrainingRows | Any
-    leaf: Leaf
+    leaf: Leaf  # the family of the leaves, before its prior is calibrated
+    #: The columns in use, the units of y and the classes; the units of the features too, if the fit
+    #: continues another one.
     scaling: Scaling
-    encoding: Encoding
-    feature_names: tuple[str, ...] = ()
-    start: Mixture | None = None
-    plan: FitPlan | Any = None
+    encoding: Encoding  # how the columns of X became features
+    feature_names: tuple[str, ...] = ()  # empty for features without names
+    start: Mixture | None = None  # the fit that is continued
+    plan: FitPlan | Any = None  # for fits in stages
+    #: Features of which values far from all others were moved near them, (d,).
     detached: BoolArray | None = None
 
     @property

@@ -20,12 +20,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.pointwise import summed
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stage import Stage, as_function
-from bayestree.inference.training import (
-    Adam,
-    at_prior_mean,
-    check_differentiable,
-    check_topology,
-)
+from bayestree.inference.training import Adam, at_prior_mean, check_differentiable, check_topology
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.routing import Membership, expectation, expected_slope

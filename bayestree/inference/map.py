@@ -37,7 +37,6 @@ from bayestree.models import splits
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined
 
-START_SHARE = 0.3  # of the epochs, where another method continues
 STEEPNESS = (1.0, 6.0, 20.0)  # among which a fit chooses
 CHOICE_SHARE = 0.1  # of the epochs, for each of them in each fold
 FOLDS, MOST_ROWS = 3, 10_000  # of the rows that are left out
@@ -147,17 +146,11 @@ class Map(Minibatches, Stage):
             settings=self.chosen(*names) | {"epochs": epochs},
         )
 
-    def run(self, found: Posterior, data: Data, *, last: bool = True, **common: Any) -> Posterior:
-        stage = self
-        if not last:
-            stage = replace(self, epochs=self._share_of_epochs(START_SHARE, data))
-        return stage.fit(calibrated(found, data), data, init=found, **common)
+    def run(self, found: Posterior, data: Data, **common: Any) -> Posterior:
+        return self.fit(calibrated(found, data), data, init=found, **common)
 
     def default_epochs(self, n_rows: int) -> int:
         return super().default_epochs(n_rows) if self.optimiser == "adam" else 30
-
-    def _share_of_epochs(self, share: float, data: Data) -> int:
-        return max(1, round(share * (self.epochs or self.default_epochs(len(data.X)))))
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method
@@ -174,8 +167,12 @@ def _left_out(
     total = torch.zeros(len(STEEPNESS), dtype=torch.float64)
     folds = _folds(data) if validation is None else [(data, validation)]
     parts = {"total": total, "seeds": start["random_state"]}
+    usual = settings.default_epochs
     for kept, held in Track(folds, "steepness", show=start["progress"], parts=parts):
-        epochs, first, here = settings._share_of_epochs(CHOICE_SHARE, kept), 1.0, dict(start)
+        epochs, first, here = settings.epochs or 0, 1.0, dict(start)
+        if epochs in (0, usual(len(data.X))):  # not chosen: as suits the rows of the fold
+            epochs = usual(len(kept.X))
+        epochs = max(1, round(CHOICE_SHARE * epochs))
         for i, last in enumerate(STEEPNESS):
             stage = replace(settings, epochs=epochs, steepness=(first, last))
             here["init"] = stage.fit(model, kept, **here)

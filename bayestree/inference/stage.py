@@ -207,19 +207,12 @@ class Stage(Settings):
         raise NotImplementedError
 
     def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        last: bool = True,
-        validation: Data | None = None,
-        **common: Any,
+        self, found: Posterior, data: Data, *, validation: Data | None = None, **common: Any
     ) -> Posterior:
         """Continue from the result of the previous stage.
 
-        ``last`` says whether the result is final or the start of another stage; ``validation`` are
-        held-out rows, for methods that use them; ``common`` are ``random_state`` and ``progress``,
-        as for :meth:`fit`.
+        ``validation`` are held-out rows, for methods that use them; ``common`` are ``random_state``
+        and ``progress``, as for :meth:`fit`.
         """
         model = calibrated(found, data) if self.calibrates else found.model
         start: dict[str, Any] = {} if self.samples_topology else {"init": found}

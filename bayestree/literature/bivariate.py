@@ -19,13 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parameters import (
-    Count,
-    Inference,
-    Model,
-    NonNegativeOrInf,
-    declare,
-)
+from bayestree._utils.parameters import Count, Inference, Model, NonNegativeOrInf, declare
 from bayestree.estimators._parameters import MeanFamily
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitting.task import Task

@@ -9,7 +9,6 @@ from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.own import Own
 from bayestree._utils.parameters import (
     ByName,
     Count,
@@ -23,6 +22,7 @@ from bayestree._utils.parameters import (
     declare,
     takes,
 )
+from bayestree._utils.user_classes import Own
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import fit_files, sample_check
 from bayestree.estimators._forests import ForestClassifier, ForestRegressor, IndependentForest
@@ -270,7 +270,7 @@ class BaseEndToEndTree(StagedTree):
             defaults.check_refines(given, ("em", "svi"))
             asked = self.n_draws if self.n_draws != Svi.n_draws else None
             stages.append(defaults.agreed(given, "n_draws", asked))
-        stages = [defaults.with_epochs(one, table) for one in stages]
+        stages = defaults.sized(stages, table)
         leaf = self._leaf_family()
         needs_double = leaf.needs_double or any(one.needs_double for one in stages)
         dtype = defaults.precision_of(self.dtype, table.n_rows, needs_double)
@@ -278,6 +278,7 @@ class BaseEndToEndTree(StagedTree):
         reasons = {"stages": "growth by stumps of EM, with the parameters of the estimator"}
         prior = defaults.prior_of(self.get_params(deep=False), table, reasons)
         known: dict[str, Any] = {"dtype": dtype, "prior": prior, "table": table}
+        known["predicts"] = defaults.predicts(self.prediction, stages[-1], 1, reasons)
         known["in_chunks"] = not leaf.regresses and all(one.in_chunks for one in stages)
         return FitPlan(method, tuple(stages), self._limits(), **known, reasons=reasons)
 

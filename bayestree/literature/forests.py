@@ -245,11 +245,8 @@ class NeuralTree(WholeFit[Posterior], Stage):
     def _fit(self, model: SoftTree, data: Data, *, progress: bool) -> Posterior:
         """Train a complete soft tree of ``max_depth`` levels.
 
-        Returns
-        -------
-        Posterior
-            One draw. ``stats["log_likelihood"]`` holds the log-likelihood of the rows after each
-            epoch, before the last update of the leaves.
+        ``stats["log_likelihood"]`` holds the log-likelihood of the rows after each epoch, before
+        the last update of the leaves.
         """
         model = model.with_(topology=Topology.complete(self.max_depth))
         trace: list[float] = []

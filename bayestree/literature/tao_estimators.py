@@ -12,13 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parameters import (
-    Model,
-    NonNegative,
-    Positive,
-    declare,
-    takes,
-)
+from bayestree._utils.parameters import Model, NonNegative, Positive, declare, takes
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import MeanName, Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
@@ -61,8 +55,7 @@ class BaseAlternatingTree(InitialTree):
         ),
     ] = 0.0
     pair_cost: Annotated[
-        Positive,
-        Model("Penalty for two features in a bivariate split, relative to that for one."),
+        Positive, Model("Penalty for two features in a bivariate split, relative to that for one.")
     ] = 1.2
 
     def _prior(self) -> HyperplanePrior:
@@ -159,8 +152,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     _families = dict.fromkeys(get_args(MeanName), Gaussian)  # slopes are of the tree alone
 
     leaf: Annotated[
-        MeanName,
-        Model("Prediction of a leaf: a mean, or a ridge regression on all features."),
+        MeanName, Model("Prediction of a leaf: a mean, or a ridge regression on all features.")
     ] = "constant"
     leaf_ridge: Annotated[
         Positive, Model("Penalty on |slope|^2 of linear leaves, added to the squared loss.")

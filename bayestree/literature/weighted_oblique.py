@@ -262,8 +262,7 @@ class BaseWeightedTree(BaseTree):
         ),
     ] = 20
     n_starts: Annotated[
-        Count,
-        Inference("Number of random starts of a split; the split of largest gain is kept."),
+        Count, Inference("Number of random starts of a split; the split of largest gain is kept.")
     ] = 1
 
     def _model(self, task: Task) -> SoftTree:

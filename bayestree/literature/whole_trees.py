@@ -106,11 +106,7 @@ def fitted_by(
 ) -> Result:
     """Return the result of a method with the parameters and the seed of an estimator."""
     return method_of(kind, estimator).fit(
-        model,
-        data,
-        random_state=estimator.random_state,
-        progress=bool(estimator.verbose),
-        **given,
+        model, data, random_state=estimator.random_state, progress=bool(estimator.verbose), **given
     )
 
 
@@ -177,11 +173,7 @@ class InitialTree(BaseTree):
         y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
         if self.init == "random":
             return baselines.random_oblique(
-                X,
-                self.max_depth,
-                weights,
-                max_features=self._max_features(),
-                random_state=seeds,
+                X, self.max_depth, weights, max_features=self._max_features(), random_state=seeds
             )
         return baselines.cart(
             X,
@@ -272,11 +264,8 @@ class NonGreedy(WholeFit[Posterior], Stage):
     ) -> Posterior:
         """Optimise all splits and leaves of a tree together, starting from ``init``.
 
-        Returns
-        -------
-        Posterior
-            One draw: of the initial tree and those after each epoch, the one of the least
-            -log p(y) of the training rows; ``stats["loss"]`` has them all.
+        The draw is, of the initial tree and those after each epoch, the one of the least -log p(y)
+        of the training rows; ``stats["loss"]`` has them all.
         """
         topology, splits = splits_of(init, model)
         model = model.with_(topology=topology)

@@ -235,11 +235,7 @@ def declared_sites(model: SoftTree) -> dict[str, Site]:
 
 
 def sample_prior(
-    model: SoftTree,
-    n_features: int,
-    n_draws: int,
-    *,
-    random_state: RandomState = None,
+    model: SoftTree, n_features: int, n_draws: int, *, random_state: RandomState = None
 ) -> dict[str, Tensor]:
     """Draw every site but ``weight`` independently from the prior, (n_draws, ...).
 
@@ -330,18 +326,12 @@ class MonotonicityConstraints:
 
     A coefficient with such a sign is a *fold* of a free one, sign |b|. A symmetric prior of b
     becomes twice its density on one half of the line: the log joint changes by a constant.
-
-    Parameters
-    ----------
-    signs : Tensor, shape (V, 1, d + 1)
-        Sign of the coefficients of each feature at each node; 0 where they are free, as intercepts
-        are.
-    order : array of int, shape (L,)
-        The leaves, from the smallest prediction to the largest.
     """
 
+    #: Sign of the coefficients of each feature at each node; 0 where they are free, as intercepts
+    #: are, (V, 1, d + 1).
     signs: Tensor
-    order: IntArray
+    order: IntArray  # the leaves, from the smallest prediction to the largest, (L,)
 
     @classmethod
     def of(cls, model: SoftTree, hyperplane: Tensor) -> "MonotonicityConstraints | None":

@@ -106,9 +106,9 @@ def draw_node(
     draw(ax, described, rows, rows.some(node, most), node, room)
 
 
-def left_handle(side: str = "left") -> Patch:
+def left_handle() -> Patch:
     """Return the entry of a legend for the shaded part."""
-    return Patch(facecolor=SHADE, edgecolor="#B8B8B8", label=f"goes {side}")
+    return Patch(facecolor=SHADE, edgecolor="#B8B8B8", label="goes left")
 
 
 def _beyond(tree: Tree, node: int, X: FloatArray) -> FloatArray:
@@ -263,28 +263,17 @@ APART = 0.35  # lines between two facets
 
 @dataclass(frozen=True)
 class NodeView:
-    """What the box of a node shows.
-
-    Attributes
-    ----------
-    width, height : float
-        In inches.
-    text : tuple of str
-        Lines below the picture.
-    bars : tuple of tuples of (str, float)
-        For each facet, its terms and limit with the lengths of their bars: from -1, a larger value
-        leads to the left, to 1, to the right; 0 has none.
-    rows : NodeRows, optional
-        To draw instead of bars.
-    """
+    """What the box of a node shows."""
 
     described: TreeDescription
     node: int
-    width: float
+    width: float  # in inches
     height: float
-    text: tuple[str, ...]
+    text: tuple[str, ...]  # lines below the picture
+    #: For each facet, its terms and limit with the lengths of their bars: from -1, a larger value
+    #: leads to the left, to 1, to the right; 0 has none.
     bars: tuple[tuple[tuple[str, float], ...], ...] = ()
-    rows: NodeRows | None = None
+    rows: NodeRows | None = None  # to draw instead of bars
 
     def draw(self, ax: Axes, scale: float, sides: tuple[str, str]) -> None:
         """Draw on Axes from 0 to ``width`` and ``height``, with texts enlarged by ``scale``.
@@ -358,16 +347,8 @@ def view_of(
 ) -> NodeView | None:
     """Return the view of a node; None where its condition alone is clearer.
 
-    Parameters
-    ----------
-    described : TreeDescription
-        With a line for each term of a facet.
-    condition : str
-        The condition in words, for a node whose rows are drawn.
-    below : sequence of str
-        Further lines.
-    rows : NodeRows, optional
-        Drawn where a node uses one or two features.
+    ``described`` has a line for each term of a facet, and ``below`` are further lines. Rows are
+    drawn, with the condition in words, where a node uses one or two features.
     """
     tree, kind = described.linear, view_kind(described.linear, node, has_rows=rows is not None)
     if tree is None or not kind:

@@ -37,41 +37,25 @@ Arrays = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """S draws of a tree of V nodes with E experts, and L leaves that predict Q numbers.
+    """S draws of a tree of V nodes with E experts, and L leaves that predict Q numbers."""
 
-    Attributes
-    ----------
-    share : float
-        Weight of all draws together; each has the same.
-    steepness : float
-        Factor of the log-odds of a split; infinity for deterministic trees.
-    expert_start : array of int, shape (V + 1,)
-        First expert of each node.
-    weight, intercept : arrays, shape (S, E)
-    hyperplane : array, shape (S, E, d)
-        Of the features (x - ``center``) / ``scale``.
-    value : array, shape (S, L, Q)
-        Predictions of the leaves, in units of ``y_scale`` from ``y_center``; logits if ``softmax``.
-    slope : array, shape (S, L, Q, d), or None
-        Slopes of ``value``, if leaves regress on the features.
-    hazard : array, shape (T,), or None
-        Cumulative hazards at a rate of 1, at some times, if leaves predict rates.
-    """
-
-    share: float
-    steepness: float
+    share: float  # weight of all draws together; each has the same
+    steepness: float  # factor of the log-odds of a split; infinity for deterministic trees
     topology: Topology
-    expert_start: IntArray
-    weight: FloatArray
-    hyperplane: FloatArray
-    intercept: FloatArray
+    expert_start: IntArray  # first expert of each node, (V + 1,)
+    weight: FloatArray  # (S, E)
+    hyperplane: FloatArray  # of the features (x - ``center``) / ``scale``, (S, E, d)
+    intercept: FloatArray  # (S, E)
+    #: Predictions of the leaves, in units of ``y_scale`` from ``y_center``; logits if ``softmax``,
+    #: (S, L, Q).
     value: FloatArray
-    slope: FloatArray | None
+    slope: FloatArray | None  # slopes of ``value``, if leaves regress on the features, (S, L, Q, d)
     center: FloatArray
     scale: FloatArray
     softmax: bool = False
     y_center: float = 0.0
     y_scale: float = 1.0
+    #: Cumulative hazards at a rate of 1, at some times, if leaves predict rates, (T,).
     hazard: FloatArray | None = None
 
     @classmethod
@@ -191,23 +175,13 @@ def packed(values: AnyArray, dtype: np.dtype[Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedModel:
-    """The parts of an estimator that a page carries.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-    members : tuple
-        The fitted tree of each part.
-    kept : tuple of arrays of int
-        The draws of each part, by their numbers over all chains; empty for deterministic trees.
-    dtype : dtype
-        Precision of the numbers.
-    """
+    """The parts of an estimator that a page carries."""
 
     parts: tuple[Part, ...]
-    members: tuple[FittedTree, ...]
+    members: tuple[FittedTree, ...]  # the fitted tree of each part
+    #: The draws of each part, by their numbers over all chains; empty for deterministic trees.
     kept: tuple[IntArray, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # precision of the numbers
 
     @property
     def n_draws(self) -> tuple[int, int]:
@@ -243,13 +217,8 @@ class EmbeddedModel:
 
         These are the means of the predictions, and of P(right) at the ``nodes`` of the tree that
         is shown, as each part has them. Of the weights of 0 or more that have them, or nearly,
-        those nearest to equal ones are taken.
-
-        Returns
-        -------
-        weights : array, shape (n, S)
-        error, side_error : float
-            The largest difference of a prediction, and of P(right), from that of all draws.
+        those nearest to equal ones are taken. Returned are the weights (n, S), and the largest
+        difference of a prediction, and of P(right), from that of all draws.
         """
         (values, equal), (every, share) = self.drawn(rows), self.drawn(rows, every=True)
         values = values.reshape(len(equal), len(rows), -1)

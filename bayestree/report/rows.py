@@ -179,11 +179,11 @@ def permutation_importance(
     return PermutationImportance(tuple(nodes), total / total.sum() if total.any() else total)
 
 
-def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
-    """Find the smallest set of columns with a share ``level`` of the importance, largest first."""
+def most_important(share: FloatArray) -> IntArray:
+    """Find the smallest set of columns with nine tenths of the importance, largest first."""
     order = np.argsort(-share, kind="stable")[: np.count_nonzero(share)]
     covered = np.cumsum(share[order])
-    return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
+    return order[: np.searchsorted(covered, COVERED * covered[-1]) + 1] if len(order) else order
 
 
 def split_uncertainty(estimator: Estimator, rows: LabelledRows) -> SplitUncertainty | None:

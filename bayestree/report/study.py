@@ -407,12 +407,7 @@ def study_of(
 
 
 def fit_baseline(
-    X: Any,
-    y: AnyArray,
-    weights: ArrayLike,
-    *,
-    classifies: bool,
-    estimator: Estimator | None = None,
+    X: Any, y: AnyArray, weights: ArrayLike, *, classifies: bool, estimator: Estimator | None = None
 ) -> Baseline | None:
     """Fit a logistic or ridge regression to the standardised features of ``estimator``.
 

@@ -47,27 +47,15 @@ MOST_FACETS = 2_000  # that are put into words
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A column that can be edited, and how its values become features.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        "number", "options" or "date".
-    features : list of int
-        Numbers of its features.
-    cells : list
-        Values of the rows: numbers, days since 1970 of dates, or numbers of options; None if the
-        value is missing.
-    about : mapping
-        What the script needs to know of this kind.
-    """
+    """A column that can be edited, and how its values become features."""
 
     name: str
-    kind: str
-    features: list[int]
+    kind: str  # "number", "options" or "date"
+    features: list[int]  # numbers of its features
+    #: Values of the rows: numbers, days since 1970 of dates, or numbers of options; None if the
+    #: value is missing.
     cells: list[Any]
-    about: dict[str, Any]
+    about: dict[str, Any]  # what the script needs to know of this kind
 
     @classmethod
     def of(

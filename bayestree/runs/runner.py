@@ -120,9 +120,10 @@ def plan(file: RunFile) -> FitPlan:
         y, given = _response(file, rows)
         try:
             with watching(Bars(shown=False)):  # as the run watches its fit
-                return estimator.plan(rows.X, y, rows.weights, **given)
+                found = estimator.plan(rows.X, y, rows.weights, **given)
         except ValueError as error:
             raise InputError(str(error)) from error
+        return found if rows.sample is None else rows.sample.planned(found)
 
 
 def _response(file: RunFile, rows: RunRows) -> tuple[AnyArray | pd.Series, dict[str, Any]]:
@@ -404,9 +405,5 @@ def spread(scheduler: str | None) -> Iterator[None]:
     if scheduler is None:
         yield
         return
-    with (
-        client_of(scheduler) as client,
-        stopped(scheduler),
-        parallel_config("dask", client=client),
-    ):
+    with client_of(scheduler) as client, stopped(scheduler), parallel_config("dask", client=client):
         yield

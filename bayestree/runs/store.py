@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel
 
 from bayestree import __version__
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.own import without_imports
+from bayestree._utils.user_classes import without_imports
 from bayestree._utils.write import naming, write_whole
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.files import load

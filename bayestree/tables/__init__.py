@@ -23,13 +23,7 @@ from bayestree.tables.columns import (
 from bayestree.tables.dataset import Dataset, Piece, is_dataset
 from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.files import Table, located, open_table
-from bayestree.tables.learning import (
-    MAX_ONE_HOT,
-    Learned,
-    Learner,
-    Observed,
-    target_columns,
-)
+from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
 from bayestree.tables.profiling import DoubtfulColumnsWarning, TableProfile, UnusedColumnsWarning
 
 __all__ = [

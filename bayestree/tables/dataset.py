@@ -252,11 +252,7 @@ class Dataset:
             yield file
 
     def _frame(
-        self,
-        part: Any,
-        piece: Piece,
-        columns: Sequence[str] | None,
-        orders: dict[str, pd.Index],
+        self, part: Any, piece: Piece, columns: Sequence[str] | None, orders: dict[str, pd.Index]
     ) -> pd.DataFrame:
         """Convert a part of a file to the types of the schema, with its partition as columns.
 

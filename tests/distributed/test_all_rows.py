@@ -13,7 +13,7 @@ from bayestree.distributed.passes import on_workers
 from bayestree.distributed.worker import Pass, Source, joined, summed
 from bayestree.estimators import _data_sets
 from bayestree.inference import Mcmc
-from bayestree.runs.runner import run
+from bayestree.runs.runner import plan, run
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import InputError
 from bayestree.tables.dataset import Dataset
@@ -163,6 +163,7 @@ class TestSamples:
     def test_a_fit_in_memory_has_no_check(self, rows, data):
         tree = fitted(classifier(), data, "kind")
         assert tree.sample_check_ is not None
+        assert f"(a sample of {N:,}, for about {SAMPLE:,}; see sample_rows)" in str(tree.plan_)
         assert tree.fit(rows[FEATURES], rows["kind"]).sample_check_ is None
 
     def test_a_tree_that_follows_chance_is_told(self, tmp_path):
@@ -184,9 +185,12 @@ def test_a_run_records_the_check(data, tmp_path):
         "cluster": {"workers": 1, "sample_rows": SAMPLE},
         "output": {"folder": "out", "report": False},
     }
-    found = run(RunFile.from_parts(parts, tmp_path / "run.toml"))
+    file = RunFile.from_parts(parts, tmp_path / "run.toml")
+    planned, found = plan(file), run(file)
     check, n_training = found.metrics["sample_check"], found.metrics["training_rows"]
     assert check["n_sample"] + check["n_others"] == n_training
+    assert planned.table.n_rows == check["n_sample"]
+    assert f"a sample of {n_training:,}, for about {SAMPLE:,}" in str(planned)
     assert n_training + found.metrics["held_out_rows"] == N
     assert found.metrics["sampled_training_rows"] == check["n_sample"]
     assert json.loads((found.folder / "manifest.json").read_text())["sample_check"] == check

@@ -14,7 +14,7 @@ from bayestree import (
     SingleLeafWarning,
     load,
 )
-from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators._serialization import arrays_of, describe
 from bayestree.fitting import defaults
 from bayestree.inference import Growth, Svi, Vi, memory_mapped
 from bayestree.inference.stage import Minibatches

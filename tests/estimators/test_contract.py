@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 import bayestree
 from bayestree import export_dot, export_json, export_text
 from bayestree._utils.parameters import ParameterError, check_parameters
-from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators._serialization import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from tests.fitted_cases import BY_MAP, CLASSIFIERS, QUICK, REGRESSORS, SMALL, rows, trained
 from tests.short_checks import short_stages

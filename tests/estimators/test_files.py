@@ -22,11 +22,11 @@ from bayestree import (
     load,
 )
 from bayestree.estimators import files
-from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators._serialization import arrays_of, describe
 from bayestree.estimators.files import ModelFileError
 from bayestree.estimators.registry import ESTIMATORS
-from bayestree.fitted.contents import from_plain, model_from_plain, plain, plain_model
 from bayestree.fitted.removed import REMOVED
+from bayestree.fitted.serialization import from_plain, model_from_plain, plain, plain_model
 from bayestree.inference import Map, Svi
 from bayestree.models import (
     Flat,

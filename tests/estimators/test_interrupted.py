@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bayestree
-from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators._serialization import arrays_of, describe
 from bayestree.estimators.registry import ESTIMATORS
 from bayestree.inference import Map, Mcmc, Nuts, Svi
 from bayestree.testing import check_every_stop

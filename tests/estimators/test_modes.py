@@ -13,7 +13,7 @@ from bayestree import ConvexPolytopeTreeClassifier
 from bayestree._utils.progress import Bars, watching
 from bayestree._utils.state import draw_seed
 from bayestree.diagnostics import loo
-from bayestree.estimators._contents import arrays_of, build, describe
+from bayestree.estimators._serialization import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.fitting import defaults, modes
 from bayestree.fitting.engine import fit_each

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import bayestree
+from bayestree.explain.actions import Number, movable_columns, moves_of
 from bayestree.explain.branch_and_bound import Moves, Outcome, nearest_row
 from bayestree.explain.counterfactual import Wanted
-from bayestree.explain.movable import Number, movable_columns, moves_of
 from bayestree.inference import Svi
 from bayestree.tables import Encoding
 from bayestree.topology import Topology

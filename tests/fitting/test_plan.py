@@ -1,5 +1,6 @@
 """The plan of a fit: what is decided from the parameters, the rows and the fit before."""
 
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -131,9 +132,11 @@ def test_defaults_of_the_methods(table, inference, experts, growth, steepness, t
 
 def test_map_anneals_before_another_method_and_chooses_alone():
     assert plan(inference="svi").stages[1].steepness == (1.0, 6.0)
-    stated = plan(inference=Svi(steepness=3.0)).stages[1:]
+    found = plan(inference=Svi(steepness=3.0))
+    stated = found.stages[1:]
     # at the steepness that MAP has reached
-    assert stated == (Map(epochs=1000, steepness=(1.0, 3.0)), Svi(epochs=1000))
+    assert stated == (Map(epochs=300, steepness=(1.0, 3.0)), Svi(epochs=1000))
+    assert "(Map makes three tenths of its epochs before another method)" in str(found)
     assert plan(inference=[Svi(steepness=3.0), Nuts()]).stages[1:3] == stated
     assert plan(inference=[Map(steepness=3.0), Svi()]).stages[1:] == stated
     assert plan(inference=[Vi(steepness=3.0), Mcmc()]).stages[1] == Vi(steepness=3.0)
@@ -144,22 +147,24 @@ def test_map_anneals_before_another_method_and_chooses_alone():
 
 def test_map_before_svi_has_its_minibatches():
     before, last = plan(inference=Svi(epochs=7, batch_size=30, guide="AutoNormal")).stages[1:]
-    assert (before.epochs, before.batch_size) == (last.epochs, last.batch_size) == (7, 30)
+    assert (before.epochs, before.batch_size) == (2, 30)  # three tenths of the epochs
+    assert (last.epochs, last.batch_size) == (7, 30)
 
 
 @pytest.mark.parametrize(
     ("n_rows", "given", "epochs"),
     [
-        (500, {}, [1000, 1000]),  # of one step
-        (2_000, {}, [250, 250]),
-        (2_000, {"validation_fraction": 0.25}, [333, 333]),  # three steps for 1,500 rows
-        (20_000, {"inference": Svi(batch_size=1000)}, [60, 60]),
-        (20_000, {"inference": Svi(epochs=7)}, [7, 7]),
-        (20_000, {"inference": [Map(epochs=9), Svi()]}, [9, 60]),
-        (2_000, {"inference": "map"}, [None]),  # other numbers while it chooses its steepness
+        (500, {}, [300, 1000]),  # of one step
+        (2_000, {}, [75, 250]),
+        (2_000, {"validation_fraction": 0.25}, [100, 333]),  # three steps for 1,500 rows
+        (20_000, {"inference": Svi(batch_size=1000)}, [18, 60]),
+        (20_000, {"inference": Svi(epochs=7)}, [2, 7]),
+        (20_000, {"inference": [Map(epochs=9), Svi()]}, [3, 60]),
+        (2_000, {"inference": "map"}, [250]),
         (2_000, {"inference": Map()}, [250]),
         (2_000, {"inference": Map(optimiser="lbfgs")}, [30]),
         (None, {}, [None, None]),
+        (None, {"inference": [Map(epochs=1), Svi()]}, [1, None]),
     ],
     ids=str,
 )
@@ -317,7 +322,7 @@ def test_numbers_by_svi_may_be_fitted_again_with_steeper_splits():
 
 def test_a_map_before_another_method_does_not_decide_its_steepness():
     found = plan(inference=[Map(epochs=2), Svi(steepness=1.0)])
-    assert found.stages[1] == Map(epochs=2, steepness=(1.0, 1.0))
+    assert found.stages[1] == Map(epochs=1, steepness=(1.0, 1.0))
 
     class OwnMap(Map):
         pass
@@ -328,7 +333,7 @@ def test_a_map_before_another_method_does_not_decide_its_steepness():
 def test_text_says_what_is_certain():
     assert "if it has at most 32 leaves" in str(plan())
     asked = str(plan(sparsity=0.05))
-    assert "with facets of few columns" in asked
+    assert "with facets of at most 12 columns" in asked
     assert "32 leaves" not in asked
     assert "at most 4 of a split" in str(plan(inference="smc"))
     assert "steeper splits" in str(plan(NUMBERS, inference="svi"))
@@ -433,6 +438,50 @@ def test_the_fit_carries_out_its_plan():
     assert clf.posterior_.inference == "mcmc"
     assert clf.posterior_.draws["leaf_probs"].shape[:2] == (1, 3)
     assert clf.posterior_.model.split.n_experts == 4
+
+
+@pytest.mark.parametrize(
+    ("inference", "given"),
+    [
+        (Smc(max_depth=1, n_chains=1, n_draws=30), {"n_particles": 30, "n_rounds": 3}),
+        (Map(steepness=None, batch_size=60, learning_rate=0.1), {"epochs": 1000}),
+    ],
+    ids=["smc", "map"],
+)
+def test_the_fit_has_the_sizes_of_its_plan(inference, given):
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(inference=inference, n_experts=1, random_state=0)
+    planned = clf.plan(X, y).last.chosen(*given)
+    settings = clf.fit(X, y).posterior_.settings
+    assert planned == given == {name: settings[name] for name in given}
+
+
+@pytest.mark.parametrize(
+    ("inference", "given", "predicts", "averages"),
+    [
+        ("grow", {}, "by the deterministic tree (by default without", False),
+        ("grow", {"n_modes": 2}, "by the mean over the trees (by default without", True),
+        ("grow", {"prediction": "posterior"}, "by the mean over the draws", True),
+        (Vi(n_steps=2, n_draws=2), {"n_modes": 1}, "by the mean over the draws (by", True),
+        (Vi(n_steps=2, n_draws=2), {}, "by the mean over the draws of all trees (by", True),
+        (Vi(n_steps=2, n_draws=2), {"prediction": "tree"}, "by the deterministic tree", False),
+    ],
+)
+def test_the_fit_predicts_as_its_plan_says(inference, given, predicts, averages):
+    X, y = table()
+    clf = ConvexPolytopeTreeClassifier(inference=inference, max_depth=1, random_state=0, **given)
+    assert f"  predicts  {predicts}" in str(clf.plan(X, y))
+    assert clf.fit(X, y).fitted_.averages(clf.prediction) == averages
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"), [({}, 3), ({"sparsity": 0.1}, 12), ({"max_columns": 1}, 1)]
+)
+def test_sparse_trees_have_the_columns_of_their_plan(given, columns):
+    clf = ConvexPolytopeTreeClassifier(**given)
+    found = polytope_plan(clf.get_params(deep=False), Categorical(2), Table(500, 20, 2))
+    task = SimpleNamespace(plan=found, encoding=SimpleNamespace(places=()), feature_names=())
+    assert found.max_columns == clf._projection(task)._sparsity.most == columns
 
 
 def test_changed_parameters_make_another_plan():

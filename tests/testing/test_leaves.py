@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayestree.fitted.contents import KINDS
+from bayestree.fitted.serialization import KINDS
 from bayestree.models import (
     Categorical,
     Gaussian,

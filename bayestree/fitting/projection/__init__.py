@@ -27,7 +27,7 @@ from bayestree.diagnostics.sparsity import (
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import FittedTree, Mixture
-from bayestree.fitting.defaults import MOST_SPARSE_LEAVES
+from bayestree.fitting.defaults import MOST_SPARSE_LEAVES, asks_for_sparsity, facet_columns
 from bayestree.fitting.engine import as_data
 from bayestree.fitting.hard import HardForm, with_ordered_leaves
 from bayestree.fitting.projection.nodes import Columns
@@ -45,12 +45,6 @@ NO_SPARSE_TREE = (
 )
 
 
-def asks_for_sparsity(given: Mapping[str, Any]) -> str:
-    """Return the parameters that ask for sparse facets; empty if none does."""
-    asked = ((name, given[name]) for name in ("sparsity", "max_columns", "points"))
-    return " and ".join(f"{name}={one!r}" for name, one in asked if one not in ("auto", None))
-
-
 class SparseTree(NamedTuple):
     """A sparse tree in the units of the fit, and the nodes of the full one that it has kept."""
 
@@ -61,26 +55,13 @@ class SparseTree(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """How the deterministic tree becomes one of sparse facets.
-
-    Attributes
-    ----------
-    form : HardForm
-    given : mapping
-        The parameters ``sparsity``, ``max_columns`` and ``points``.
-    places : sequence of arrays
-        The features of each column.
-    device : str
-        Where the fit ran.
-    by_default : bool
-        Whether small trees become sparse without being asked.
-    """
+    """How the deterministic tree becomes one of sparse facets."""
 
     form: HardForm
-    given: Mapping[str, Any]
-    places: Sequence[IntArray]
-    device: str = "cpu"
-    by_default: bool = False
+    given: Mapping[str, Any]  # the parameters ``sparsity``, ``max_columns`` and ``points``
+    places: Sequence[IntArray]  # the features of each column
+    device: str = "cpu"  # where the fit ran
+    by_default: bool = False  # whether small trees become sparse without being asked
 
     def shown(self, found: Mixture, rows: TrainingRows) -> Mixture:
         """Project the mixture onto a sparse tree in the place of the tree that is shown."""
@@ -126,8 +107,9 @@ class Projection:
 
     @property
     def _sparsity(self) -> Sparsity:
-        loss, most, points = (self.given[name] for name in ("sparsity", "max_columns", "points"))
-        return Sparsity(None if loss in ("auto", None) else float(loss), most, points)
+        loss = self.given["sparsity"]
+        loss = None if loss in ("auto", None) else float(loss)
+        return Sparsity(loss, facet_columns(self.given), self.given["points"])
 
     def _filled(
         self, tree: Tree, shown: FittedTree, rows: TrainingRows, X: FloatArray, reference: Reference

@@ -34,17 +34,11 @@ TINY = 1e-300  # the length of scores of features that do not vary among the row
 
 @dataclass(frozen=True, eq=False)
 class Conjunction:
-    """K facets normal . x <= limit, in the units of the data; inside means that all hold.
+    """K facets normal . x <= limit, in the units of the data; inside means that all hold."""
 
-    Attributes
-    ----------
-    normal : array, shape (K, d)
-        The coefficient of the strongest feature is 1 or -1, or all are whole multiples of points.
-    limit : array, shape (K,)
-    """
-
+    #: The strongest coefficient is 1 or -1, or all are whole multiples of points, (K, d).
     normal: FloatArray
-    limit: FloatArray
+    limit: FloatArray  # (K,)
 
     @classmethod
     def of(cls, coefficient: FloatArray, center: FloatArray, scale: FloatArray) -> "Conjunction":

@@ -35,32 +35,16 @@ ALONE = np.ones(1)  # the weight of a single facet
 
 @dataclass(frozen=True, eq=False)
 class SoftSplit:
-    """Rows with the sides on which they should be.
+    """Rows with the sides on which they should be."""
 
-    Parameters
-    ----------
-    rows : array, shape (n, d + 1)
-        Standardised features, and a column of ones.
-    right : array, shape (n,)
-        Probability of the right side.
-    weights : array, shape (n,)
-        With sum 1.
-    groups : sequence of arrays of int
-        The features of each column, which a facet uses together or not at all.
-    signs : array, shape (d,)
-        The sign that each coefficient must have, 0 for any.
-    steepness : float
-        Factor of the log-odds.
-    together : array of bool, shape (G, C), optional
-        Sets of the C columns; a facet uses columns of one set. By default all columns.
-    """
-
-    rows: FloatArray
-    right: FloatArray
-    weights: FloatArray
+    rows: FloatArray  # standardised features, and a column of ones, (n, d + 1)
+    right: FloatArray  # probability of the right side, (n,)
+    weights: FloatArray  # with sum 1, (n,)
+    #: The features of each column, which a facet uses together or not at all.
     groups: Sequence[IntArray]
-    signs: FloatArray
-    steepness: float = 1.0
+    signs: FloatArray  # the sign that each coefficient must have, 0 for any, (d,)
+    steepness: float = 1.0  # factor of the log-odds
+    #: Sets of the C columns; a facet uses columns of one set. By default all columns, (G, C).
     together: BoolArray | None = None
 
     def fit(
@@ -236,20 +220,11 @@ class _State:
 
 
 class Columns(NamedTuple):
-    """The columns that facets may use.
+    """The columns that facets may use."""
 
-    Attributes
-    ----------
-    groups : sequence of arrays of int
-        The features of each column.
-    directions : array, shape (d,)
-        Not 0 for features in which predictions are monotone: their coefficients keep their signs.
-    together : array of bool, shape (G, C), optional
-        Sets of the C columns; a facet uses columns of one set. By default all columns.
-    """
-
-    groups: Sequence[IntArray]
-    directions: FloatArray
+    groups: Sequence[IntArray]  # the features of each column
+    directions: FloatArray  # not 0 where predictions are monotone: signs are kept, (d,)
+    #: Sets of the C columns; a facet uses columns of one set. By default all columns, (G, C).
     together: BoolArray | None = None
 
     @property
@@ -260,22 +235,12 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Facets:
-    """The facets of a node.
+    """The facets of a node."""
 
-    Attributes
-    ----------
-    size : int
-        Maximum number of columns of each.
-    coefficient : array, shape (K, d + 1)
-        Standardised; 0 is the limit.
-    exact, rule : Conjunction
-        In the units of the data, before and after rounding.
-    """
-
-    size: int
-    coefficient: FloatArray
-    exact: Conjunction
-    rule: Conjunction
+    size: int  # maximum number of columns of each
+    coefficient: FloatArray  # standardised; 0 is the limit, (K, d + 1)
+    exact: Conjunction  # in the units of the data
+    rule: Conjunction  # the same after rounding
 
     def shorter(self, X: FloatArray, gain: FloatArray) -> Iterator[tuple[float, "Facets"]]:
         """Yield the facets without one of them, or without a term, and the gain of rows outside.
@@ -321,42 +286,20 @@ class Facets:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A node of the tree, and what its facets are made of.
+    """A node of the tree, and what its facets are made of."""
 
-    Attributes
-    ----------
-    rows : array, shape (n, d + 1)
-        All rows, standardised, and ones.
-    X : array, shape (n, d)
-        In the units of the data.
-    row_weights : array, shape (n,)
-    own : array of int
-        The rows that reach the node in the tree of full facets.
-    right : array
-        Their probabilities of going right with the full facets.
-    full : array, shape (K, d + 1)
-        Coefficients of the full facets, standardised.
-    weight : array, shape (K,)
-        Of the full facets, as is ``steepness``.
-    center, scale : arrays, shape (d,)
-        Units of the standardised features.
-    columns : Columns
-    signs : array, shape (d,)
-        The sign that each coefficient must have, 0 for any.
-    """
-
-    rows: FloatArray
-    X: FloatArray
-    row_weights: FloatArray
-    own: IntArray
-    right: FloatArray
-    full: FloatArray
-    weight: FloatArray
+    rows: FloatArray  # all rows, standardised, and ones, (n, d + 1)
+    X: FloatArray  # in the units of the data, (n, d)
+    row_weights: FloatArray  # (n,)
+    own: IntArray  # the rows that reach the node in the tree of full facets
+    right: FloatArray  # their probabilities of going right with the full facets
+    full: FloatArray  # coefficients of the full facets, standardised, (K, d + 1)
+    weight: FloatArray  # of the full facets, as is ``steepness``, (K,)
     steepness: float
-    center: FloatArray
+    center: FloatArray  # units of the standardised features, (d,)
     scale: FloatArray
     columns: Columns
-    signs: FloatArray
+    signs: FloatArray  # the sign that each coefficient must have, 0 for any, (d,)
 
     def start(self, size: int) -> Facets:
         """Return facets of at most ``size`` columns that follow the sides of the full facets."""

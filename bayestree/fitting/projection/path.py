@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.sparsity import same_leaves
+from bayestree.fitting.defaults import COLUMNS
 from bayestree.fitting.projection.facets import in_points, round_units
 from bayestree.fitting.projection.nodes import Columns, Facets, Node, nodes_of
 from bayestree.fitting.projection.reference import Reference, some_rows
@@ -21,7 +22,6 @@ from bayestree.inference.posterior import Posterior
 from bayestree.routed_tree import RowSource
 from bayestree.tree import Tree
 
-COLUMNS, MORE_COLUMNS = 3, 12  # of a facet by default, and where the loss is limited instead
 NUMBERS = 25  # of a tree by default: coefficients, with limits, and leaves
 CROWDED = 2 * NUMBERS  # numbers above which many terms are left out at once
 FEW = 4  # trees of more numbers than are shown, by which the loss is measured
@@ -45,27 +45,14 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Sparsity:
-    """What a sparse tree may lose.
+    """What a sparse tree may lose."""
 
-    Attributes
-    ----------
-    loss : float, optional
-        Nats a row to the best longer tree; by default, a standard error of the difference to the
-        best tree of at most 25 numbers.
-    most : int, optional
-        Maximum number of columns of a facet.
-    points : int, optional
-        Maximum number of points for each unit of a column; facets are scores if it is set.
-    """
-
+    #: Nats a row to the best longer tree; by default, a standard error of the difference to the
+    #: best tree of at most 25 numbers.
     loss: float | None = None
-    most: int | None = None
+    most: int = COLUMNS  # maximum number of columns of a facet, from which the search starts
+    #: Maximum number of points for each unit of a column; facets are scores if it is set.
     points: int | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of columns of a facet from which the search starts."""
-        return self.most or (COLUMNS if self.loss is None else MORE_COLUMNS)
 
     @property
     def numbers(self) -> float:
@@ -121,35 +108,16 @@ def project(
     regression). Only the predictions that are projected rest on all rows. At the end, facets become
     scores if points are asked for.
 
-    Parameters
-    ----------
-    tree : Tree
-        The deterministic form of the posterior, in the units of the data.
-    rows : array, shape (n, d)
-        Training rows in the units of the data.
-    data : Data
-        The same rows on the scale of the draws.
-    posterior : Posterior
-        Of this tree.
-    reference : sequence of posteriors and weights
-        The mixture whose predictions are projected.
-    columns : Columns
-        Those in use, which of them may share a facet, and the directions of monotone features.
-    sparsity : Sparsity
-        What the predictions may lose.
-    min_leaf : int
-        Rows on each side of some node, at least, if any tree has such a node.
-
-    Returns
-    -------
-    Projected
-        The values of the leaves are those of ``tree``.
+    ``tree`` and the rows (n, d) are in the units of the data, and ``data`` is on the scale of the
+    draws of its ``posterior``. The predictions of the mixture ``reference`` are projected onto the
+    columns in use. At least ``min_leaf`` rows are on each side of some node, if any tree has such a
+    node; the leaves keep the values that ``tree`` has.
     """
     few, X = some_rows(rows, data)
     of_rows = Reference.of(reference, posterior.model.leaf, few)
     n_folds = min(len(X), N_FOLDS if len(X) <= FEW_ROWS else FEW_FOLDS)
     fold = np.random.default_rng(0).permutation(len(X)) % n_folds
-    steepness, size = posterior.model.steepness, min(sparsity.size, columns.most)
+    steepness, size = posterior.model.steepness, min(sparsity.most, columns.most)
 
     def search(own: IntArray) -> _Search:
         few = of_rows.take(own)

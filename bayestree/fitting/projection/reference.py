@@ -32,31 +32,15 @@ class Reference:
 
     Leaves of numbers share a ``scale``: the printed tree predicts means, and with a scale for each
     leaf, a few rows would decide alone where a leaf of a small scale begins.
-
-    Attributes
-    ----------
-    leaf : Leaf
-    data : Data
-        The rows, with y as responses.
-    values : Tensor
-        Responses, (A n, ...): the first value of each row, then the second one, ...
-    share : array, shape (A, n)
-        Their probabilities.
-    mean : array, shape (n,), (n, q) or (n, C)
-        Expected y, or probabilities of the classes.
-    scale : Tensor
-        Root of the mean predictive variance, of each output.
-    sums : Tensor, shape (n, S)
-        Expected statistics of the leaf, times the weights of the rows.
     """
 
     leaf: Leaf
-    data: Data
-    values: Tensor
-    share: FloatArray
-    mean: FloatArray
-    scale: Tensor
-    sums: Tensor
+    data: Data  # the rows, with y as responses
+    values: Tensor  # responses, (A n, ...): the first value of each row, then the second one, ...
+    share: FloatArray  # their probabilities, (A, n)
+    mean: FloatArray  # expected y, or probabilities of the classes, (n,), (n, q) or (n, C)
+    scale: Tensor  # root of the mean predictive variance, of each output
+    sums: Tensor  # expected statistics of the leaf, times the weights of the rows, (n, S)
 
     @classmethod
     def of(cls, mixture: Sequence[tuple[Posterior, float]], leaf: Leaf, data: Data) -> "Reference":

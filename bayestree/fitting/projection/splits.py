@@ -12,23 +12,13 @@ from bayestree.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """Splits of a topology of which some nodes are left out.
-
-    Attributes
-    ----------
-    topology : Topology
-    facets : tuple of Facets
-        Of each node, also of those that are left out.
-    side : array of int, shape (V,)
-        -1 for a node that remains, or the side to which one that is left out sends all rows.
-    slopes : int
-        The number of slopes that pay for themselves in the leaves.
-    """
+    """Splits of a topology of which some nodes are left out."""
 
     topology: Topology
-    facets: tuple[Facets, ...]
+    facets: tuple[Facets, ...]  # of each node, also of those that are left out
+    #: -1 for a node that remains, or the side to which one that is left out sends all rows, (V,).
     side: IntArray
-    slopes: int = 0
+    slopes: int = 0  # the number of slopes that pay for themselves in the leaves
 
     def child(self, node: int, side: int) -> int:
         """Return the node or leaf on a side of a node, behind those that are left out."""

@@ -33,10 +33,7 @@ def warn_single_leaf(y: Tensor, leaf: Leaf, limits: GrowthLimits, reason: str) -
     """
     may_split = limits.max_depth > 0 and limits.max_leaves != 1 and not leaf.regresses
     if may_split and bool((y != y[0]).any()):
-        warn(
-            f"the tree has a single leaf: {reason}.",
-            SingleLeafWarning,
-        )
+        warn(f"the tree has a single leaf: {reason}.", SingleLeafWarning)
 
 
 def too_small(gain: float, limits: GrowthLimits) -> str:

@@ -10,20 +10,10 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parameters import (
-    Count,
-    Inference,
-    Positive,
-    Probability,
-    Size,
-    declare,
-)
+from bayestree._utils.parameters import Count, Inference, Positive, Probability, Size, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed
-from bayestree.inference.convergence import (
-    coefficient_balance,
-    warn_of_undetermined,
-)
+from bayestree.inference.convergence import coefficient_balance, warn_of_undetermined
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Arrays, Posterior, at_medoid
 from bayestree.inference.samplers import ChainSampler, Runs, keeps, recorded, segments, started

@@ -19,11 +19,7 @@ from bayestree.inference.sparse_routing import Evaluation, Experts, memberships
 from bayestree.inference.streaming import Memory
 from bayestree.inference.training import RoutedModule, expert_size
 from bayestree.models.leaves import LeafDistribution
-from bayestree.models.priors import (
-    Moments,
-    Plates,
-    ScaleFactors,
-)
+from bayestree.models.priors import Moments, Plates, ScaleFactors
 from bayestree.models.priors.base import Sites
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined

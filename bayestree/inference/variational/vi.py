@@ -38,14 +38,7 @@ import torch
 from torch import Tensor
 
 from bayestree import routing
-from bayestree._utils.parameters import (
-    Count,
-    Inference,
-    Positive,
-    Probability,
-    Size,
-    declare,
-)
+from bayestree._utils.parameters import Count, Inference, Positive, Probability, Size, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.convergence import averaged, mean_gain
@@ -54,13 +47,7 @@ from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.samplers.mcmc.method import Mcmc, swept
 from bayestree.inference.stage import Stage, as_function
-from bayestree.inference.training import (
-    HARD,
-    check_linear,
-    check_soft,
-    check_split,
-    check_topology,
-)
+from bayestree.inference.training import HARD, check_linear, check_soft, check_split, check_topology
 from bayestree.inference.variational.factors import (
     DiagonalFactors,
     ExpertDraw,
@@ -334,7 +321,6 @@ class Vi(Stage):
         found: Sequence[Posterior],
         data: Data,
         *,
-        last: bool = True,
         validation: Data | None = None,
         **common: Any,
     ) -> list[Posterior]:

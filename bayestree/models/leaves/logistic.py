@@ -30,12 +30,7 @@ from torch.distributions.transforms import ReshapeTransform
 from bayestree._utils.arrays import AnyArray, FloatArray, gauss_hermite
 from bayestree._utils.state import cached
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import (
-    LeafDistribution,
-    LeafGradient,
-    RegressingLeaf,
-    most_likely,
-)
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, RegressingLeaf, most_likely
 from bayestree.models.leaves.linear import lower_triangle, with_constant
 from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 

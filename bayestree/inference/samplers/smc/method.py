@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -60,8 +60,7 @@ class Smc(Stage):
         ),
     ] = None
     max_depth: Annotated[
-        Count,
-        Model("Maximum number of splits on a path from the root to a leaf, at most 3."),
+        Count, Model("Maximum number of splits on a path from the root to a leaf, at most 3.")
     ] = 2
     max_experts: Annotated[
         Count | None,
@@ -81,8 +80,7 @@ class Smc(Stage):
         NonNegative, Model("How fast the prior probability of a split falls with depth.")
     ] = 2.0
     steepness: Annotated[
-        Positive | None,
-        Inference("Factor of the log-odds of every split; None: the model's."),
+        Positive | None, Inference("Factor of the log-odds of every split; None: the model's.")
     ] = None
     efficiency: Annotated[
         Annotated[float, Field(gt=0, lt=1)],
@@ -204,14 +202,14 @@ class Smc(Stage):
                 f"{MAX_ROWS:,} rows, got {len(data.X):,}. Use inference='svi' or 'nuts', or a "
                 "sample of the rows."
             )
-        count = self.n_particles or self.n_draws
+        own: Any = self.sized()
         model = self._on_complete_tree(model)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         plain = plain.for_leaf(model.leaf)
         prior = self._prior(model, plain)
         rows = ParticleLikelihood(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
-        runs = Runs([SmcRun.of(prior, rows, count, rng) for rng in seeds])
+        runs = Runs([SmcRun.of(prior, rows, own.n_particles, rng) for rng in seeds])
         ends: list[float] = (np.linspace(0, 1, SEGMENTS + 1)[1:] ** 3).tolist()  # temperatures
         track = Track(ends, "smc", show=progress, parts={"runs": runs})
         with Parallel(n_jobs=self.n_jobs) as pool:
@@ -219,19 +217,21 @@ class Smc(Stage):
                 if all(run.temperature >= end for run in runs.each):
                     continue
                 runs.each = pool(
-                    delayed(_advance)(model, plain, run, self, end) for run in runs.each
+                    delayed(_advance)(model, plain, run, own, end) for run in runs.each
                 )
                 track.note(f"temperature {min(run.temperature for run in runs.each):.3g}")
         return self._posterior(prior, plain, runs.each)
 
-    def _rounds(self, count: int) -> int:
-        """Return the rounds of moves: those that are set, as far as the particles allow.
+    def sized(self) -> Self:
+        """Return the method with its numbers of particles, and of the rounds that these allow.
 
         By default the number of resampled particles stays the same. Modes that no move connects
         need many of them; beyond that, longer chains bring runs closer together.
         """
+        count = self.n_particles or self.n_draws
         rounds = self.n_rounds or min(max(count // RESAMPLED, LEAST_ROUNDS), MOST_ROUNDS)
-        return max(1, min(rounds, count // LEAST_RESAMPLED))
+        rounds = max(1, min(rounds, count // LEAST_RESAMPLED))
+        return replace(self, n_particles=count, n_rounds=rounds)
 
     def _on_complete_tree(self, model: SoftTree) -> SoftTree:
         split = model.split
@@ -267,14 +267,13 @@ class Smc(Stage):
 smc = as_function(Smc, "smc")
 
 
-def _advance(model: SoftTree, data: Data, run: SmcRun, settings: Smc, end: float) -> SmcRun:
+def _advance(model: SoftTree, data: Data, run: SmcRun, settings: Any, end: float) -> SmcRun:
     """Move a run up to a temperature, in a worker process."""
     with threadpool_limits(limits=1), threads_for(0):
         prior = settings._prior(model, data)
         rows = ParticleLikelihood(prior, data)
-        rounds = settings._rounds(len(run.log_likelihood))
         while run.temperature < end:
-            advance(run, prior, rows, settings.efficiency, rounds)
+            advance(run, prior, rows, settings.efficiency, settings.n_rounds)
     return run
 
 

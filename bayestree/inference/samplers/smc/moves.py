@@ -63,12 +63,7 @@ class ParticleMoves:
         return self.rows.total(self.rows.root(self.routed, self.splits))
 
     def propose_leaves(
-        self,
-        log_share: Tensor,
-        rest: Tensor,
-        who: IntArray,
-        leaves: Sequence[int],
-        keep: BoolArray,
+        self, log_share: Tensor, rest: Tensor, who: IntArray, leaves: Sequence[int], keep: BoolArray
     ) -> tuple[dict[str, Tensor], FloatArray]:
         """Propose leaves (count, M, S, ...) for shares of the rows (count, M, S, n); log prior / q.
 

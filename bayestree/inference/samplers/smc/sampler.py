@@ -143,9 +143,7 @@ class SmcRun:
         """Keep ``count`` of the particles, evenly spaced among the ancestors: their last states."""
         chosen = np.arange(1, count + 1) * len(self.log_likelihood) // count - 1
         return replace(
-            self,
-            particles=self.particles.take(chosen),
-            log_likelihood=self.log_likelihood[chosen],
+            self, particles=self.particles.take(chosen), log_likelihood=self.log_likelihood[chosen]
         )
 
     def state_dict(self) -> dict[str, Any]:

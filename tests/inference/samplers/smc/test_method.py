@@ -502,7 +502,7 @@ def test_refused_settings():
      (9000, 3, 3), (20, 12, 2), (5, 1, 1)],
 )  # fmt: skip
 def test_the_number_of_rounds(count, stated, rounds):
-    assert inference.Smc(n_rounds=stated)._rounds(count) == rounds
+    assert inference.Smc(n_rounds=stated, n_draws=count).sized().n_rounds == rounds
 
 
 def test_a_draw_of_the_prior_that_is_impossible_has_no_weight():

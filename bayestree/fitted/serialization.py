@@ -8,7 +8,7 @@ import numpy as np
 
 from bayestree import models
 from bayestree._utils.arrays import AnyArray
-from bayestree._utils.own import UndefinedClassError, defined, name_of
+from bayestree._utils.user_classes import UndefinedClassError, defined, name_of
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
 from bayestree.fitted.removed import OLD_GUIDE, REMOVED

@@ -1,4 +1,4 @@
-"""How each column of a row may change, what it costs, and the features that it becomes."""
+"""The actions on a row: how each column may change, at what cost, and which features it becomes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -129,11 +129,7 @@ def moves_of(row: FloatArray, columns: Sequence[Movable]) -> Moves:
 
 
 def movable_columns(
-    encoding: Encoding,
-    cells: Sequence[Any],
-    row: FloatArray,
-    tree: Tree,
-    features: Features = None,
+    encoding: Encoding, cells: Sequence[Any], row: FloatArray, tree: Tree, features: Features = None
 ) -> list[Movable]:
     """Return the columns of a row that may change, and how.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayestree._utils.wording import warn
-from bayestree.fitted.contents import (
+from bayestree.fitted.serialization import (
     USER,
     Arrays,
     NetworkNeededError,
