@@ -308,7 +308,7 @@ def _one_draw(
     """Draw the model's sites from the guide; return them and their log-density."""
     drawn = poutine.trace(guide).get_trace(*arguments)
     nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
-    sites = {name: nodes[name]["value"].detach() for name in model.dimensions if name in nodes}
+    sites = {name: nodes[name]["value"].clone() for name in model.dimensions if name in nodes}
     return sites, float(drawn.log_prob_sum())
 
 

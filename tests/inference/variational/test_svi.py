@@ -92,7 +92,9 @@ def test_a_cold_posterior_fits_the_rows_better_and_is_bounded_worse():
     assert cold.stats["final_elbo"] < exact.stats["final_elbo"]
 
 
-@pytest.mark.parametrize("guide", ["polytope", "AutoNormal"])
+@pytest.mark.parametrize(
+    "guide", ["polytope", "AutoNormal", "AutoDelta", "AutoLaplaceApproximation"]
+)
 def test_the_check_of_the_bound_changes_no_result(guide, monkeypatch):
     init, data = problem(n=60)
     options = {"guide": guide, "epochs": 3, "n_draws": 4}
@@ -145,6 +147,13 @@ def test_pyro_autoguides_are_named(guide, leaf):
     mean, sd = found.predictive(data.X.numpy())
     assert np.isfinite(mean).all()
     assert (sd > 0).any()
+
+
+def test_the_final_bound_of_an_autoguide_is_not_tempered():
+    """That of a point is its log joint density, of which the guide's part is 0."""
+    init, data = problem(n=60)
+    found = fit(init, data, guide="AutoDelta", epochs=2, kl_weight=0.25, n_draws=1)
+    np.testing.assert_allclose(found.stats["final_elbo"], found.stats["log_p"][0, 0], rtol=1e-4)
 
 
 def test_hyper_priors_run_under_an_autoguide():
