@@ -101,7 +101,7 @@ def test_names_with_commas_and_line_breaks(place):
 
 def test_more_features_than_are_printed():
     assert verb._first(["a, b", "c", "d", "e, f", "g"]) == "a, b · c · d + 2 more"
-    assert verb._first(["a, b", "c\nd"]) == "a, b · c d"
+    assert verb._first(["a, b", "c\nd", "e"]) == "a, b · c d · e"
 
 
 def test_json_and_files(place):

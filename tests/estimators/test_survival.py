@@ -70,6 +70,9 @@ def test_intervals_and_risks_hold_for_new_rows(fitted):
     # those who live until the median have 0.5 left, of which 0.4 are inside the interval
     middle = fitted.in_interval(X, fitted.predict_median(X), 0.8, event=np.zeros(len(X), bool))
     assert middle == pytest.approx(0.8, rel=1e-3)
+    # nothing is known of those who are censored at once
+    unknown = fitted.in_interval(X, np.full(len(X), 1e-9), 0.8, event=np.zeros(len(X), bool))
+    assert unknown == pytest.approx(0.8, rel=1e-3)
     truth = np.where(X[:, 0] + X[:, 1] > 0.3, 1.0, 0.0)
     best = concordance(observed, event, truth)
     found = fitted.score(X, observed, event=event)

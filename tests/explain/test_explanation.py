@@ -146,6 +146,15 @@ def test_a_target_class():
         clf.explain(X[0], target="yess")
 
 
+def test_the_bound_is_named_where_a_smaller_change_may_exist(posterior):
+    found = posterior.explain(rows()[0][0])
+    said = (
+        str(replace(found, change=replace(found.change, distance=3.0, bound=bound)))
+        for bound in (2.0, 3.0)
+    )
+    assert ["No change below 2 does; there may be one" in one for one in said] == [True, False]
+
+
 def test_refusals(posterior):
     X = rows()[0]
     with pytest.raises(ValueError, match="x must be one row, got 2"):

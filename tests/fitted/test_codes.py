@@ -88,6 +88,14 @@ def test_codes_are_named_and_can_be_declared(kind):
     )
 
 
+def test_codes_are_counted_among_all_rows():
+    X = frame()
+    X.loc[:1, "a"] = -9999
+    X.loc[100:299, "a"] = np.nan
+    with pytest.warns(DoubtfulColumnsWarning, match=CODE.format("a", -9999, 2)):
+        _profile(tree(), X)
+
+
 @pytest.mark.parametrize(
     ("codes", "features"),
     [

@@ -143,7 +143,7 @@ def test_numbers_are_compared_by_their_densities(name):
     assert np.exp(scored.rows["a"]).sum() * (values[1] - values[0]) == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize("name", ["svi", "numbers"])
+@pytest.mark.parametrize("name", ["svi", "numbers", "numbers, tao"])
 def test_held_out_scores_are_multiplied_by_the_weights(name):
     (run,) = opened(name)
     rows = run.rows()
