@@ -89,6 +89,7 @@ def test_a_sampler_is_reweighted_where_k_is_good(rows, monkeypatch):
     found = sampled.loo(X, y, n_folds=2)
     assert found.n_folds == 2
     assert f"k is above {0.38:.2f} for" in found.reason  # 1 - 1 / log10(40)
+    assert found.reason.endswith(f" of {len(X)} rows")
 
 
 def test_as_many_folds_as_the_smallest_class_has_rows(rows):

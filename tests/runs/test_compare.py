@@ -333,6 +333,12 @@ def test_what_bayes_factors_mean(factor, error, words):
     assert all(one.startswith(known[not np.isnan(error)]) for one in doubts)
 
 
+def test_nothing_is_favoured_whose_own_evidence_is_uncertain():
+    table = evidence_table(-17.0, 0.1).assign(log_evidence_se=[0.8, 0.1])
+    *_, conclusion = module._favoured(table)
+    assert conclusion.startswith("The rows do not decide between a and b")
+
+
 def test_evidence_of_other_rows_is_refused(monkeypatch):
     runs = opened("smc", "smc, oblique")
     monkeypatch.setitem(runs[0].estimator.posterior_.stats, "rows", 1)
