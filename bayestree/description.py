@@ -4,6 +4,7 @@ It names nodes, leaves and sides, counts rows and facets, and puts conditions an
 words.
 """
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -289,11 +290,15 @@ class TreeDescription:
         value = self.tree.value[leaf]
         order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
         text = self._some([f"{self.classes[c]}: {100 * value[c]:.1f} %" for c in order])
-        features = self.slopes(leaf)
-        if not features:
+        if self.linear is None or self.linear.slope is None:
             return text
-        names = self._some([self.features[j] for j, _ in features])
-        return f"{text} at the means, varying with {names}"
+        slope, first = self.linear.slope[leaf], self.classes[0]
+        equations = []
+        for c in range(1, len(value)):
+            of = f"log-odds of {self.classes[c]}" + f" against {first}" * (len(value) > 2)
+            odds = math.log(value[c]) - math.log(value[0])
+            equations.append(self._equation(of, odds, self._strongest(slope[c] - slope[0])))
+        return f"{text} at the means, {'; '.join(equations)}" if slope.any() else text
 
     def _some(self, parts: list[str]) -> str:
         """Join the first parts of a list, and the number of the others."""
@@ -304,32 +309,40 @@ class TreeDescription:
     def slopes(self, leaf: int) -> list[tuple[int, float]]:
         """Return the features of a linear leaf, the strongest first, and their slopes.
 
-        For class probabilities, a slope is the largest change of log-odds between two classes per
-        unit of the feature.
+        For class probabilities, a slope is that of the log-odds of the second of two classes, or
+        the largest change of log-odds between two of more classes.
         """
         slope = None if self.linear is None else self.linear.slope
         if slope is None:
             return []
-        own = np.ptp(slope[leaf], axis=0) if self.classifies else slope[leaf]
-        strength = np.abs(own * self.tree.scale)
+        own = slope[leaf]
+        if self.classifies:
+            own = own[1] - own[0] if len(own) == 2 else np.ptp(own, axis=0)
+        return self._strongest(own)
+
+    def _strongest(self, slope: FloatArray) -> list[tuple[int, float]]:
+        strength = np.abs(slope * self.tree.scale)
         order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
-        return [(j, float(own[j])) for j in order.tolist()]
+        return [(j, float(slope[j])) for j in order.tolist()]
 
     def prediction(self, leaf: int) -> str:
         """Describe the mean, means or rate of a leaf, or its linear function of the features."""
         if self.tree.several_outputs:
             means = [plain(value, self.digits) for value in self.tree.value[leaf].tolist()]
             return f"{self.tree.quantity} {self._some(means)}"
-        mean, found = float(self.tree.value[leaf]), self.slopes(leaf)
+        return self._equation(self.tree.quantity, float(self.tree.value[leaf]), self.slopes(leaf))
+
+    def _equation(self, quantity: str, value: float, found: list[tuple[int, float]]) -> str:
+        """Write a quantity, of this value at the center, as a linear function of features."""
         if not found:
-            return f"{self.tree.quantity} {plain(mean, self.digits)}"
+            return f"{quantity} {plain(value, self.digits)}"
         shown = found[: self.max_terms]
         spread = sum(abs(one) * float(self.tree.scale[j]) for j, one in shown)
         origin = {j: self._origin(j) for j, _ in shown}
-        constant = mean + sum(one * (origin[j] - float(self.tree.center[j])) for j, one in shown)
+        constant = value + sum(one * (origin[j] - float(self.tree.center[j])) for j, one in shown)
         terms = [signed(one, self.digits, self._from(j, origin[j])) for j, one in shown]
         more = [f"+ … {len(found) - len(shown)} more"] if len(found) > len(shown) else []
-        start = f"{self.tree.quantity} {limit(constant, spread, self.digits)}"
+        start = f"{quantity} {limit(constant, spread, self.digits)}"
         return " ".join([start, *terms, *more])
 
     def _origin(self, feature: int) -> float:
@@ -489,7 +502,8 @@ def words_of_mode(estimator: object) -> str:
     sloping = [one for one in modes if getattr(one.estimator.tree_, "slope", None) is not None]
     weight = sum(one.weight for one in sloping)
     differ = 0 < len(sloping) < len(modes)
-    linear = f", with a weight of {weight:.2f} on those with linear leaves" if differ else ""
+    kind = "logistic" if mode.estimator.tree_.value.ndim == 2 else "linear"
+    linear = f", with a weight of {weight:.2f} on those with {kind} leaves" if differ else ""
     return (
         f"mode {mode.number} of {len(modes)} (weight {mode.weight:.2f}), the nearest to the "
         f"others; predictions average over all of them{linear}"

@@ -30,7 +30,7 @@ from bayestree.fitting.defaults import Dtype, PriorName
 from bayestree.fitting.task import Task
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
-from bayestree.models.leaves.linear import NO_SLOPE
+from bayestree.models.leaves.slopes import NO_SLOPE
 from bayestree.models.priors import (
     GroupedScale,
     HyperplanePrior,
@@ -264,14 +264,16 @@ NUMERIC: Mapping[str, Callable[[], Leaf]] = {
 ShareFamily = Annotated[
     Literal["constant", "logistic"],
     Model(
-        "Class probabilities in a leaf: constant, or a multinomial logistic regression on all "
-        "features, which suits probabilities that change smoothly, for up to 150 coefficients."
+        "Class probabilities in a leaf: constant, or by a multinomial logistic regression on the "
+        "features, with a shrinkage of each that is learned, which suits probabilities that change "
+        "smoothly."
     ),
 ]
 
 #: The same for classifiers, with families of a number of classes.
-ClassName = Literal["constant", "logistic", "ordinal"]
+ClassName = Literal["auto", "constant", "logistic", "ordinal"]
 CLASSES: dict[str, Callable[[int], Leaf]] = {
+    "auto": models.Categorical,  # of the trees that are not logistic
     "constant": models.Categorical,
     "logistic": models.Logistic,
     "ordinal": models.Ordinal,
@@ -289,12 +291,13 @@ def family_of(leaf: Any, families: Mapping[Any, Callable[..., Leaf]], *n_classes
     return leaf
 
 
-def linear_leaves(task: Task) -> Leaf:
-    """Return linear leaves, without slopes of features whose detached values were moved."""
+def sloping_leaves(task: Task) -> Leaf:
+    """Return linear or logistic leaves, without slopes of features with moved detached values."""
+    classes = task.leaf.n_classes
+    found = models.Logistic(classes) if classes else models.LinearGaussian()
     if task.detached is None:
-        return models.LinearGaussian()
-    strengths = np.where(task.detached[task.used], NO_SLOPE, 1.0)
-    return models.LinearGaussian(slope_strength=tuple(strengths.tolist()))
+        return found
+    return found.having(np.where(task.detached[task.used], NO_SLOPE, 1.0))
 
 
 def check_image(

@@ -42,7 +42,7 @@ from bayestree.estimators._parameters import (
     directions,
     facet_groups,
     in_columns,
-    linear_leaves,
+    sloping_leaves,
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
@@ -209,10 +209,12 @@ class BasePolytopeTree(StagedTree):
         """Return the recipes of the modes, each for a tree that an estimator alone would fit."""
         whole, found = self._recipe(task), []
         seeds = mode_seeds(self.random_state, task.plan.n_trees)
+        sloping = "logistic" if task.leaf.n_classes else "linear"
         for number, seed in enumerate(seeds):
             start = None if task.start is None else task.start.alone(task.start.trees[number])
             linear = number >= task.plan.n_trees - task.plan.n_linear
-            family = "linear" if linear else "constant" if self.leaf == "auto" else self.leaf
+            family = "constant" if self.leaf == "auto" else self.leaf
+            family = sloping if linear else family
             own = {"n_modes": 1, "random_state": seed, "n_jobs": None, "verbose": False}
             given = self.get_params(deep=False) | own | {"leaf": family}
             plan = polytope_plan(given, self._leaf_family(), task.plan.table, start)
@@ -224,7 +226,7 @@ class BasePolytopeTree(StagedTree):
                 split_seed=seeds[0] if number else None,
                 start=None if start is None else start.shown.posterior,
             )
-            leaf = linear_leaves(task) if linear else task.leaf
+            leaf = sloping_leaves(task) if linear else task.leaf
             model = self._model(replace(task, plan=plan, leaf=leaf))
             found.append(
                 replace(whole, model=model, method=stages, verbose=False, parameters=given)
@@ -284,9 +286,11 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     leaf: Annotated[
         ClassName | Annotated[InstanceOf[Leaf], Own],
         Model(
-            "Class probabilities in a leaf: constant; multinomial logistic in all features, for up "
-            "to 150 coefficients; or constant, with an order of the classes (of a pandas ordered "
-            "categorical, or sorted). Or a family of your own (see docs/develop/own-parts.md)."
+            "Class probabilities in a leaf: constant; by a multinomial logistic regression on the "
+            "features, with a shrinkage of each that is learned; or constant, with an order of the "
+            "classes (of a pandas ordered categorical, or sorted). 'auto' is constant, but "
+            "logistic in half of several trees by VI. Or a family of your own (see "
+            "docs/develop/own-parts.md)."
         ),
     ] = "constant"
 

@@ -84,10 +84,10 @@ def export_rules(
             f"rules need linear splits, but the splits of this tree are of the kind "
             f"{found.split_name!r}; use export_text instead."
         )
-    if found.value.ndim == 2 and found.slope is not None:
+    if group and found.value.ndim == 2 and found.slope is not None:
         raise ValueError(
-            "rules have one class for each leaf, but the probabilities of these leaves depend "
-            "on the features; use export_text or export_json instead."
+            "group needs one class for each leaf, but the probabilities of these leaves depend on "
+            "the features; use group=False."
         )
     if group and found.value.ndim == 1:
         raise ValueError("group needs classes, but this is a regression tree; use group=False.")
@@ -143,7 +143,9 @@ class _Rules(Visitor[Visit]):
     def missing(self) -> list[str]:
         """Say how the rules differ from the tree; nothing if they are equivalent."""
         tree, found = self.tree, []
-        sums = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
+        sums = [tree.hyperplane]
+        if tree.slope is not None:
+            sums.append(tree.slope.reshape(-1, tree.n_features))
         terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
         rounded = self.decimals is not None
         if tree.n_nodes and tree.is_conjunction.all() and tree.slope is None:
@@ -232,6 +234,8 @@ class _Rules(Visitor[Visit]):
 
     def outcome(self, leaf: int) -> str:
         """Write the prediction of a leaf, and its rows."""
+        if self.described.classifies and self.tree.slope is not None:
+            return f"{self.described.leaf(leaf)} (n = {quantity(self.described.rows(~leaf))})"
         if self.described.classifies:
             return self.outcomes(int(self.tree.value[leaf].argmax()), [leaf])
         mean = self.described.prediction(leaf).removeprefix(f"{self.described.tree.quantity} ")

@@ -186,7 +186,8 @@ class FitPlan:
         """Say how many trees have which leaves, where they differ."""
         constant = counted(self.n_trees - self.n_linear, "tree")
         linear = counted(self.n_linear, "tree")
-        return f"constant in {constant}, linear in {linear}" if self.n_linear else ""
+        kind = "logistic" if self.table.n_classes else "linear"
+        return f"constant in {constant}, {kind} in {linear}" if self.n_linear else ""
 
     def _decisions(self) -> dict[str, str]:
         limits = self.limits

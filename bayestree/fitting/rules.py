@@ -109,12 +109,6 @@ def _has_another_split(case: Case) -> bool:
     return bool(case.model.split != case.before.model.split and not dropped)
 
 
-def _too_many_features(case: Case) -> int:
-    """Return the number of features in use if it is too large for the leaves, otherwise 0."""
-    most = case.model.leaf.most_features
-    return case.n_used if most is not None and case.n_used > most else 0
-
-
 def _broken_contract(case: Case) -> str:
     """Return how an object that the user passes as prior or leaf breaks its contract."""
     for name in ("prior", "leaf"):
@@ -137,13 +131,6 @@ BASE: Rules = (
         "warm_start=True continues from {before.model.split!r} splits, but the parameters "
         "ask for {model.split!r}: change n_experts or split back, or set warm_start=False to fit a "
         "new tree.",
-    ),
-    Rule(
-        "leaf and features",
-        _too_many_features,
-        "leaf={given.leaf!r} is for at most {model.leaf.most_features} features that vary, got "
-        "{found}: its cost grows with the square of their number. Select features, or set "
-        "leaf='constant'.",
     ),
     Rule(
         "leaf and dtype",

@@ -97,8 +97,9 @@ class EndToEndSplitter:
         n_right = int(right.sum())
         if min(n_right, len(rows) - n_right) < self.min_leaf:
             return None
-        statistics = self.leaf.statistics(data.y[rows], data.weights[rows]).double()
-        gain = self.leaf.criterion.hard_gain(statistics, right)
+        own = (data.y[rows], data.weights[rows])
+        terms = self.leaf.growth_terms(*own)(*own).double()
+        gain = self.leaf.criterion.hard_gain(terms, right)
         return FittedSplit({name: site[0] for name, site in sites.items()}, right, gain)
 
 

@@ -120,8 +120,7 @@ def cost_complexity(
     remaining: set[int] = set()
     for i in range(len(tree.nodes) - 1, -1, -1):  # children come after their parents
         node = tree.nodes[i]
-        rows = node.rows
-        sums = tree.model.leaf.statistics(tree.data.y[rows], tree.data.weights[rows]).sum(0)
+        sums = tree.growth_terms(node.rows)(node.rows).sum(0)
         cost[i] = alpha + float(criterion.impurity(sums.to(torch.float64))) / total
         if i not in kept:
             continue

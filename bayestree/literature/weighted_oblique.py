@@ -201,7 +201,8 @@ class WeightedSplitter:
             order = np.argsort(y, kind="stable")
             weights = weights[order].astype(np.float64, copy=False)
             return order, WeightedEntropy.of_sorted(X[order], y[order], weights)
-        statistics = self.leaf.statistics(data.y, data.weights).double()
+        own = (data.y, data.weights)
+        statistics = self.leaf.growth_terms(*own)(*own).double()
         return np.arange(len(X)), WeightedCriterion(X, statistics, self.leaf.criterion)
 
     def _split(

@@ -1,4 +1,4 @@
-"""``leaf="auto"`` of regressors: constant and linear leaves in the trees of one fit."""
+"""``leaf="auto"``: constant leaves and leaves with slopes in the trees of one fit."""
 
 import re
 from dataclasses import replace
@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayestree import ConvexPolytopeTreeRegressor, export_text, html_report, load
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_text,
+    html_report,
+    load,
+)
 from bayestree.description import TreeDescription
-from bayestree.models import Gaussian, LinearGaussian
-from bayestree.models.leaves.linear import NO_SLOPE
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Logistic
+from bayestree.models.leaves.slopes import NO_SLOPE
 from bayestree.tables import UnusedColumnsWarning
 from bayestree.tables.profiling import DoubtfulColumnsWarning
 from tests.short_checks import short_stages
@@ -59,6 +65,26 @@ def test_half_of_several_trees_by_vi_are_linear(changes, expected):
     assert plan.n_linear == plan.to_json()["n_linear"] == expected
     line = f"leaf      constant in {plan.n_trees - 2} trees, linear in 2 trees"
     assert (line in str(plan)) == bool(expected)
+
+
+def test_classes_have_logistic_leaves_if_they_are_asked_for(tmp_path):
+    X, y = sloping(n=120)
+    y -= np.median(y)
+    settings = SHORT | {"leaf": "auto"}
+    assert ConvexPolytopeTreeClassifier(**SHORT).plan(X, y > 0).n_linear == 0
+    clf = ConvexPolytopeTreeClassifier(**settings)
+    assert "constant in 2 trees, logistic in 2 trees" in str(clf.plan(X, y > 0))
+    with short_stages():
+        clf.fit(X, y > 0)
+    assert families(clf) == [Categorical] * 2 + [Logistic] * 2
+    clf.save(tmp_path / "tree.bt")
+    read = load(tmp_path / "tree.bt")
+    np.testing.assert_array_equal(read.predict_proba(X), clf.predict_proba(X))
+    assert families(read) == families(clf)
+    weight = clf.mode_weights_[2:].sum()
+    shown = clf.fitted_.shown is clf.fitted_.trees[0] or clf.tree_.slope is not None
+    words = f"a weight of {weight:.2f} on those with logistic leaves"
+    assert (words in " ".join(export_text(clf).split())) or not shown
 
 
 def test_features_with_detached_values_have_no_slope():

@@ -55,11 +55,6 @@ REFUSED = {
         {"prior": Several()},
         "cannot be used for 4 features: log_prob has the shape (3, 2, 4), but must be one number",
     ),
-    "leaf and features": (
-        CLASSIFIER,
-        {"leaf": "logistic"},
-        "leaf='logistic' is for at most 49 features that vary, got 60: its cost grows",
-    ),
     "leaf and dtype": (
         REGRESSOR,
         {"leaf": "linear", "dtype": "float32"},
@@ -168,7 +163,6 @@ REFUSED = {
 OF_ROWS = {
     "prior or leaf of the user",
     "device",
-    "leaf and features",
     "monotonic_cst and leaf",
     "several outputs",
     "sparsity of rows in a file",
@@ -225,8 +219,6 @@ def test_a_combination_is_refused(iris, rule, tmp_path, monkeypatch):
         monkeypatch.setattr(memory_mapped, "HELD", X.size - 1)
         np.save(tmp_path / "X.npy", X)
         X = np.load(tmp_path / "X.npy", mmap_mode="r")
-    if rule == "leaf and features":
-        X = np.random.default_rng(0).normal(size=(150, 60))
     if rule == "several outputs":
         y = np.column_stack((y, y))
     with pytest.raises(ParameterError) as caught:

@@ -10,8 +10,9 @@ from scipy.optimize import approx_fprime
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.models import Gaussian, LinearGaussian
-from bayestree.models.leaves import linear
-from bayestree.models.leaves.linear import NO_SLOPE, SLOPE_STRENGTHS, moments
+from bayestree.models.leaves import slopes
+from bayestree.models.leaves.linear import moments
+from bayestree.models.leaves.slopes import NO_SLOPE, SLOPE_STRENGTHS
 
 
 def rows_of(X, y):
@@ -63,7 +64,7 @@ def test_the_gradient_of_the_marginal_likelihood_is_its_slope(planted, monkeypat
         checked.append((loss(at)[1], approx_fprime(at, value, 1e-6)))
         return start
 
-    monkeypatch.setattr(linear, "most_likely", compared)
+    monkeypatch.setattr("bayestree.models.leaves.linear.most_likely", compared)
     leaf.calibrate(sums_of(leaf, rows, side))
     found, expected = checked[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
@@ -105,9 +106,9 @@ def test_of_many_features_those_that_matter_are_chosen():
     rows, weights = rows_of(X, y), torch.ones(300, dtype=torch.float64)
     leaf = LinearGaussian().informed(rows, weights)
     chosen = np.flatnonzero(leaf.strengths(120) < NO_SLOPE)
-    assert len(chosen) == linear.MOST_SLOPES
+    assert len(chosen) == slopes.MOST_SLOPES
     assert {7, 80} <= set(chosen.tolist())
-    assert moments(leaf.statistics(rows, weights)).cross.shape[-1] == 1 + linear.MOST_SLOPES
+    assert moments(leaf.statistics(rows, weights)).cross.shape[-1] == 1 + slopes.MOST_SLOPES
     closed = LinearGaussian(slope_strength=(1.0,) * 80 + (NO_SLOPE,) + (1.0,) * 39)
     chosen = closed.informed(rows, weights).strengths(120) < NO_SLOPE
     assert chosen[7]

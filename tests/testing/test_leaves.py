@@ -68,8 +68,8 @@ class TestBinaryLogistic(TestLogistic):
         sums = self.leaf.statistics(alone, torch.ones(len(alone)).double()).sum(0, keepdim=True)
         rounded = sums.clone()
         rounded[0, 3:6] = torch.tensor([-1e-18, 1e-17, -1e-17])  # of r = (1, x) in class 1
-        for found in (self.leaf.criterion.value, lambda s: self.leaf.posterior(s).loc):
-            assert torch.allclose(found(rounded), found(sums))
+        posteriors = (self.leaf.posterior(one).loc for one in (rounded, sums))
+        assert torch.allclose(*posteriors)
 
 
 class TestOrdinal(LeafContract):

@@ -137,9 +137,11 @@ class Reference:
         """Compute log p(y_n | leaf) of the rows, (n,), in leaves of at most so many slopes."""
         sites = dict(self.estimate(sums))
         values = self.leaf.sparse_values(sums, most)
-        if "slope" in values and not self.leaf.n_classes:
-            like = sites["leaf_mean"]
-            sites["leaf_mean"] = torch.as_tensor(values["value"]).to(like)
+        if "slope" in values:
+            name = "leaf_logit" if self.leaf.n_classes else "leaf_mean"
+            level = np.log(values["value"]) if self.leaf.n_classes else values["value"]
+            like = sites[name]
+            sites[name] = torch.as_tensor(level).to(like)
             sites["leaf_slope"] = torch.as_tensor(values["slope"]).to(like)
         found = self.leaf.log_density(sites, self.data.y)
         each = found.gather(1, torch.as_tensor(place).unsqueeze(1))[:, 0]

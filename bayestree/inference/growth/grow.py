@@ -78,6 +78,14 @@ class GrowingTree:
             return self._statistics[rows]
         return self.model.leaf.statistics(self.data.y[rows], self.data.weights[rows])
 
+    def growth_terms(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function of some ``rows`` of a node that the criterion of growth adds up."""
+        if self._statistics is not None:
+            return self.statistics
+        y, weights = self.data.y, self.data.weights
+        terms = self.model.leaf.growth_terms(y[rows], weights[rows])
+        return lambda some: terms(y[some], weights[some])
+
     def count(self, rows: Tensor) -> float:
         """Count the rows that selected rows represent."""
         return len(rows) if self._counts is None else float(self._counts[rows].sum())

@@ -222,8 +222,9 @@ def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
 
 def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
     rows = tree.nodes[i].rows
+    terms = tree.growth_terms(rows)
     whole, side = (
-        torch.stack([tree.statistics(part).double().sum(0) for part in some.split(SUMMED)]).sum(0)
+        torch.stack([terms(part).double().sum(0) for part in some.split(SUMMED)]).sum(0)
         for some in (rows, rows[right])
     )
     criterion = tree.model.leaf.criterion

@@ -89,7 +89,7 @@ def single_leaf(
     n_draws: int = 50,
     random_state: RandomState = None,
 ) -> Posterior:
-    """Draw from the conjugate posterior of a single leaf, independently.
+    """Draw from the posterior of a single leaf, independently; it is exact for conjugate families.
 
     Parameters
     ----------
@@ -115,7 +115,9 @@ def single_leaf(
         raise ValueError(f"init must be a tree without a split, got {model.topology}.")
     check_counts(n_chains=n_chains, n_draws=n_draws)
     sites = init.point_sites(data.X)
+    own = data.for_leaf(model.leaf)
     exact = model.leaf.posterior(leaf_sums(model, sites, data))
+    exact = model.leaf.refined(exact, own.y, own.weights.unsqueeze(0))
     shape = (n_chains, n_draws)
     with seeded(draw_seed(random_state)), torch.no_grad():
         drawn = [sites | exact.sample() for _ in range(n_chains * n_draws)]

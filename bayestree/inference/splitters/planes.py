@@ -34,8 +34,8 @@ FEW = 4  # classes, over which sums are as fast as a second sort of the rows
 
 
 def statistics_of(leaf: Leaf, data: Data) -> Tensor:
-    """Return statistics (n, c) of rows in double precision, without classes that are absent."""
-    found = leaf.statistics(data.y, data.weights).double()
+    """Return terms (n, c) of growth in double precision, without classes that are absent."""
+    found = leaf.growth_terms(data.y, data.weights)(data.y, data.weights).double()
     counts = isinstance(leaf.criterion, CountCriterion)
     return found[:, (found != 0).any(0)] if counts else found
 
@@ -380,7 +380,8 @@ class PlaneSplitter(NodeByNode):
         X, y = data.X.double().numpy(force=True), self.leaf.target(data.y).numpy(force=True)
         fitted: FloatArray | None = None
         if self.leaf.regresses:  # means (m,) or class probabilities (m, C) by a regression here
-            whole = self.leaf.estimate(statistics.sum(0, keepdim=True).cpu())
+            sums = self.leaf.statistics(data.y, data.weights).double().sum(0, keepdim=True)
+            whole = self.leaf.estimate(sums.cpu())
             fitted = self.leaf.expected_y(whole, X)[:, 0]
             if not self.leaf.n_classes:
                 y, fitted = y - fitted, None

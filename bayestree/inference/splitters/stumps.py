@@ -166,10 +166,13 @@ class StumpFitter:
         index, used = padded(drawn)
         present = used.to(data.X)
         flat = index.flatten()
-        statistics = self.leaf.statistics(data.y[flat], data.weights[flat])
+        statistics = []
+        for own, one in zip(index, present, strict=True):
+            y, weights = data.y[own], data.weights[own] * one
+            statistics.append(self.leaf.growth_terms(y, weights)(y, weights))
         return _StumpRows(
             pad(data.X[flat], (0, 1), value=1.0).view(*index.shape, -1),
-            statistics.view(*index.shape, -1) * present.unsqueeze(-1),
+            torch.stack(statistics),
             present,
             present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
@@ -386,9 +389,11 @@ class StumpFitter:
         if not self.split.weighted:
             del sites["log_weight"]
 
+        y, weights = data.y[rows], data.weights[rows]
+        terms = self.leaf.growth_terms(y, weights)
+
         def statistics(some: Tensor) -> Tensor:
-            own = rows[some]
-            return self.leaf.statistics(data.y[own], data.weights[own])
+            return terms(y[some], weights[some])
 
         return best_split(sites, scores, self.leaf.criterion, statistics, self.min_leaf, fits)
 

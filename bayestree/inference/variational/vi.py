@@ -57,6 +57,7 @@ from bayestree.inference.variational.factors import (
     StepSchedule,
 )
 from bayestree.inference.variational.svi import variational_posterior
+from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import InverseGammaScale, Moments
 from bayestree.models.soft_tree import SoftTree
 
@@ -96,7 +97,8 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
     """
     draw, rate = factors.draw(), rule.rate
     size = max(LEAST_ROWS, ACTIVATIONS // draw.log_weight.numel())
-    each = [_slopes(factors, draw, part, rule, power) for part in rows.parts(size)]
+    leaves = factors.leaf_law
+    each = [_slopes(factors, draw, leaves, part, rule, power) for part in rows.parts(size)]
     slopes = Slopes.joined(each)
     mean_slope, prior_precision, log_prior = _prior(factors)
     bound = slopes.likelihood - factors.split_divergence(log_prior) - factors.leaf_divergence()
@@ -108,14 +110,21 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
     return bound
 
 
-def _slopes(factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, power: float) -> Slopes:
+def _slopes(
+    factors: Factors,
+    draw: ExpertDraw,
+    leaves: LeafDistribution,
+    rows: Rows,
+    rule: StepRule,
+    power: float,
+) -> Slopes:
     """Compute slopes and curvatures at a draw, summed over the rows."""
     n_nodes, n_experts, width = draw.coefficient.shape
     activation = (draw.coefficient.view(-1, width) @ rows.X.T).view(n_nodes, n_experts, -1)
     weight = draw.log_weight.exp()
     score, silent = routing.rates(activation, weight)
     odds = rule.steepness * routing.log_odds(score)
-    density = factors.leaf_law.expected_log_density(rows.y).T.contiguous()
+    density = leaves.expected_log_density(rows.y).T.contiguous()
     found = routing.expectation(odds, density, factors.topology)
     mass, right = found.mass[:n_nodes], odds.sigmoid()
     left = torch.exp(-score)

@@ -124,7 +124,6 @@ class Leaf(ABC):
     needs_double: ClassVar[bool] = False  # whether single precision loses the statistics
     #: whether ``posterior`` is the exact law of the sites given rows that are in known leaves
     exact: ClassVar[bool] = True
-    most_features: ClassVar[int | None] = None  # for which the family is made
     level_site: str | None = None  # the site in the order of predictions (see ``level``)
 
     @property
@@ -151,6 +150,14 @@ class Leaf(ABC):
     def posterior(self, sums: Tensor) -> LeafDistribution:
         """Return the conjugate posterior of the leaves, given sums (L, c) of the statistics."""
 
+    def refined(self, law: Any, y: Tensor, member: Tensor) -> Any:
+        """Return ``law``, a posterior from sums, as it follows from the rows themselves.
+
+        ``member`` (L, n) are the weights of the rows in the leaves. Families whose posteriors from
+        sums are approximations may do better.
+        """
+        return law
+
     @abstractmethod
     def distribution(self, sites: Sites) -> dist.TorchDistribution:
         """Return the distribution of y in each leaf."""
@@ -158,6 +165,13 @@ class Leaf(ABC):
     @abstractmethod
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         """Return the sufficient statistics of each row, shape (n, c)."""
+
+    def growth_terms(self, y: Tensor, weights: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the function of y and weights whose sums ``criterion`` takes, given a node's rows.
+
+        It returns terms (n, c) for any of these rows; by default they are the statistics.
+        """
+        return self.statistics
 
     def level(self, sums: Tensor) -> tuple[Tensor, Tensor]:
         """Return mass and prediction (...) of leaves with sums (..., c), for monotonicity.

@@ -1,16 +1,11 @@
 """Leaves in which the mean of y is a linear function of the features.
 
-The sufficient statistics of a leaf are sums of products of y and the features. Each feature has a
-strength of its own, by which its slopes in all leaves shrink towards 0. It is learned from the
-marginal likelihood, which is highest at an infinite strength for most features that have no effect
-(automatic relevance determination; Tipping, "Sparse Bayesian learning and the relevance vector
-machine", 2001). Such features keep a slope of practically 0, and leave the sums.
+The sufficient statistics of a leaf are sums of products of y and the features that have slopes.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -21,7 +16,7 @@ from scipy.special import digamma, ndtr
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.state import cached
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion
@@ -29,7 +24,6 @@ from bayestree.models.leaves.base import (
     LeafDistribution,
     LeafGradient,
     NumericLeaf,
-    RegressingLeaf,
     most_likely,
 )
 from bayestree.models.leaves.gaussian import (
@@ -42,16 +36,16 @@ from bayestree.models.leaves.gaussian import (
     normal_log_density,
     surprise,
 )
+from bayestree.models.leaves.slopes import (
+    NO_SLOPE,
+    SLOPE_STRENGTHS,
+    START,
+    Slopes,
+    SlopingLeaf,
+    one_or_each,
+    paying,
+)
 from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
-
-SLOPE_STRENGTHS = (1e-4, 1e7)  # of a calibrated prior of the slopes
-#: Fixed strength of a feature without a slope: the standard deviation is then 1e-4 of the noise's.
-NO_SLOPE = 1e8
-START = 1.0  # strength of each slope before it is learned
-RELEVANT = 0.05  # share of a slope that its prior must leave in some leaf, or it is irrelevant
-MOST_SLOPES = 50  # a row then has 1,378 sufficient statistics
-ROWS_OF_A_SLOPE = 5  # rows of a fit, at least, for each feature that may have slopes
-SCREENED = 150  # features of which these are chosen, by their correlation with y
 
 
 class RegressionSums(NamedTuple):
@@ -148,38 +142,6 @@ class LinearError(Criterion):
         # The penalty diverges as the rows run out; from there on one degree of freedom is assumed.
         spare = (total - count - 2).clamp_min(1)
         return -0.5 * total * variance.log() - total * (count + 1) / spare
-
-
-class Slopes(dist.TorchDistribution):
-    """Joint normal distribution of some of d slopes, and independent ones of the others.
-
-    ``law`` is that of the slopes that ``sloping`` (d,) marks, and ``scale`` (..., 1) the standard
-    deviation of the others.
-    """
-
-    arg_constraints: ClassVar[dict[str, Any]] = {}
-    support = dist.constraints.real_vector
-    has_rsample = True
-
-    def __init__(self, law: dist.MultivariateNormal, scale: Tensor, sloping: Tensor) -> None:
-        self.law, self.scale, self.sloping = law, scale, sloping
-        self.some = bool(sloping.any())  # torch computes no density of an empty vector
-        super().__init__(law.batch_shape, sloping.shape, validate_args=False)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "Slopes":
-        law, scale = self.law.expand(batch_shape), self.scale.expand(*batch_shape, 1)
-        return Slopes(law, scale, self.sloping)
-
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
-        shape = self._extended_shape(torch.Size(sample_shape))
-        found = self.scale * torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device)
-        if self.some:
-            found[..., self.sloping] = self.law.rsample(sample_shape)
-        return found
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        others = dist.Normal(0.0, self.scale).log_prob(value[..., ~self.sloping]).sum(-1)
-        return self.law.log_prob(value[..., self.sloping]) + others if self.some else others
 
 
 @dataclass(frozen=True)
@@ -292,7 +254,7 @@ class LinearGradient(LeafGradient):
 
 
 @dataclass(frozen=True)
-class LinearGaussian(RegressingLeaf, NumericLeaf):
+class LinearGaussian(SlopingLeaf, NumericLeaf):
     """Normal leaves whose mean is linear in the features, with conjugate priors.
 
     For y and features of mean 0 and variance 1: y ~ Normal(leaf_mean + leaf_slope . x,
@@ -337,32 +299,12 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
                 "Gaussian() for leaves without slopes."
             )
 
-    def strengths(self, n_features: int) -> FloatArray:
-        """Return the strength of each feature, shape (d,)."""
-        given = self.slope_strength
-        if isinstance(given, tuple) and len(given) != n_features:
-            raise ValueError(
-                f"slope_strength must have a number for each of {n_features} features, got "
-                f"{len(given)}."
-            )
-        return np.broadcast_to(np.asarray(given, dtype=float), n_features)
+    @property
+    def given(self) -> FloatArray:
+        return np.asarray(self.slope_strength, dtype=float)
 
-    def among(self, used: BoolArray) -> "LinearGaussian":
-        given = self.slope_strength
-        if not isinstance(given, tuple) or len(given) != len(used):
-            return self
-        return replace(self, slope_strength=tuple(compress(given, used.tolist())))
-
-    def widened(self, used: BoolArray) -> "LinearGaussian":
-        if isinstance(self.slope_strength, float):
-            return self
-        strengths = np.full(len(used), NO_SLOPE)
-        strengths[used] = self.slope_strength
-        return replace(self, slope_strength=tuple(strengths.tolist()))
-
-    def _sloping(self, n_features: int) -> Tensor:
-        """Mark the features that have slopes, (d,)."""
-        return torch.as_tensor(self.strengths(n_features) < NO_SLOPE)
+    def having(self, strengths: FloatArray, **others: Any) -> Self:
+        return replace(self, slope_strength=one_or_each(strengths), **others)
 
     @property
     def criterion(self) -> Criterion:
@@ -384,7 +326,7 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
 
     def _prior(self, n_features: int, like: Tensor) -> LinearNormalInverseGamma:
         """Return the prior of leaves in the shape of ``like``, () or (L,)."""
-        sloping = self._sloping(n_features)
+        sloping = self.sloping(n_features)
         slopes = self.strengths(n_features)[sloping.numpy()].tolist()
         strengths = like.new_tensor([self.strength, *slopes])
         return LinearNormalInverseGamma(
@@ -396,8 +338,8 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         )
 
     def posterior(self, sums: Tensor) -> LinearNormalInverseGamma:
-        found, given = moments(sums), self.slope_strength
-        n_features = len(given) if isinstance(given, tuple) else found.cross.shape[-1] - 1
+        found = moments(sums)
+        n_features = len(self.given) if self.given.ndim else found.cross.shape[-1] - 1
         prior = self._prior(n_features, sums.new_zeros(()))
         loc, spread, root = found.solve(prior.precision)
         # Rounding can leave the spread of a perfect fit just below zero.
@@ -405,35 +347,15 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         shape = self.shape + sums[..., 0] / 2
         return LinearNormalInverseGamma(loc, root @ root.mT, shape, rate, prior.sloping, prior)
 
-    def informed(self, y: Tensor, weights: Tensor) -> Self:
-        """Choose the features that may have slopes where there are many, as for a single leaf.
+    def _correlation(self, row: Tensor, y: Tensor) -> Tensor:
+        return (y @ row).abs()
 
-        The best of d features of noise gains about log d nats, which is then the price of a slope
-        (the risk inflation criterion; Foster and George, 1994).
-        """
-        n_features, n_rows = y.shape[1] - 1, float(weights.sum())
-        n_open = int(self._sloping(n_features).sum())
-        most = min(MOST_SLOPES, int(n_rows / ROWS_OF_A_SLOPE))
-        if n_open <= most:
-            return self
-        price = math.log(n_open) / n_rows
-        row = with_constant(y[:, 1:]).double()
-        weighted, target = row * weights.double().unsqueeze(-1), y[:, 0].double()
-        cross = target @ weighted
-        size = torch.where(self._sloping(n_features).to(cross.device), cross[1:].abs(), -1.0)
-        first = size.topk(min(n_open, SCREENED)).indices + 1
-        some = torch.cat((first.new_zeros(1), first))
-        gram = row[:, some].T @ weighted[:, some]
-        found = RegressionSums(gram[None], cross[None, some], (weights * target**2).sum()[None])
-        strengths, _ = self._learned(found, price)
-        best = first[strengths[1:].argsort()[:most]] - 1
-        slopes = np.full(n_features, NO_SLOPE)
-        slopes[best.numpy(force=True)] = START
-        return replace(self, slope_strength=tuple(slopes.tolist()), price=price)
+    def _strengths_alone(self, y: Tensor, weights: Tensor, price: float) -> FloatArray:
+        sums = products(y.double(), weights.double()).sum(0, keepdim=True).cpu()
+        return self._learned(moments(sums), price)[0][1:]
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        sloping = torch.nn.functional.pad(self._sloping(y.shape[1] - 1), (1, 0), value=True)
-        return products(y if sloping.all() else y[:, sloping.to(y.device)], weights)
+        return products(self._open(y), weights)
 
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         return dist.Normal(_center(sites, y[:, 1:]), sites["leaf_scale"]).log_prob(y[:, :1])
@@ -463,19 +385,8 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         prior = found.gram.new_tensor([strength, *slopes])
         _, _, root = found.solve(prior.diag())
         left = 1 - prior * torch.cholesky_inverse(root).diagonal(dim1=-2, dim2=-1)
-        relevant = left.amax(0)[1:].numpy() > RELEVANT
-        given, n_open = self.slope_strength, len(slopes)
-        every = self.strengths(len(given) if isinstance(given, tuple) else n_open).copy()
-        every[every < NO_SLOPE] = np.where(relevant, slopes, SLOPE_STRENGTHS[1])
         learned = {"strength": strength, "shape": shape, "rate": shape * variance}
-        return replace(self, slope_strength=tuple(every.tolist()), **learned)
-
-    def reduced(self) -> Self:
-        if not isinstance(self.slope_strength, tuple):
-            return self
-        strengths = np.array(self.slope_strength)
-        strengths[strengths >= SLOPE_STRENGTHS[1]] = NO_SLOPE
-        return replace(self, slope_strength=tuple(strengths.tolist()))
+        return self.having(self.relevant(np.array(slopes), left.amax(0)[1:].numpy()), **learned)
 
     def _learned(self, found: RegressionSums, price: float) -> tuple[FloatArray, FloatArray]:
         """Maximise the marginal likelihood; return the strengths (1 + p,), and shape and variance.
@@ -535,11 +446,11 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
         Slopes are dropped one after the other while each costs less likelihood than its price:
         half the logarithm of the number of rows, as in the Bayesian information criterion (Schwarz,
         1978), and then those of all leaves that cost least beyond it, while there are too many.
-        Without slope j, the penalised squares rise by b_j^2 / (K^-1)_jj.
         """
         whole = self.posterior(sums)
         price = np.log(np.maximum(sums[:, 0].double().numpy(), 1.0)) / 2
-        found = _paying(whole, price, most)
+        noise = whole.shape.double().numpy(), whole.rate.double().numpy()
+        found = paying(whole.loc.unsqueeze(1), whole.precision, price, most, noise)[:, 0]
         slope = np.zeros((len(sums), len(whole.sloping)))
         slope[:, np.flatnonzero(whole.sloping.numpy())] = found[:, 1:]
         return {"value": found[:, 0], "slope": slope}
@@ -547,35 +458,6 @@ class LinearGaussian(RegressingLeaf, NumericLeaf):
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         mean = self.expected_y(sites, y[:, 1:])
         return ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy(force=True))
-
-
-def _paying(law: LinearNormalInverseGamma, price: FloatArray, most: float) -> FloatArray:
-    """Return the coefficients (L, p) of leaves, with ``most`` slopes that cost their price (L,).
-
-    Without coefficient j, the inverse of K loses k_j k_j' / k_jj, with its column k_j.
-    """
-    parts = (law.precision.inverse(), law.loc, law.rate, law.shape)
-    inverse, loc, rate, shape = (one.double().numpy().copy() for one in parts)
-    every, slopes = np.arange(len(loc)), np.ones(loc.shape, dtype=bool)
-    slopes[:, 0] = False
-    while True:
-        diagonal = np.where(slopes, np.diagonal(inverse, axis1=1, axis2=2), 1.0)
-        rise = np.where(slopes, loc**2 / diagonal, np.inf)
-        j = rise.argmin(axis=1)
-        least = rise[every, j]
-        lost = shape * np.log1p(least / (2 * rate)) - price
-        own = np.flatnonzero(lost < 0)
-        if not len(own):
-            if slopes.sum() <= most:
-                return np.where(slopes | (np.arange(loc.shape[1]) == 0), loc, 0.0)
-            own = np.array([lost.argmin()])
-        j = j[own]
-        row = inverse[own, j]
-        column = row / row[np.arange(len(own)), j][:, None]
-        loc[own] -= loc[own, j][:, None] * column
-        inverse[own] -= column[:, :, None] * row[:, None, :]
-        rate[own] += least[own] / 2
-        slopes[own, j] = False
 
 
 def _center(sites: Sites, X: Tensor) -> Tensor:

@@ -1,236 +1,45 @@
-"""Leaves with a multinomial logistic regression of the class on the features.
-
-Its coefficients, and the criterion of growth, follow from sums over rows.
-
-The log-likelihood of coefficients B (C, p), with rows r = (1, x), is
-
-    sum_n B_(y_n) . r_n - sum_n log sum_c exp(B_c . r_n).
-
-The first term needs only the sums of r over the rows of each class. For the second, the features in
-a class are taken to be normal, as in linear discriminant analysis: with the mean of the class and
-the covariance within classes, common to all classes of a leaf. Both follow from sums of products.
-The expectation over such a row has at most C - 1 dimensions, along which the logits differ.
-"""
+"""Leaves with a multinomial logistic regression of the class on the features."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import ClassVar, NamedTuple, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
 import torch
-from scipy.special import ndtri
 from scipy.special import softmax as softmax_of
-from scipy.stats import qmc
 from torch import Tensor
 from torch.distributions.transforms import ReshapeTransform
 
-from bayestree._utils.arrays import AnyArray, FloatArray, gauss_hermite
-from bayestree._utils.state import cached
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import LeafDistribution, LeafGradient, RegressingLeaf, most_likely
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient
+from bayestree.models.leaves.discriminant import (
+    ClassMoments,
+    ScoreGain,
+    ScoreTerms,
+    class_products,
+    learned,
+    normal_nodes,
+    regression,
+)
 from bayestree.models.leaves.linear import lower_triangle, with_constant
+from bayestree.models.leaves.slopes import (
+    NO_SLOPE,
+    SLOPE_STRENGTHS,
+    START,
+    Slopes,
+    SlopingLeaf,
+    one_or_each,
+    paying,
+)
 from bayestree.models.priors.base import FreeSites, Site, Sites, check_positive
 
-STEPS = 6  # of Newton's method from 0, where the curvature is largest: it seldom overshoots
-NO_ROWS = 1e-9  # weight below which sums over soft rows are rounding errors
-RIDGE = 1e-6  # added to the variances within classes, which may be singular; features have about 1
-N_HERMITE, N_SOBOL = 8, 16  # nodes of an expectation in one dimension, and in several
-SCALES = (1e-2, 30.0)  # limits of a calibrated prior, whose features have unit variance
-MOST_COEFFICIENTS = 150  # of a leaf, whose covariance has the square of this number of entries
-
-
-class ClassMoments(NamedTuple):
-    """Sums over the rows of L leaves, with r = (1, x): of r in each class, and of r r'."""
-
-    first: Tensor  # (L, C, p)
-    gram: Tensor  # (L, p, p)
-
-    @classmethod
-    def of(cls, sums: Tensor, n_classes: int) -> Self:
-        """Unpack sums (..., c) of :func:`class_products`."""
-        place, width = _places(sums.shape[-1], n_classes)
-        first = sums[..., : n_classes * width].unflatten(-1, (n_classes, width))
-        return cls(first, sums[..., place.to(sums.device)])
-
-    @property
-    def mass(self) -> Tensor:
-        """Weight of the rows of each class, shape (L, C)."""
-        return self.first[..., 0]
-
-    def scatter(self) -> tuple[Tensor, Tensor]:
-        """Sum squares of the features about all means, and about the means of classes."""
-        square, whole = self.gram[..., 1:, 1:], self.first.sum(-2, keepdim=True)
-        about_all, within = (square - one[..., 1:].mT @ _means(one) for one in (whole, self.first))
-        return about_all, within
-
-
-def _means(first: Tensor) -> Tensor:
-    """Return the means (..., d) from sums (..., 1 + d) of r; 0 without rows."""
-    mass = first[..., :1]
-    return torch.where(mass > NO_ROWS, first[..., 1:] / mass.clamp_min(NO_ROWS), 0.0)
-
-
-def class_products(y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
-    """Compute r = (1, x) in the columns of its class, and r r', of weighted rows (class, x)."""
-    row = with_constant(y[:, 1:])
-    weighted = row * weights.unsqueeze(-1)
-    own = torch.nn.functional.one_hot(y[:, 0].long(), n_classes).to(row)
-    first, second = torch.tril_indices(row.shape[1], row.shape[1], device=y.device)
-    each = (own.unsqueeze(2) * weighted.unsqueeze(1)).flatten(1)
-    return torch.cat((each, weighted[:, first] * row[:, second]), dim=1)
-
-
-@cached
-def _places(count: int, n_classes: int) -> tuple[Tensor, int]:
-    """Return the positions of the entries of r r' among ``count`` sums, and the length of r."""
-    # count = C p + p (p + 1) / 2
-    half = 2 * n_classes + 1
-    width = (math.isqrt(half**2 + 8 * count) - half) // 2
-    return n_classes * width + lower_triangle(width), width
-
-
-@lru_cache
-def normal_nodes(dimension: int) -> tuple[FloatArray, FloatArray]:
-    """Return nodes (M, dimension) and weights (M,) of the mean over a standard normal.
-
-    Gauss and Hermite's in one dimension; in others points of a Sobol sequence and their opposites,
-    whose first three moments are exact.
-    """
-    if dimension == 1:
-        node, weight = gauss_hermite(N_HERMITE)
-        return node[:, None], weight
-    half = max(N_SOBOL // 2, 1 << (dimension - 1).bit_length())
-    level = qmc.Sobol(dimension, seed=0).random(half)
-    point = ndtri(level)
-    both = np.concatenate((point, -point))
-    root = np.linalg.cholesky(both.T @ both / len(both))
-    return np.linalg.solve(root, both.T).T, np.full(len(both), 1 / len(both))
-
-
-class Quadrature(NamedTuple):
-    """Rows r that represent a leaf, and the covariance across the differences of logits."""
-
-    row: Tensor  # (L, M, p)
-    weight: Tensor  # (L, M)
-    rest: Tensor  # (L, p, p)
-
-
-class LogisticMode(NamedTuple):
-    """Coefficients, the precision of their normal approximation, and their log posterior."""
-
-    loc: Tensor  # (L, C, p)
-    precision: Tensor  # (L, C p, C p)
-    value: Tensor  # (L,), up to a constant
-
-
-def regression(moments: ClassMoments, prior: Tensor) -> LogisticMode:
-    """Find the mode of B and its curvature, under normals of mean 0 and precision (p,)."""
-    n_classes, width = moments.first.shape[-2:]
-    spread = _spread(moments)
-    loc = torch.zeros_like(moments.first)
-    for _ in range(STEPS):
-        rows = _quadrature(moments, spread, loc)
-        slope, precision = _derivatives(moments, rows, loc, prior)
-        root = torch.linalg.cholesky(precision)
-        step = torch.cholesky_solve(slope.flatten(-2).unsqueeze(-1), root)
-        loc = loc + step.view(-1, n_classes, width)
-    rows = _quadrature(moments, spread, loc)
-    _, precision = _derivatives(moments, rows, loc, prior)
-    each = torch.logsumexp(rows.row @ loc.mT, -1)
-    value = (moments.first * loc).sum((-2, -1)) - (rows.weight * each).sum(-1)
-    value = value - (prior * loc.square()).sum((-2, -1)) / 2
-    return LogisticMode(loc, precision, value)
-
-
-def _spread(moments: ClassMoments) -> Tensor:
-    """Return the cholesky factor of the covariance within classes, shape (L, d, d)."""
-    _, within = moments.scatter()
-    mass = moments.gram[..., :1, :1].clamp_min(1.0)  # nothing is known of less than a row
-    eye = torch.eye(within.shape[-1]).to(within)
-    return torch.linalg.cholesky(within / mass + RIDGE * eye)
-
-
-def _quadrature(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Quadrature:
-    """Return nodes of the normal distribution of each class, along differences of logits.
-
-    With x = m + S z, these are A z with the rows of A = (B_c - B_0) S. An orthonormal basis U of
-    them gives z = U u + e, where e has no effect on the logits.
-    """
-    mass = moments.mass.clamp_min(0.0)  # rounding leaves empty sides just below zero
-    along = (loc[..., 1:, 1:] - loc[..., :1, 1:]) @ spread
-    basis, _ = torch.linalg.qr(along.mT)
-    arm = spread @ basis  # (L, d, J)
-    node, weight = (loc.new_tensor(part) for part in normal_nodes(arm.shape[-1]))
-    x = _means(moments.first).unsqueeze(-2) + (node @ arm.mT).unsqueeze(-3)  # (L, C, M, d)
-    row = torch.cat((torch.ones_like(x[..., :1]), x), dim=-1)
-    rest = torch.nn.functional.pad(spread @ spread.mT - arm @ arm.mT, (1, 0, 1, 0))
-    weights = mass.unsqueeze(-1) * weight
-    return Quadrature(row.flatten(1, 2), weights.flatten(1), rest)
-
-
-def _derivatives(
-    moments: ClassMoments, rows: Quadrature, loc: Tensor, prior: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Compute the gradient (L, C, p) and negative Hessian (L, C p, C p) of log p(B)."""
-    probs = torch.softmax(rows.row @ loc.mT, -1)
-    weighted = probs * rows.weight.unsqueeze(-1)
-    slope = moments.first - weighted.mT @ rows.row - prior * loc
-    n_classes, width = loc.shape[-2:]
-    square = (rows.row.unsqueeze(-1) * rows.row.unsqueeze(-2)).flatten(-2)
-    share = weighted.unsqueeze(-1) * probs.unsqueeze(-2)
-    share = torch.diag_embed(weighted) - share  # (L, M, C, C)
-    rest = share.sum(-3).flatten(-2).unsqueeze(-1) * rows.rest.flatten(-2).unsqueeze(-2)
-    inner = share.flatten(-2).mT @ square + rest
-    inner = inner.unflatten(-1, (width, width)).unflatten(-3, (n_classes, n_classes))
-    hessian = inner.transpose(-3, -2).flatten(-2).flatten(-3, -2)
-    return slope, hessian + torch.diag_embed(prior.repeat(n_classes))
-
-
-@dataclass(frozen=True)
-class Discrimination(Criterion):
-    """Information of the features about the class in each set of rows, and its entropy, in nats.
-
-    Let the features of each class be normal with a common covariance. Their information about y
-    is then at most w = (log |T| - log |W|) / 2, with the scatter matrices T about all means and W
-    about the means of the classes (Wilks' lambda). It is also at most the entropy H of y. Between
-    these limits it is (w^-4 + H^-4)^(-1/4). For two classes this is within 7 % of quadrature if
-    the smaller has a fifth of the rows or more, and at most 14 % too high otherwise. Each of the
-    k = (C - 1) (d + 1) coefficients of a set of n rows costs n / (n - k - 1) nats: one (Akaike,
-    1974), and more where rows are few (Hurvich and Tsai, 1995, for generalised linear models).
-    ``ridge`` rows keep sets of few rows determined.
-    """
-
-    costly: ClassVar[bool] = True
-    n_classes: int
-    ridge: float = 1e-3
-
-    def value(self, sums: Tensor) -> Tensor:
-        found = ClassMoments.of(sums, self.n_classes)
-        count = (self.n_classes - 1) * found.gram.shape[-1]
-        # The price diverges as the rows run out; from there on one degree of freedom is assumed.
-        rows = found.mass.sum(-1).clamp_min(count + 2)
-        return -self.impurity(sums) - count * rows / (rows - count - 1)
-
-    def impurity(self, sums: Tensor) -> Tensor:
-        found = ClassMoments.of(sums, self.n_classes)
-        tiny = torch.finfo(sums.dtype).eps ** 2
-        mass = found.mass.clamp_min(tiny)  # rounding leaves soft counts a little below zero
-        total = mass.sum(-1)
-        entropy = total.log() - (mass * mass.log()).sum(-1) / total
-        eye = self.ridge * torch.eye(found.gram.shape[-1] - 1).to(sums)
-        about_all, within = (_log_root(one + eye) for one in found.scatter())
-        wilks = (about_all - within).clamp_min(tiny)  # which rounding leaves below zero as well
-        bound = entropy.clamp_min(tiny)
-        shared = wilks * bound / (wilks**4 + bound**4) ** 0.25
-        return total * (entropy - shared)
-
-
-def _log_root(matrix: Tensor) -> Tensor:
-    """Return half the logarithm of the determinant, shape (...)."""
-    return torch.linalg.cholesky(matrix).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+#: Steps of Newton's method with the rows, from the mode that follows from sums, and their largest
+#: change of a coefficient: a step may overshoot where classes can be separated.
+REFINED, LONGEST = 2, 2.0
 
 
 @dataclass(frozen=True)
@@ -246,6 +55,10 @@ class CoefficientPrior(LeafDistribution):
         yield "leaf_slope", dist.Normal(torch.zeros_like(scale[:, 1:]), scale[:, 1:]).to_event(2)
         yield "leaf_logit", dist.Normal(torch.zeros_like(scale[:, 0]), scale[:, 0]).to_event(1)
 
+    def of(self, sloping: Tensor) -> Tensor:
+        """Return the precisions of 1 and of the features that have slopes."""
+        return torch.cat((self.precision[:1], self.precision[1:][sloping]))
+
     def expected_log_density(self, y: Tensor) -> Tensor:
         raise NotImplementedError("Only posteriors have expectations.")
 
@@ -256,10 +69,14 @@ class CoefficientPrior(LeafDistribution):
 
 @dataclass(frozen=True)
 class LogisticPosterior(LeafDistribution):
-    """Normal distribution of the coefficients of each leaf, the intercept of a class first."""
+    """Normal distribution of the coefficients of each leaf, the intercept of a class first.
+
+    It has those of the features that ``sloping`` (d,) marks; the others keep their prior.
+    """
 
     loc: Tensor  # (L, C, p)
     precision: Tensor  # (L, C p, C p)
+    sloping: Tensor
     prior: CoefficientPrior
 
     @cached_property
@@ -285,16 +102,18 @@ class LogisticPosterior(LeafDistribution):
         flat = self.loc[..., 1:].flatten(-2)
         law = dist.MultivariateNormal(flat, scale_tril=root, validate_args=False)
         reshaped = ReshapeTransform(flat.shape[-1:], self.loc[..., 1:].shape[-2:])
-        yield "leaf_slope", dist.TransformedDistribution(law, [reshaped], validate_args=False)
+        own = dist.TransformedDistribution(law, [reshaped], validate_args=False)
+        scale = self.loc.new_full((len(self.loc), 1, 1), NO_SLOPE**-0.5)
+        yield "leaf_slope", Slopes(own, scale, self.sloping)
         # The conditional of some coefficients of a normal given the others.
-        away = (sites["leaf_slope"].flatten(-2) - flat).unsqueeze(-1)
+        away = (sites["leaf_slope"][..., self.sloping].flatten(-2) - flat).unsqueeze(-1)
         center = self.loc[..., 0] - (shift @ away).squeeze(-1)
         yield "leaf_logit", dist.MultivariateNormal(center, scale_tril=cover, validate_args=False)
 
     def expected_log_density(self, y: Tensor) -> Tensor:
         # log p = -log sum_k exp(eta_k - eta_y), where the differences of logits from the first
         # class are normal
-        row = with_constant(y[:, 1:])
+        row = with_constant(y[:, 1:][:, self.sloping])
         n_leaves, n_classes, width = self.loc.shape
         cover = self.covariance.view(n_leaves, n_classes, width, n_classes, width)
         cover = cover[:, 1:] - cover[:, :1]
@@ -311,14 +130,22 @@ class LogisticPosterior(LeafDistribution):
         return own.gather(-1, _numbers(y, own)).squeeze(-1) - total
 
     def kl(self) -> Tensor:
-        prior, root = self.prior.precision, torch.linalg.cholesky(self.precision)
+        prior = self.prior.of(self.sloping)
+        root = torch.linalg.cholesky(self.precision)
         inverse = torch.cholesky_inverse(root).diagonal(dim1=-2, dim2=-1).view_as(self.loc)
         square = (prior * (inverse + self.loc.square())).sum()
         ratio = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum() - self.loc.numel()
         return (square + ratio - prior.log().sum() * self.loc[..., 0].numel()) / 2
 
     def mean(self) -> dict[str, Tensor]:
-        return {"leaf_slope": self.loc[..., 1:], "leaf_logit": self.loc[..., 0]}
+        return {"leaf_slope": self.slope, "leaf_logit": self.loc[..., 0]}
+
+    @property
+    def slope(self) -> Tensor:
+        """Mean of all slopes, shape (L, C, d)."""
+        found = self.loc.new_zeros(*self.loc.shape[:-1], len(self.sloping))
+        found[..., self.sloping] = self.loc[..., 1:]
+        return found
 
 
 class LogisticGradient(LeafGradient):
@@ -328,8 +155,7 @@ class LogisticGradient(LeafGradient):
         self.row = np.column_stack((np.ones(len(y)), y[:, 1:])).astype(np.float64)
         self.classes = y[:, 0].astype(np.int64)
         self.indicator = np.eye(leaf.n_classes)[self.classes].T  # (C, n)
-        scales = [leaf.logit_scale, *[leaf.slope_scale] * (y.shape[1] - 1)]
-        self.precision = np.array(scales) ** -2.0
+        self.precision = np.array([leaf.logit_scale**-2, *leaf.strengths(y.shape[1] - 1)])
 
     def read(self, free: FreeSites) -> FloatArray:
         return np.concatenate([free["leaf_logit"][..., None], free["leaf_slope"]], axis=-1)
@@ -355,7 +181,7 @@ class LogisticGradient(LeafGradient):
 
 
 @dataclass(frozen=True)
-class Logistic(RegressingLeaf):
+class Logistic(SlopingLeaf):
     """Class probabilities by a multinomial logistic regression on the features in each leaf.
 
     For features of mean 0 and variance 1: P(class c) is proportional to exp(leaf_logit_c +
@@ -368,8 +194,13 @@ class Logistic(RegressingLeaf):
     Parameters
     ----------
     n_classes : int
-    logit_scale, slope_scale : float
-        Standard deviations of the coefficients of a class.
+    logit_scale : float
+        Standard deviation of a class's logit where all features are 0.
+    slope_scale : float or tuple of d floats
+        Standard deviation of the slopes of a class: of all features, or of each. Features of 1e-4
+        or less have no slopes.
+    price : float
+        What a slope costs when the scales are learned, in nats for each row.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
@@ -378,24 +209,36 @@ class Logistic(RegressingLeaf):
     }
     loss: ClassVar[str] = "misclassification"
     exact: ClassVar[bool] = False
+    priced: ClassVar[bool] = True  # normal features overstate what others say of the classes
     gradient: ClassVar[type[LeafGradient] | None] = LogisticGradient
 
     n_classes: int
     logit_scale: float = 2.0
-    slope_scale: float = 1.0
+    slope_scale: float | tuple[float, ...] = 1.0
+    price: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be 2 or more, got {self.n_classes}.")
-        check_positive(logit_scale=self.logit_scale, slope_scale=self.slope_scale)
+        each = np.atleast_1d(np.asarray(self.slope_scale, dtype=float))
+        own = {f"slope_scale[{j}]": one for j, one in enumerate(each.tolist())}
+        check_positive(logit_scale=self.logit_scale, **own)
 
     @property
-    def most_features(self) -> int:  # type: ignore[override]
-        return max(1, MOST_COEFFICIENTS // self.n_classes - 1)
+    def contrasts(self) -> int:  # type: ignore[override]
+        return self.n_classes - 1
+
+    @property
+    def given(self) -> FloatArray:
+        scales = np.asarray(self.slope_scale, dtype=float)
+        return np.where(scales > NO_SLOPE**-0.5, scales**-2, NO_SLOPE)
+
+    def having(self, strengths: FloatArray, **others: Any) -> Self:
+        return replace(self, slope_scale=one_or_each(strengths**-0.5), **others)
 
     @property
     def criterion(self) -> Criterion:
-        return Discrimination(self.n_classes)
+        return ScoreGain()
 
     def check(self, y: Tensor) -> None:
         super().check(y)
@@ -410,17 +253,68 @@ class Logistic(RegressingLeaf):
         return y if y.ndim == 1 else y[:, 0].long()
 
     def prior(self, like: Tensor) -> CoefficientPrior:
-        scales = [self.logit_scale, *[self.slope_scale] * like.shape[-1]]
-        return CoefficientPrior(like.new_tensor(scales) ** -2, self.n_classes)
+        strengths = [self.logit_scale**-2, *self.strengths(like.shape[-1]).tolist()]
+        return CoefficientPrior(like.new_tensor(strengths), self.n_classes)
 
     def posterior(self, sums: Tensor) -> LogisticPosterior:
         moments = ClassMoments.of(sums, self.n_classes)
-        prior = self.prior(sums.new_zeros(moments.gram.shape[-1] - 1))
-        found = regression(moments, prior.precision)
-        return LogisticPosterior(found.loc, found.precision, prior)
+        n_features = self.given.size if self.given.ndim else moments.gram.shape[-1] - 1
+        sloping = self.sloping(n_features).to(sums.device)
+        prior = self.prior(sums.new_zeros(n_features))
+        found = regression(moments, prior.of(sloping))
+        return LogisticPosterior(found.loc, found.precision, sloping, prior)
+
+    def refined(self, law: LogisticPosterior, y: Tensor, member: Tensor) -> LogisticPosterior:
+        """Take Newton's steps from the mode of ``law``, with the rows as they are."""
+        n_classes, width = law.loc.shape[-2:]
+        row, prior = with_constant(y[:, 1:][:, law.sloping]), law.prior.of(law.sloping)
+        own = torch.nn.functional.one_hot(y[:, 0].long(), n_classes).to(row)
+        first, second = torch.tril_indices(width, width)
+        products, place = row[:, first] * row[:, second], lower_triangle(width)
+        loc, seen = law.loc, member @ (own.unsqueeze(2) * row.unsqueeze(1)).flatten(1)
+        precision = torch.diag_embed(prior.repeat(n_classes)).repeat(len(loc), 1, 1)
+        blocks = precision.view(len(loc), n_classes, width, n_classes, width)
+        for _ in range(REFINED):
+            share = torch.softmax(loc @ row.T, 1)  # (L, C, n)
+            weight = share * member.unsqueeze(1)
+            slope = seen.view_as(loc) - weight @ row - prior * loc
+            blocks.zero_()
+            for c in range(n_classes):
+                for e in range(c + 1):
+                    spread = weight[:, c] * (float(c == e) - share[:, e])
+                    found = (spread @ products)[:, place]
+                    blocks[:, c, :, e] = found
+                    blocks[:, e, :, c] = found
+            precision.diagonal(dim1=-2, dim2=-1).add_(prior.repeat(n_classes))
+            root = torch.linalg.cholesky(precision)
+            step = torch.cholesky_solve(slope.flatten(1).unsqueeze(-1), root).view_as(loc)
+            loc = loc + step * (LONGEST / step.abs().amax((1, 2), keepdim=True)).clamp_max(1.0)
+        return replace(law, loc=loc, precision=precision)
+
+    def growth_terms(self, y: Tensor, weights: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        own = self._open(y)
+        prior = torch.full_like(own[0], START)
+        terms = ScoreTerms.at(own, weights, self.n_classes, prior)
+        return lambda rows, weight: terms(self._open(rows), weight)
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
-        return class_products(y, weights, self.n_classes)
+        return class_products(self._open(y), weights, self.n_classes)
+
+    def _correlation(self, row: Tensor, y: Tensor) -> Tensor:
+        own = torch.nn.functional.one_hot(y.long(), self.n_classes).to(row)
+        return (own.T @ (row - row.mean(0))).square().sum(0)
+
+    def _strengths_alone(self, y: Tensor, weights: Tensor, price: float) -> FloatArray:
+        sums = class_products(y.double(), weights.double(), self.n_classes).sum(0, keepdim=True)
+        return self._learned(sums, price)[0][1:]
+
+    def _learned(self, sums: Tensor, price: float) -> tuple[FloatArray, FloatArray]:
+        """Return the precisions of 1 and p slopes, and what they leave of each, (1 + p,)."""
+        found = ClassMoments.of(sums.double().cpu(), self.n_classes)
+        start = torch.full_like(found.first[0, 0], START)
+        start[0] = self.logit_scale**-2
+        precision, left = learned(found, start, price)
+        return precision.numpy(), left.numpy()
 
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         logs = _log_probs(sites, y[:, 1:])
@@ -447,23 +341,11 @@ class Logistic(RegressingLeaf):
         return dist.Categorical(logits=logit).sample()
 
     def calibrate(self, sums: Tensor) -> Self:
-        """Learn both scales: the highest marginal likelihood by Laplace's approximation."""
-        found = ClassMoments.of(sums.double().cpu(), self.n_classes)
-        held = found.gram[:, 0, 0] > 0
-        found = ClassMoments(*(part[held] for part in found))
-
-        def loss(free: FloatArray) -> float:
-            logit_scale, slope_scale = np.exp(free).tolist()
-            own = replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
-            prior = own.prior(found.gram[0, 0, 1:]).precision
-            fit = regression(found, prior)
-            volume = torch.linalg.cholesky(fit.precision).diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            evidence = fit.value + self.n_classes * prior.log().sum() / 2 - volume
-            return -float(evidence.sum())
-
-        start = [self.logit_scale, self.slope_scale]
-        logit_scale, slope_scale = most_likely(loss, start, [SCALES, SCALES])
-        return replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
+        """Learn the scales: the highest marginal likelihood by Laplace's approximation."""
+        held = ClassMoments.of(sums, self.n_classes).gram[:, 0, 0] > 0
+        precision, left = self._learned(sums[held], self.price)
+        strengths = self.relevant(precision[1:], left[1:])
+        return self.having(strengths, logit_scale=float(precision[0]) ** -0.5)
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         """Return the class probabilities of each row in each leaf, shape (n, L, C)."""
@@ -475,8 +357,24 @@ class Logistic(RegressingLeaf):
         return np.einsum("nsl,nslc->snc", probs, values)
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
-        found = self.posterior(sums).loc.numpy()
-        return {"value": softmax_of(found[..., 0], axis=-1), "slope": found[..., 1:]}
+        found = self.posterior(sums)
+        slope = found.slope.numpy()
+        slope[..., self.strengths(slope.shape[-1]) >= SLOPE_STRENGTHS[1]] = 0.0
+        return {"value": softmax_of(found.loc[..., 0].numpy(), axis=-1), "slope": slope}
+
+    def sparse_values(self, sums: Tensor, most: float = math.inf) -> dict[str, FloatArray]:
+        """Return the values of leaves with the slopes that pay, as ``LinearGaussian`` does.
+
+        All classes have slopes in the same features, of which each costs as many nats as there are
+        differences between classes, times half the logarithm of the number of rows.
+        """
+        whole = self.posterior(sums)
+        count = ClassMoments.of(sums, self.n_classes).mass.sum(-1).double().numpy()
+        price = self.contrasts * np.log(np.maximum(count, 1.0)) / 2
+        found = paying(whole.loc, whole.precision, price, most)
+        slope = np.zeros((*found.shape[:2], len(whole.sloping)))
+        slope[..., np.flatnonzero(whole.sloping.numpy())] = found[..., 1:]
+        return {"value": softmax_of(found[..., 0], axis=-1), "slope": slope}
 
 
 def _log_probs(sites: Sites, X: Tensor) -> Tensor:

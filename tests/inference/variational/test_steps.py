@@ -46,7 +46,7 @@ def slopes_of(factors, data, rule, power=1.0, seed=0):
     """Slopes at the draw of a seed, and the draw."""
     with seeded(seed), torch.no_grad():
         draw = factors.draw()
-    return steps._slopes(factors, draw, rows_of(data, factors), rule, power), draw
+    return steps._slopes(factors, draw, factors.leaf_law, rows_of(data, factors), rule, power), draw
 
 
 class Derivatives:
@@ -156,7 +156,9 @@ def test_a_tree_among_others_has_the_slopes_that_it_has_alone(exact):
     for number, (nodes, leaves) in enumerate(zip(trees.nodes, trees.leaves, strict=True)):
         own = factors.tree(number)
         mine = draw._replace(coefficient=draw.coefficient[nodes], log_weight=draw.log_weight[nodes])
-        alone = steps._slopes(own, mine, rows_of(data, own), rule_of(exact=exact), 1.0)
+        alone = steps._slopes(
+            own, mine, own.leaf_law, rows_of(data, own), rule_of(exact=exact), 1.0
+        )
         torch.testing.assert_close(alone.likelihood, together.likelihood[[number]])
         torch.testing.assert_close(alone.sums, together.sums[leaves])
         for name in ("coefficient", "information", "weight", "weight_information"):

@@ -51,8 +51,9 @@ class LeafMoves:
         part = self.part[:, None]
         if not self.leaf.exact:
             part = part * self.rng.choice(SHARES)
-        sums = torch.from_numpy((counts * part) @ self.statistics)
-        law = self.leaf.posterior(sums.flatten(0, 1))
+        member = counts * part
+        law = self.leaf.posterior(torch.from_numpy(member @ self.statistics).flatten(0, 1))
+        law = self.leaf.refined(law, chains.y, torch.from_numpy(member).flatten(0, 1))
         with seeded(draw_seed(self.rng)):
             drawn = law.sample()
         new = self._free(drawn)
