@@ -88,12 +88,12 @@ KINDS = {
     "numbers": bt.ConvexPolytopeTreeRegressor,
     "times": bt.ConvexPolytopeTreeSurvival,
 }
-#: Methods that are not asked: fits, settings, parts of a fit, random draws, and files.
+#: Methods that are not asked: fits, settings, parts of a fit, random draws, files, sparse trees.
 NOT_ASKED = {
     "encoding_", "evidence", "file_settings", "fit", "fit_files", "get_params", "modes_",
     "near_optimal_trees", "output", "partial_fit", "plan", "plan_", "posterior_", "prior_size",
     "sample_check_", "sample_posterior_predictive", "save", "sparsity_path", "to_arviz",
-    "training_data", "tree_", "with_objects",
+    "training_data", "tree_", "tree_intervals", "with_objects",
 }  # fmt: skip
 FIGURES = ("polytope_size", "shrinkage", "shrinkage_factors", "split_uncertainty", "tree")
 

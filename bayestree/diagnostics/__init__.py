@@ -14,6 +14,7 @@ from bayestree.diagnostics.loo import (
     mixed_loo,
     stacking_weights,
 )
+from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.diagnostics.scores import (
     Calibration,
     Score,
@@ -51,6 +52,7 @@ __all__ = [
     "Score",
     "Shrinkage",
     "SplitUncertainty",
+    "TreeIntervals",
     "TreeSize",
     "brier_scores",
     "calibration",

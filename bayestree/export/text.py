@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from bayestree._utils.wording import counted
 from bayestree.description import Visit, trees_of
+from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.export import Visitor, notes_on_numbers
 
 WIDTH = 100  # characters of a line of notes
@@ -17,6 +18,7 @@ def export_text(
     max_features: int | Literal["auto"] | None = "auto",
     max_facets: int | None = 6,
     decimals: int | None = 3,
+    intervals: TreeIntervals | None = None,
 ) -> str:
     """Write a tree as text, each facet by its largest weights and in the units of the data.
 
@@ -46,6 +48,9 @@ def export_text(
     decimals : int, optional
         Significant digits; for a threshold, relative to the standard deviation of the first term.
         None shows all.
+    intervals : TreeIntervals, optional
+        What ``tree_intervals(X)`` of the estimator returned; intervals of limits and leaves are
+        then written behind them, in parentheses.
 
     Returns
     -------
@@ -57,7 +62,7 @@ def export_text(
     NotFittedError, TypeError
         If ``tree`` is not a tree or a fitted estimator of this package.
     ValueError
-        If a limit is less than 1.
+        If a limit is less than 1, or the intervals belong to another tree.
 
     Examples
     --------
@@ -71,6 +76,9 @@ def export_text(
     texts = []
     for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
         writer = _Text(one, max_features=max_features, max_facets=max_facets, decimals=decimals)
+        if intervals is not None and intervals.tree is not one:
+            raise ValueError("intervals belong to another tree: compute them by tree_intervals(X).")
+        writer.intervals = intervals
         notes = [*notes_on_numbers(member, decimals), *writer.key()]
         lines = [writer.heading(), *(line for note in notes for line in wrap(note, WIDTH)), ""]
         texts.append("\n".join([*lines, *writer.written()]) + "\n")
@@ -81,6 +89,7 @@ def export_text(
 
 class _Text(Visitor[str]):
     terms: ClassVar[int | None] = 6
+    intervals: TreeIntervals | None = None
 
     def heading(self) -> str:
         """Return the size of the tree."""
@@ -92,11 +101,13 @@ class _Text(Visitor[str]):
 
     def key(self) -> list[str]:
         """Explain L and R, and the facets of a polytope, if there are any."""
+        known = self.intervals
+        around = [] if known is None else [f"In parentheses: {100 * known.level:g} % intervals."]
         if not self.described.tree.n_nodes:
-            return []
+            return around
         shown = f" {self.described.rule}" if self.described.has_polytopes else ""
         votes = " export_rules writes the votes." if self.described.adds_votes else ""
-        return [f"L is left, R is right.{shown}{votes}"]
+        return [*around, f"L is left, R is right.{shown}{votes}"]
 
     def node(self, at: Visit) -> Iterator[str]:
         """Write the first line of a node, and the lines that state its split."""
@@ -105,7 +116,11 @@ class _Text(Visitor[str]):
         if described.linear is None:
             yield f"{head}, {described.tree.split_name}"
             return
-        facets, hidden = self.facets(node)
+        known, (half_spaces, hidden) = self.intervals, self.facets(node)
+        facets = [
+            f"{one}{known.of_limit(one.expert, self.decimals) if known else ''}"
+            for one in half_spaces
+        ]
         n_facets = described.n_facets(node)
         yield f"{head}, {counted(n_facets, 'facet')}" if described.has_polytopes else head
         if n_facets == 1:
@@ -119,7 +134,9 @@ class _Text(Visitor[str]):
     def leaf(self, at: Visit) -> Iterator[str]:
         """Write the line of a leaf."""
         rows = counted(self.described.rows(at.child), "row")
-        yield f"{self._head(at)}leaf, {rows}, {self.described.leaf(~at.child)}"
+        known = self.intervals
+        around = known.of_leaf(~at.child, self.decimals) if known else ""
+        yield f"{self._head(at)}leaf, {rows}, {self.described.leaf(~at.child)}{around}"
 
     def _head(self, at: Visit) -> str:
         """Return the branch that leads to a node or leaf, and its path."""

@@ -19,6 +19,7 @@ from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, in_words, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
+from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.diagnostics.sparsity import same_splits
 from bayestree.export import filled_values
 from bayestree.export.text import export_text
@@ -44,6 +45,7 @@ from bayestree.tree import Tree
 
 DRAWN_LEAVES = 120  # of the drawn trees of a forest, so that the page stays below 3 MB
 LISTED = 12  # nodes in a table
+NUMBERS = 50  # of the tree, which has at most 25 numbers and the shares of other classes
 
 
 class Section(NamedTuple):
@@ -249,7 +251,14 @@ def uncertainty(study: Study) -> Shown:
         "rows": study.uncertainty_table.iloc[figures.first_nodes(study, LISTED)],
         "panels": figures.split_uncertainty(study.uncertainty, figures.first_nodes(study)),
         "sources": _sources(study.uncertainty),
+        "numbers": None if study.intervals is None else _numbers(study.intervals),
     }
+
+
+def _numbers(found: TreeIntervals) -> list[tuple[str, ...]]:
+    """List numbers of the tree with their intervals."""
+    table = found.to_frame().iloc[:NUMBERS]
+    return [(*names, *(number(one, 3) for one in row)) for names, *row in table.itertuples()]
 
 
 def _sources(found: SplitUncertainty) -> str:

@@ -37,6 +37,7 @@ from bayestree.diagnostics import (
     calibration,
 )
 from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.diagnostics.sample import check_fitted_rows
 from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.estimators._estimator import Estimator
@@ -55,6 +56,7 @@ from bayestree.report.rows import (
 )
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
+from bayestree.tree import Tree
 
 SIZE_WORK = 6000  # maximum number of measured polytopes, over all nodes and draws
 PRIOR_NODES = 8  # maximum number of nodes for which the prior, which takes longer, is measured too
@@ -294,6 +296,14 @@ class Study:
         """Uncertainty of the splits about ``evaluated``, if it is defined."""
         rows = self.evaluated
         return None if rows is None else split_uncertainty(self.estimator, rows)
+
+    @cached_property
+    def intervals(self) -> TreeIntervals | None:
+        """Intervals of the numbers of the tree, if its facets have limits of their own."""
+        tree = self.tree
+        if self.uncertainty is None or self.evaluated is None or not isinstance(tree, Tree):
+            return None
+        return self.soft.tree_intervals(self.evaluated.X) if tree.is_conjunction.all() else None
 
     @cached_property
     def uncertainty_table(self) -> pd.DataFrame:
