@@ -300,10 +300,10 @@ class Study:
     @cached_property
     def intervals(self) -> TreeIntervals | None:
         """Intervals of the numbers of the tree, if its facets have limits of their own."""
-        tree = self.tree
-        if self.uncertainty is None or self.evaluated is None or not isinstance(tree, Tree):
+        tree, rows = self.tree, self.train or self.evaluated
+        if self.uncertainty is None or rows is None or not isinstance(tree, Tree):
             return None
-        return self.soft.tree_intervals(self.evaluated.X) if tree.is_conjunction.all() else None
+        return self.soft.tree_intervals(rows.X) if tree.is_conjunction.all() else None
 
     @cached_property
     def uncertainty_table(self) -> pd.DataFrame:

@@ -5,7 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_text,
+    html_report,
+)
 from bayestree.diagnostics.printed import Form, tree_intervals
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
@@ -154,6 +159,13 @@ def test_text_has_the_intervals_behind_the_numbers(fits):
     assert str(found).startswith("80% intervals of the numbers of the tree")
     assert len(re.findall(r"mean \d+ \([\d.]+ to [\d.]+\)", export_text(
         reg, decimals=2, intervals=reg.tree_intervals(X)))) == reg.tree_.n_leaves  # fmt: skip
+    page = html_report(reg, X=X, y=reg.predict(X))
+    rows = re.findall(r"<td>(limit of .*?|mean)</td>" + 3 * r"<td class=\"n\">(.*?)</td>", page)
+    table = reg.tree_intervals(X).to_frame()
+    assert len(rows) == len(table) - table.index.get_level_values(1).str.startswith("coef").sum()
+    shown = np.array([[float(one.replace("\N{MINUS SIGN}", "-")) for one in row[1:]] for row in rows])
+    known = table[~table.index.get_level_values(1).str.startswith("coef")]
+    np.testing.assert_allclose(shown, known, rtol=0.006)  # three digits
     with pytest.raises(ValueError, match="belong to another tree"):
         export_text(reg, intervals=found)
     with pytest.raises(ValueError, match="level"):
