@@ -163,9 +163,9 @@ def test_text_has_the_intervals_behind_the_numbers(fits):
     rows = re.findall(r"<td>(limit of .*?|mean)</td>" + 3 * r"<td class=\"n\">(.*?)</td>", page)
     table = reg.tree_intervals(X).to_frame()
     assert len(rows) == len(table) - table.index.get_level_values(1).str.startswith("coef").sum()
-    shown = np.array([[float(one.replace("\N{MINUS SIGN}", "-")) for one in row[1:]] for row in rows])
+    signed = [[one.replace("\N{MINUS SIGN}", "-") for one in row[1:]] for row in rows]
     known = table[~table.index.get_level_values(1).str.startswith("coef")]
-    np.testing.assert_allclose(shown, known, rtol=0.006)  # three digits
+    np.testing.assert_allclose(np.array(signed, dtype=float), known, rtol=0.006)  # three digits
     with pytest.raises(ValueError, match="belong to another tree"):
         export_text(reg, intervals=found)
     with pytest.raises(ValueError, match="level"):
