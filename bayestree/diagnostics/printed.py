@@ -59,7 +59,8 @@ class Form:
     Raises
     ------
     ValueError
-        If the votes of several facets add up, so that no facet has a limit of its own.
+        If the votes of several facets add up, so that no facet has a limit of its own, or leaves
+        are logistic.
     """
 
     def __init__(self, tree: Tree, X: FloatArray) -> None:
@@ -68,6 +69,8 @@ class Form:
                 "a tree has intervals if each of its facets has a limit of its own, but the votes "
                 "of several facets add up: fit with sparse facets, such as sparsity=0.05."
             )
+        if tree.slope is not None and tree.slope.ndim > 2:
+            raise ValueError("a tree with slopes of classes in its leaves has no intervals.")
         self.tree, self.X, self.away = tree, X, X - tree.center
         self.described = TreeDescription(tree)
         self.half_spaces = [self.described.half_space(e) for e in range(len(tree.weight))]
@@ -244,7 +247,8 @@ class TreeIntervals:
     def of_leaf(self, leaf: int, digits: int | None) -> str:
         """Write that of the prediction of a leaf, or of the share of its most frequent class."""
         if not self.tree.classifies:
-            return f" ({_between(self.value[leaf].reshape(-1, 2)[0], digits)})"
+            at = " at the means" if (~np.isnan(self.slope[leaf])).any() else ""
+            return f" ({_between(self.value[leaf].reshape(-1, 2)[0], digits)}{at})"
         best = int(self.tree.value[leaf].argmax())
         low, high = (100 * self.value[leaf, best]).tolist()
         return f" ({TreeDescription(self.tree).classes[best]}: {low:.1f} to {high:.1f} %)"

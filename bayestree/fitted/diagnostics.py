@@ -334,7 +334,7 @@ def tree_intervals(
         If the tree has splits without facets.
     ValueError
         If ``level`` is not between 0 and 1, for rows that ``predict`` refuses, or if the votes of
-        several facets add up (``sparsity=None``).
+        several facets add up (``sparsity=None``), or leaves are logistic.
     """
     one_output(estimator, "tree_intervals")
     tails(level)

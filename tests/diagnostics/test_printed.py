@@ -116,6 +116,22 @@ def test_votes_that_add_up_have_no_limits(rows):
         Form(soft, rows)
 
 
+def test_logistic_leaves_have_no_intervals(rows):
+    """Their slopes explain what a projection onto shares would ascribe to the limit."""
+    shares = [[0.4, 0.6], [0.5, 0.5]]
+    tree = stump([1, 0, 0], 0.0, shares, slope=np.ones((2, 2, 3)))
+    with pytest.raises(ValueError, match="slopes of classes"):
+        Form(tree, rows)
+
+
+def test_intervals_of_linear_leaves_are_at_the_means(rows):
+    """The constant of the equation that is printed is that at 0."""
+    tree = stump([1, 0, 0], 0.0, [0.0, 1.0], slope=np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    found = tree_intervals(tree, rows, [(rows[:3, :1] + rows[:, 1], np.ones(3))], 0.9)
+    assert found.of_leaf(0, 3).endswith(" at the means)")
+    assert "means" not in found.of_leaf(1, 3)
+
+
 @pytest.fixture(scope="module")
 def fits():
     rng = np.random.default_rng(1)
