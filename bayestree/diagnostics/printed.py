@@ -59,7 +59,8 @@ class Form:
     Raises
     ------
     ValueError
-        If the votes of several facets add up, so that no facet has a limit of its own.
+        If the votes of several facets add up, so that no facet has a limit of its own, or leaves
+        are logistic.
     """
 
     def __init__(self, tree: Tree, X: FloatArray) -> None:
@@ -68,6 +69,12 @@ class Form:
                 "a tree has intervals if each of its facets has a limit of its own, but the votes "
                 "of several facets add up: fit with sparse facets, such as sparsity=0.05."
             )
+        if tree.slope is not None and tree.slope.ndim > 2:
+            raise ValueError(
+                "the numbers of logistic leaves have no intervals: fit with leaf='constant'."
+            )
+        if not len(X):
+            raise ValueError("X must have rows at which the tree is to predict, got none.")
         self.tree, self.X, self.away = tree, X, X - tree.center
         self.described = TreeDescription(tree)
         self.half_spaces = [self.described.half_space(e) for e in range(len(tree.weight))]
@@ -87,6 +94,15 @@ class Form:
                     self._fit(node, expert, facets, of_leaves)
                 value, slope = self._leaves(self._leaf(facets.inside, 0), mean)
         return Numbers(facets.planes, facets.bounds, value, slope)
+
+    def undetermined(self) -> tuple[BoolArray, BoolArray]:
+        """Mark the facets (E,) and leaves (L,) that have no more rows than numbers."""
+        inside = _Facets.of(self.tree, self.X).inside
+        nodes = [self._reached(inside, node).sum() for node in range(self.tree.n_nodes)]
+        rows = np.repeat(np.array(nodes, dtype=int), self.tree.n_facets)
+        of_leaves = np.bincount(self._leaf(inside, 0), minlength=self.tree.n_leaves)
+        terms = np.count_nonzero(self.tree.hyperplane, axis=1)
+        return rows <= terms, of_leaves <= np.count_nonzero(self.slope, axis=1)
 
     def others(self, expert: int) -> IntArray:
         """Return the features whose coefficients are printed, relative to the first one."""
@@ -186,7 +202,8 @@ class TreeIntervals:
     Attributes
     ----------
     limit : array, shape (E, 2)
-        Of the limit of each facet, as it is printed; NaN for statements about levels.
+        Of the limit of each facet, as it is printed; NaN for statements about levels, and, as for
+        all numbers, where no more rows are than numbers.
     coefficient : array, shape (E, d, 2)
         Of the coefficients that are printed, relative to the first of the facet; otherwise NaN.
     value : array, shape (L, 2), or (L, C, 2) of classes
@@ -230,7 +247,8 @@ class TreeIntervals:
                 self.value[leaf].reshape(-1, 2).tolist(),
                 strict=True,
             ):
-                yield at, name, printed, *ends
+                if not np.isnan(ends[0]):
+                    yield at, name, printed, *ends
             for j in np.flatnonzero(~np.isnan(self.slope[leaf, :, 0])).tolist():
                 low, high = self.slope[leaf, j].tolist()
                 printed = float(np.asarray(tree.slope)[leaf, j])
@@ -243,8 +261,11 @@ class TreeIntervals:
 
     def of_leaf(self, leaf: int, digits: int | None) -> str:
         """Write that of the prediction of a leaf, or of the share of its most frequent class."""
+        if np.isnan(self.value[leaf]).any():
+            return ""
         if not self.tree.classifies:
-            return f" ({_between(self.value[leaf].reshape(-1, 2)[0], digits)})"
+            at = " at the means" if (~np.isnan(self.slope[leaf])).any() else ""
+            return f" ({_between(self.value[leaf].reshape(-1, 2)[0], digits)}{at})"
         best = int(self.tree.value[leaf].argmax())
         low, high = (100 * self.value[leaf, best]).tolist()
         return f" ({TreeDescription(self.tree).classes[best]}: {low:.1f} to {high:.1f} %)"
@@ -295,7 +316,10 @@ def tree_intervals(
     limit[np.array([not one.limit for one in form.half_spaces], dtype=bool)] = np.nan
     for expert, own in enumerate(coefficient):
         own[np.setdiff1d(np.arange(tree.n_features), form.others(expert))] = np.nan
+    of_facets, of_leaves = form.undetermined()
+    limit[of_facets], coefficient[of_facets] = np.nan, np.nan
     value = between(values, values, form.value).reshape(*tree.value.shape, 2)
     slope = between(slopes, slopes, form.slope)
     slope[form.slope == 0] = np.nan
+    value[of_leaves], slope[of_leaves] = np.nan, np.nan
     return TreeIntervals(tree, limit, coefficient, value, slope, level)

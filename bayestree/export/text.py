@@ -76,6 +76,8 @@ def export_text(
     texts = []
     for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
         writer = _Text(one, max_features=max_features, max_facets=max_facets, decimals=decimals)
+        if not isinstance(intervals, TreeIntervals | None):
+            raise TypeError(f"intervals must be those of tree_intervals(X), got {intervals!r}.")
         if intervals is not None and intervals.tree is not one:
             raise ValueError("intervals belong to another tree: compute them by tree_intervals(X).")
         writer.intervals = intervals
@@ -102,7 +104,11 @@ class _Text(Visitor[str]):
     def key(self) -> list[str]:
         """Explain L and R, and the facets of a polytope, if there are any."""
         known = self.intervals
-        around = [] if known is None else [f"In parentheses: {100 * known.level:g} % intervals."]
+        around = (
+            []
+            if known is None
+            else [f"In parentheses: {100 * known.level:g} % intervals of limits and leaves."]
+        )
         if not self.described.tree.n_nodes:
             return around
         shown = f" {self.described.rule}" if self.described.has_polytopes else ""

@@ -333,11 +333,17 @@ def tree_intervals(
     TypeError
         If the tree has splits without facets.
     ValueError
-        If ``level`` is not between 0 and 1, for rows that ``predict`` refuses, or if the votes of
-        several facets add up (``sparsity=None``).
+        For a point estimate, no rows or those that ``predict`` refuses, a ``level`` that is not
+        between 0 and 1, logistic leaves, or if the votes of several facets add up
+        (``sparsity=None``).
     """
     one_output(estimator, "tree_intervals")
     tails(level)
+    if estimator.fitted_.shown.n_draws < 2:
+        raise ValueError(
+            "a point estimate has no intervals: fit with a method that draws, such as "
+            "inference='auto'."
+        )
     rows, mixture = fitted_rows(estimator, X), estimator.fitted_
     rows = rows[:: max(1, -(-len(rows) // MOST_ROWS))]
     return printed.tree_intervals(mixture.shown.tree, rows, mixture.drawn(rows), level)

@@ -299,11 +299,13 @@ class Study:
 
     @cached_property
     def intervals(self) -> TreeIntervals | None:
-        """Intervals of the numbers of the tree, if its facets have limits of their own."""
+        """Intervals of the numbers of the tree, if its form has them."""
         tree, rows = self.tree, self.train or self.evaluated
-        if self.uncertainty is None or rows is None or not isinstance(tree, Tree):
+        if not self.has_split_draws or rows is None or not isinstance(tree, Tree):
             return None
-        return self.soft.tree_intervals(rows.X) if tree.is_conjunction.all() else None
+        logistic = tree.slope is not None and tree.slope.ndim > 2
+        fitting = tree.is_conjunction.all() and not logistic
+        return self.soft.tree_intervals(rows.X) if fitting else None
 
     @cached_property
     def uncertainty_table(self) -> pd.DataFrame:

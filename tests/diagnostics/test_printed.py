@@ -121,6 +121,22 @@ def test_votes_that_add_up_have_no_limits(rows):
         Form(soft, rows)
 
 
+def test_logistic_leaves_have_no_intervals(rows):
+    """Their slopes explain what a projection onto shares would ascribe to the limit."""
+    shares = [[0.4, 0.6], [0.5, 0.5]]
+    tree = stump([1, 0, 0], 0.0, shares, slope=np.ones((2, 2, 3)))
+    with pytest.raises(ValueError, match="logistic leaves have no intervals"):
+        Form(tree, rows)
+
+
+def test_intervals_of_linear_leaves_are_at_the_means(rows):
+    """The constant of the equation that is printed is that at 0."""
+    tree = stump([1, 0, 0], 0.0, [0.0, 1.0], slope=np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    found = tree_intervals(tree, rows, [(rows[:3, :1] + rows[:, 1], np.ones(3))], 0.9)
+    assert found.of_leaf(0, 3).endswith(" at the means)")
+    assert "means" not in found.of_leaf(1, 3)
+
+
 @pytest.fixture(scope="module")
 def fits():
     rng = np.random.default_rng(1)
@@ -152,7 +168,7 @@ def test_text_has_the_intervals_behind_the_numbers(fits):
     X, reg, clf = fits
     found = clf.tree_intervals(X, level=0.8)
     text = export_text(clf, intervals=found)
-    assert "In parentheses: 80 % intervals." in text
+    assert "In parentheses: 80 % intervals of limits and leaves." in text
     assert len(re.findall(r"left if .* \([-\d.]+ to [-\d.]+\)", text)) == clf.tree_.n_nodes
     low, high = 100 * found.value[0, clf.tree_.value[0].argmax()]
     assert f"{low:.1f} to {high:.1f} %)" in text
@@ -170,3 +186,18 @@ def test_text_has_the_intervals_behind_the_numbers(fits):
         export_text(reg, intervals=found)
     with pytest.raises(ValueError, match="level"):
         clf.tree_intervals(X, level=1.5)
+
+
+def test_few_rows_and_point_estimates_have_no_intervals(fits):
+    X, reg, clf = fits
+    few = reg.tree_intervals(X[:2])
+    assert np.isnan(few.limit).all()
+    assert np.isnan(few.value).sum() <= 2  # of a leaf without rows
+    assert "(" not in export_text(reg, intervals=few).split("root:")[1].split("\n")[1]
+    with pytest.raises(ValueError, match="must have rows"):
+        Form(reg.tree_, X[:0])
+    with pytest.raises(TypeError, match="must be those of tree_intervals"):
+        export_text(reg, intervals="all")
+    point = ConvexPolytopeTreeClassifier(inference="map", max_depth=1, random_state=0)
+    with pytest.raises(ValueError, match="a point estimate has no intervals"):
+        point.fit(X, clf.predict(X)).tree_intervals(X)

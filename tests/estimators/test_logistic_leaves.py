@@ -223,3 +223,12 @@ def test_columns_without_values_are_left_out():
     clf = classifier(inference=Map(epochs=2, steepness=None)).fit(X, y)
     assert (clf.tree_.slope[..., 2] == 0).all()
     assert np.isfinite(clf.predict_proba(X)).all()
+
+
+def test_leaves_without_any_slope_have_shares():
+    """All of y follows from the split, which leaves nothing to slopes."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    y = ((X[:, 0] + X[:, 1] > 0) & (X[:, 2] > -0.5)).astype(int)
+    clf = ConvexPolytopeTreeClassifier(leaf="logistic", random_state=0).fit(X, y)
+    assert (clf.tree_.slope == 0).all()
+    assert clf.score(X, y) > 0.95

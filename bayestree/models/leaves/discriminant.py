@@ -164,7 +164,7 @@ def _quadrature(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Quadratur
     arm = spread @ basis  # (L, d, J)
     node, weight = (loc.new_tensor(part) for part in normal_nodes(arm.shape[-1]))
     x = _means(moments.first).unsqueeze(-2) + (node @ arm.mT).unsqueeze(-3)  # (L, C, M, d)
-    row = torch.cat((torch.ones_like(x[..., :1]), x), dim=-1)
+    row = torch.nn.functional.pad(x, (1, 0), value=1.0)
     rest = torch.nn.functional.pad(spread @ spread.mT - arm @ arm.mT, (1, 0, 1, 0))
     weights = mass.unsqueeze(-1) * weight
     return Quadrature(row.flatten(1, 2), weights.flatten(1), rest)
