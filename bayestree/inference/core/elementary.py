@@ -31,10 +31,11 @@ LOOP: dict[str, Any] = {
     "cache": _keeps_code(),
     "error_model": "numpy",
     "nogil": True,
+    "no_cfunc_wrapper": True,
 }
 #: The same of a function that compiled functions alone call: without an interface to Python, which
 #: takes longer to compile than the loop.
-PART = {**LOOP, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PART = {**LOOP, "cache": False, "no_cpython_wrapper": True}
 #: The same of a function that is called in one place: as a part of the caller, it is compiled once.
 ONCE = {**PART, "inline": "always"}
 STRICT: dict[str, Any] = {

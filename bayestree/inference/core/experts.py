@@ -41,7 +41,7 @@ from bayestree.inference.core.arrays import (
     WEIGHTS,
     Work,
 )
-from bayestree.inference.core.elementary import LOG2, LOOP, ONCE, PART, exp_and_rest, log
+from bayestree.inference.core.elementary import LOG2, LOOP, ONCE, PART, exp_and_rest, log, softplus
 from bayestree.inference.core.linear import factorise, moments, solve_lower, solve_upper
 from bayestree.inference.core.paths import (
     TINY,
@@ -59,7 +59,10 @@ from bayestree.inference.core.paths import (
 )
 from bayestree.inference.samplers.expert_moves import MIN_LOG_WEIGHT
 
-NEWTON, SLIDE, WEIGHT, FRESH, MIRROR, LEAF = range(6)  # places in a tally
+# Of NumPy: a function is compiled again for every constant of Python that it is called with.
+NEWTON, SLIDE, WEIGHT, FRESH, MIRROR, LEAF = np.arange(6)  # places in a tally
+NOBODY = np.int64(-1)  # instead of the number of an expert
+STILL, MOVED = np.array([False, True])  # whether an expert that is proposed has other coefficients
 SHARPEN, SHIFT = range(2)  # kinds of slides
 LOG_SHORTEST = math.log(0.03)  # smallest standard deviation of a slide, on the log scale; up to 1
 TRADE = 3.0  # exchanges of weight are longer than slides by this factor
@@ -229,7 +232,7 @@ def log_slope(log_weight, level):
 
 
 @njit(**ONCE)
-def slide(rows, priors, chain, work, node, k, kind, now, rng, tally):
+def slide(steepness, priors, chain, work, node, k, kind, now, rng, tally):
     """Propose to move an expert along a curve on which its border stays.
 
     ``SHARPEN`` multiplies its distances from the border, and its scales. ``SHIFT`` multiplies its
@@ -260,7 +263,7 @@ def slide(rows, priors, chain, work, node, k, kind, now, rng, tally):
     if kind == SHIFT:
         gain += log_weight_prior(priors, log_weight) - log_weight_prior(priors, old)
     r = math.exp(log_weight)
-    accepted, now = decide(work, rows.steepness, SLIDE, r, True, w[VOTES], now, gain, rng, tally)
+    accepted, now = decide(work, steepness, SLIDE, r, MOVED, w[VOTES], now, gain, rng, tally)
     if accepted:
         chain.log_weight[node, k], chain.shrinkage[node, k] = log_weight, shrinkage
         keep(chain, work, node, k, new)
@@ -274,7 +277,7 @@ def log_weight_prior(priors, log_weight):
 
 
 @njit(**ONCE)
-def trade(rows, priors, chain, work, node, k, now, rng, tally):
+def trade(steepness, priors, chain, work, node, k, now, rng, tally):
     """Propose to exchange weight with another expert of the node; their sum stays.
 
     In the coordinates log(r + r') and log(r / r'), which keep volume, only the latter changes.
@@ -283,8 +286,8 @@ def trade(rows, priors, chain, work, node, k, now, rng, tally):
     other = (k + 1 + int(rng.random() * (n_experts - 1))) % n_experts
     one, two = chain.log_weight[node, k], chain.log_weight[node, other]
     length = TRADE * math.exp(LOG_SHORTEST * rng.random()) * rng.standard_normal()
-    total, odds = np.logaddexp(one, two), one - two + length
-    new, rest = total - np.logaddexp(0.0, -odds), total - np.logaddexp(0.0, odds)
+    total, odds = two + softplus(one - two), one - two + length
+    new, rest = total - softplus(-odds), total - softplus(odds)
     w = work.rows
     copy(w[OTHERS], w[SPARE])
     add_votes(chain.log_weight[node], work.votes, k, other, w[OTHERS])
@@ -292,9 +295,7 @@ def trade(rows, priors, chain, work, node, k, now, rng, tally):
     for i in range(own.shape[0]):
         w[OTHERS, i] += r * own[i]
     r, gain = math.exp(new), priors.concentration * (new + rest - one - two)
-    accepted, now = decide(
-        work, rows.steepness, SLIDE, r, False, work.votes[k], now, gain, rng, tally
-    )
+    accepted, now = decide(work, steepness, SLIDE, r, STILL, work.votes[k], now, gain, rng, tally)
     if accepted:
         chain.log_weight[node, k], chain.log_weight[node, other] = new, rest
     else:
@@ -303,21 +304,19 @@ def trade(rows, priors, chain, work, node, k, now, rng, tally):
 
 
 @njit(**ONCE)
-def change_weight(rows, priors, chain, work, node, k, now, rng, tally):
+def change_weight(steepness, priors, chain, work, node, k, now, rng, tally):
     """Propose a step of the log-weight of an expert, of one of three lengths."""
     old, u = chain.log_weight[node, k], rng.random()
     new = old + (0.2 if u < 1 / 3 else 0.7 if u < 2 / 3 else 2.5) * rng.standard_normal()
     r, gain = math.exp(new), log_weight_prior(priors, new) - log_weight_prior(priors, old)
-    accepted, now = decide(
-        work, rows.steepness, WEIGHT, r, False, work.votes[k], now, gain, rng, tally
-    )
+    accepted, now = decide(work, steepness, WEIGHT, r, STILL, work.votes[k], now, gain, rng, tally)
     if accepted:
         chain.log_weight[node, k] = new
     return now
 
 
 @njit(**ONCE)
-def fresh(rows, priors, chain, work, node, k, now, rng, tally):
+def fresh(steepness, priors, chain, work, node, k, now, rng, tally):
     """Propose a draw from the prior: the ratio of the likelihoods decides.
 
     Draws whose scales vanish in floating point, of which nothing could be computed, are refused.
@@ -329,7 +328,7 @@ def fresh(rows, priors, chain, work, node, k, now, rng, tally):
         return now
     activation(work.X, new, w[ACTIVATION])
     r = math.exp(log_weight)
-    accepted, now = decide(work, rows.steepness, FRESH, r, True, w[VOTES], now, 0.0, rng, tally)
+    accepted, now = decide(work, steepness, FRESH, r, MOVED, w[VOTES], now, 0.0, rng, tally)
     if accepted:
         chain.log_weight[node, k], chain.shrinkage[node, k] = log_weight, shrinkage
         keep(chain, work, node, k, new)
@@ -337,14 +336,14 @@ def fresh(rows, priors, chain, work, node, k, now, rng, tally):
 
 
 @njit(**ONCE)
-def set_slopes(work, steepness, r, own, side):
+def set_slopes(work, steepness, r, own, now):
     """Compute the slopes of the rows in the activation, into PULL, and information, into SPARE.
 
     Both are weighted.
     """
     w = work.rows
     if_left, if_right, weights, others = w[IF_LEFT], w[IF_RIGHT], w[WEIGHTS], w[OTHERS]
-    left, right, value, pull, square = w[side], w[side + 1], w[side + 2], w[PULL], w[SPARE]
+    left, right, value, pull, square = now[0], now[1], now[2], w[PULL], w[SPARE]
     n = own.shape[0]
     for i in range(n):
         # d P(left) / d score is -P(left) at steepness 1; the slope of softplus is 1 - e^-softplus
@@ -359,14 +358,14 @@ def set_slopes(work, steepness, r, own, side):
 
 
 @njit(**PART)
-def set_newton_step(work, steepness, r, own, side, b, step, unit, H):
+def set_newton_step(work, steepness, r, own, now, b, step, unit, H):
     """Compute the Newton step from b, and the Cholesky factor of the information; False if none.
 
-    The branches and likelihoods are in the rows from ``side`` on. The information is the empirical
+    ``now`` holds the branches and likelihoods of the rows. The information is the empirical
     one, of squared slopes, plus the precision of the prior. The factor is in ``units`` of the
     inverse roots of its diagonal.
     """
-    set_slopes(work, steepness, r, own, side)
+    set_slopes(work, steepness, r, own, now)
     pull, precision, (p, n) = work.rows[PULL], work.small[PRECISION], work.X.shape
     for j in range(p):
         s, xj = 0.0, work.X[j]
@@ -390,7 +389,7 @@ def set_newton_step(work, steepness, r, own, side, b, step, unit, H):
 
 
 @njit(**ONCE)
-def newton(rows, priors, chain, work, node, k, now, rng, tally):
+def newton(steepness, priors, chain, work, node, k, now, rng, tally):
     """Propose coefficients near the end of a Newton step, given scales that are drawn for it.
 
     b' ~ Normal(b + (1 - rho) step, (1 - rho^2) information^-1), with rho .3, .7 or .95: 0 would
@@ -404,7 +403,7 @@ def newton(rows, priors, chain, work, node, k, now, rng, tally):
     load(chain, node, k, b)
     draw_scales(priors, rng, b, chain.shrinkage[node, k], work.scales, small[PRECISION])
     usable = set_newton_step(
-        work, rows.steepness, r, work.votes[k], LEFT, b, step, unit, work.square[0]
+        work, steepness, r, work.votes[k], w[LEFT : VALUE + 1], b, step, unit, work.square[0]
     )
     if not usable:
         tally[1, NEWTON] += 1
@@ -418,10 +417,10 @@ def newton(rows, priors, chain, work, node, k, now, rng, tally):
         new[j] = b[j] + (1.0 - rho) * step[j] + spread * noise[j] * unit[j]
         gain += 0.5 * small[PRECISION, j] * (b[j] * b[j] - new[j] * new[j])
     activation(work.X, new, w[ACTIVATION])
-    value = propose(work, rows.steepness, r, True, own, -np.inf)
+    value = propose(work, steepness, r, MOVED, own, -np.inf)
     step, unit = small[NEW_STEP], small[NEW_UNIT]
     usable = set_newton_step(
-        work, rows.steepness, r, own, NEW_LEFT, new, step, unit, work.square[1]
+        work, steepness, r, own, w[NEW_LEFT : NEW_VALUE + 1], new, step, unit, work.square[1]
     )
     for j in range(p):
         noise[j] = (b[j] - new[j] - (1.0 - rho) * step[j]) / (unit[j] * spread)
@@ -486,7 +485,7 @@ def mirror(rows, priors, chain, work, node, k, now, rng, tally):
     gain -= log_prior(priors, b, chain.shrinkage[node, k], work.scales[0])
     exchange(w[IF_LEFT], w[IF_RIGHT])
     r = math.exp(log_weight)
-    accepted, now = decide(work, rows.steepness, MIRROR, r, True, w[VOTES], now, gain, rng, tally)
+    accepted, now = decide(work, rows.steepness, MIRROR, r, MOVED, w[VOTES], now, gain, rng, tally)
     if accepted:
         keep(chain, work, node, k, new)
         exchange_branches(rows, chain, node)
@@ -505,7 +504,7 @@ def enter(rows, chain, space, node):
     The latter is relative to the best leaves.
     """
     set_factors(rows, chain, space, node)
-    index, count = space.rows[TWO], choose(rows, space.rows)
+    index, count = space.rows[TWO], choose(rows.weights, space.rows)
     p, n_experts = rows.X.shape[0], chain.log_weight.shape[1]
     m, first = -(-count // PAD) * PAD, p + 2 * n_experts
     table = space.buffer[: (first + N_ROWS) * m].reshape(first + N_ROWS, m)
@@ -526,9 +525,9 @@ def enter(rows, chain, space, node):
         activation(work.X, b, work.activation[k])
         votes(work.activation[k], work.votes[k])
     bound(w, work.most)
-    add_votes(chain.log_weight[node], work.votes, 0, -1, w[OTHERS])
+    add_votes(chain.log_weight[node], work.votes, np.int64(0), NOBODY, w[OTHERS])
     r, own = math.exp(chain.log_weight[node, 0]), work.votes[0]
-    now = propose(work, rows.steepness, r, False, own, -np.inf)
+    now = propose(work, rows.steepness, r, STILL, own, -np.inf)
     take(w)
     return work, now
 
@@ -542,19 +541,21 @@ def bound(w, most):
         best[i] = w[WEIGHTS, i] * log(max(value, TINY))
     most[-1] = 0.0
     for block in range(most.shape[0] - 2, -1, -1):
-        some = best[block * BLOCK : (block + 1) * BLOCK]
-        most[block] = most[block + 1] + some.sum()
+        total = 0.0
+        for i in range(block * BLOCK, min((block + 1) * BLOCK, best.shape[0])):
+            total += best[i]
+        most[block] = most[block + 1] + total
 
 
 @njit(**ONCE)
-def choose(rows, w):
+def choose(weights, w):
     """Write the numbers of the rows that depend on the branches into TWO; returns how many."""
     count = 0
-    for i in range(rows.weights.shape[0]):
+    for i in range(weights.shape[0]):
         one, two = w[IF_LEFT, i], w[IF_RIGHT, i]
         w[TWO, count] = i
         depends = abs(one - two) > NEGLIGIBLE * (w[ELSEWHERE, i] + min(one, two))
-        count += depends and rows.weights[i] > 0.0
+        count += depends and weights[i] > 0.0
     return count
 
 
@@ -576,23 +577,23 @@ def leave(rows, chain, space, node):
 
 
 @njit(**ONCE)
-def move_expert(rows, priors, chain, work, node, k, now, rng, tally):
+def move_expert(steepness, priors, chain, work, node, k, now, rng, tally):
     """Move one expert by all kinds of moves."""
-    add_votes(chain.log_weight[node], work.votes, k, -1, work.rows[OTHERS])
+    add_votes(chain.log_weight[node], work.votes, k, NOBODY, work.rows[OTHERS])
     for kind in range(SHIFT + 1 if priors.weighted else SHIFT):
-        now = slide(rows, priors, chain, work, node, k, kind, now, rng, tally)
+        now = slide(steepness, priors, chain, work, node, k, kind, now, rng, tally)
     if priors.weighted and work.votes.shape[0] > 1:
-        now = trade(rows, priors, chain, work, node, k, now, rng, tally)
+        now = trade(steepness, priors, chain, work, node, k, now, rng, tally)
     for turn in range(2):
         b, log_b = work.small[OLD], chain.shrinkage[node, k]
         load(chain, node, k, b)
         log_b = draw_shrinkage(priors, rng, b, log_b, work.scales, work.small[PRECISION])
         chain.shrinkage[node, k] = log_b
         if turn == 0:
-            now = newton(rows, priors, chain, work, node, k, now, rng, tally)
+            now = newton(steepness, priors, chain, work, node, k, now, rng, tally)
     if priors.weighted:
-        now = change_weight(rows, priors, chain, work, node, k, now, rng, tally)
-    return fresh(rows, priors, chain, work, node, k, now, rng, tally)
+        now = change_weight(steepness, priors, chain, work, node, k, now, rng, tally)
+    return fresh(steepness, priors, chain, work, node, k, now, rng, tally)
 
 
 @njit(**LOOP)
@@ -604,9 +605,9 @@ def sweep(rows, priors, chain, space, mirrors, rng, tally):
         first, forwards = int(rng.random() * n_experts), rng.random() < 0.5
         for step in range(n_experts):  # in a cycle: its reverse is as likely
             k = (first + (step if forwards else n_experts - step)) % n_experts
-            now = move_expert(rows, priors, chain, work, node, k, now, rng, tally)
+            now = move_expert(rows.steepness, priors, chain, work, node, k, now, rng, tally)
         if mirrors:
             k = int(rng.random() * n_experts)
-            add_votes(chain.log_weight[node], work.votes, k, -1, work.rows[OTHERS])
+            add_votes(chain.log_weight[node], work.votes, k, NOBODY, work.rows[OTHERS])
             mirror(rows, priors, chain, work, node, k, now, rng, tally)
         leave(rows, chain, space, node)

@@ -62,15 +62,15 @@ def move(kind, rows, priors, chain, space, node, k, rng, tally):  # noqa: PLR091
     work, now = experts.enter(rows, chain, space, node)
     add_votes(chain.log_weight[node], work.votes, k, -1, work.rows[OTHERS])
     if kind <= SHIFT:
-        experts.slide(rows, priors, chain, work, node, k, kind, now, rng, tally)
+        experts.slide(rows.steepness, priors, chain, work, node, k, kind, now, rng, tally)
     elif kind == TRADE:
-        experts.trade(rows, priors, chain, work, node, k, now, rng, tally)
+        experts.trade(rows.steepness, priors, chain, work, node, k, now, rng, tally)
     elif kind == WEIGHT:
-        experts.change_weight(rows, priors, chain, work, node, k, now, rng, tally)
+        experts.change_weight(rows.steepness, priors, chain, work, node, k, now, rng, tally)
     elif kind == FRESH:
-        experts.fresh(rows, priors, chain, work, node, k, now, rng, tally)
+        experts.fresh(rows.steepness, priors, chain, work, node, k, now, rng, tally)
     elif kind == NEWTON:
-        experts.newton(rows, priors, chain, work, node, k, now, rng, tally)
+        experts.newton(rows.steepness, priors, chain, work, node, k, now, rng, tally)
     else:
         experts.mirror(rows, priors, chain, work, node, k, now, rng, tally)
     experts.leave(rows, chain, space, node)
