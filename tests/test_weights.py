@@ -199,6 +199,7 @@ ELSEWHERE = {
     "importance": "test_columns_are_shuffled_among_copies",
     "effects": "importance, and partial_dependence, which takes no weights",
     "near_optimal": "near_optimal_trees",
+    "intervals": "tree_intervals, which takes no weights",
 }
 OF_AGREEMENT = ("share", "counts", "correlation", "apart", "alike", "values")
 
@@ -268,6 +269,7 @@ NOT_COMPARED = NOT_OF_COPIES | {
     "stacking_weights": "test_modes_are_weighted_by_copies",
     "mixed_loo": "tests/diagnostics/test_loo.py: all copies of a row are left out together",
     "mixed_convergence": "its weights are those of modes",
+    "growth_terms": "tests/models/test_logistic.py: terms of copies; others return ``statistics``",
 }
 
 
@@ -293,7 +295,7 @@ UNWEIGHTED = {
     "predict_survival_function", "decision_path", "shapley_values", "co_membership", "label_free",
     "rule_probability", "split_uncertainty", "sample_posterior_predictive",
     # averages over rows that are a sample to look at, which may be drawn by their weights
-    "interactions", "partial_dependence", "column_inclusion", "prior_size",
+    "interactions", "partial_dependence", "column_inclusion", "prior_size", "tree_intervals",
 }  # fmt: skip
 
 

@@ -318,7 +318,8 @@ def tree_intervals(
     Parameters
     ----------
     X : array or DataFrame, shape (n, d)
-        Rows at which the tree is to predict, such as those of the fit; at most 2,000 are used.
+        Rows at which the tree is to predict, such as those of the fit, all with the same weight; at
+        most 2,000 are used.
     level : float
         Probability of the intervals.
 
