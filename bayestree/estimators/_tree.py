@@ -192,7 +192,7 @@ class StagedTree(BaseTree):
     shrinkage = diagnostics.shrinkage
     split_uncertainty = diagnostics.split_uncertainty
     rule_probability = diagnostics.rule_probability
-    tree_intervals = diagnostics.tree_intervals
+    tree_intervals = assessment.tree_intervals
     prior_size = diagnostics.prior_size
     check_convergence = assessment.check_convergence
     label_free = assessment.label_free

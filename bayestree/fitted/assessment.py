@@ -1,4 +1,4 @@
-"""Checks of a fit: convergence, and scores of new rows.
+"""Checks of a fit: convergence, scores of new rows, and intervals of what is printed.
 
 The functions that take an estimator are its methods.
 """
@@ -18,7 +18,8 @@ from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.description import has_single_leaf
-from bayestree.diagnostics import Convergence, Evidence, HeldOut
+from bayestree.diagnostics import Convergence, Evidence, HeldOut, TreeIntervals, printed
+from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.polytopes import cuts_off
 from bayestree.diagnostics.verdict import residuals
@@ -30,6 +31,7 @@ from bayestree.inference.data import PART
 if TYPE_CHECKING:
     import xarray as xr
 
+MOST_ROWS = 2_000  # on which intervals of the numbers of a tree are fitted
 CHECKED_ROWS = 20  # at which predictions and splits are compared
 MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
 MIN_POINTS = 4  # rows of each node
@@ -332,6 +334,49 @@ def log_score(
     each = [pointwise.log_density(one.model, one.each(), data) for one in posteriors]
     density: FloatArray = logsumexp(each, axis=0, b=mixture.weights[:, None])
     return density - np.log(mixture.scaling.units.y_scale).sum()
+
+
+def tree_intervals(
+    estimator: MixtureEstimator, X: ArrayLike, *, level: float = 0.9
+) -> TreeIntervals:
+    """Compute credible intervals of the numbers of ``tree_``: limits, coefficients and leaves.
+
+    Each draw of all modes is projected onto the form of the tree: what limits, coefficients and
+    leaves predict its means of y best.
+
+    Parameters
+    ----------
+    X : array or DataFrame, shape (n, d)
+        Rows at which the tree is to predict, such as those of the fit, all with the same weight; at
+        most 2,000 are used.
+    level : float
+        Probability of the intervals.
+
+    Returns
+    -------
+    TreeIntervals
+        Can be printed; see also ``to_frame()``. ``export_text(estimator, intervals=...)`` writes
+        them next to the numbers.
+
+    Raises
+    ------
+    TypeError
+        If the tree has splits without facets.
+    ValueError
+        For a point estimate, no rows or those that ``predict`` refuses, a ``level`` that is not
+        between 0 and 1, logistic leaves, or if the votes of several facets add up
+        (``sparsity=None``).
+    """
+    one_output(estimator, "tree_intervals")
+    tails(level)
+    if estimator.fitted_.shown.n_draws < 2:
+        raise ValueError(
+            "a point estimate has no intervals: fit with a method that draws, such as "
+            "inference='auto'."
+        )
+    rows, mixture = fitted_rows(estimator, X), estimator.fitted_
+    rows = rows[:: max(1, -(-len(rows) // MOST_ROWS))]
+    return printed.tree_intervals(mixture.shown.tree, rows, mixture.drawn(rows), level)
 
 
 def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int, FloatArray]:

@@ -16,11 +16,10 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import fitting, steps_of
 from bayestree._utils.state import RandomState
 from bayestree._utils.wording import written
-from bayestree.diagnostics import printed, size, uncertainty
+from bayestree.diagnostics import size, uncertainty
 from bayestree.diagnostics.draws import SHARE, spread, tails
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.polytopes import Reach, leaves_in_use, node_reach
-from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, TreeSize, number_probabilities, size_of
 from bayestree.diagnostics.sparsity import SparsityPath
@@ -49,7 +48,6 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 SAMPLE, SAMPLE_VALUES, FEWEST = 200, 40_000, 20  # rows to keep: at most, or these values, or these
-MOST_ROWS = 2_000  # on which intervals of the numbers of a tree are fitted
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these rows
 SPLITS = ("hyperplane", "intercept", "log_weight", "shrinkage")
@@ -305,49 +303,6 @@ def rule_probability(
         (*tree.topology.node_labels, *tree.topology.leaf_labels),
         level,
     )
-
-
-def tree_intervals(
-    estimator: MixtureEstimator, X: ArrayLike, *, level: float = 0.9
-) -> TreeIntervals:
-    """Compute credible intervals of the numbers of ``tree_``: limits, coefficients and leaves.
-
-    Each draw of all modes is projected onto the form of the tree: what limits, coefficients and
-    leaves predict its means of y best.
-
-    Parameters
-    ----------
-    X : array or DataFrame, shape (n, d)
-        Rows at which the tree is to predict, such as those of the fit, all with the same weight; at
-        most 2,000 are used.
-    level : float
-        Probability of the intervals.
-
-    Returns
-    -------
-    TreeIntervals
-        Can be printed; see also ``to_frame()``. ``export_text(estimator, intervals=...)`` writes
-        them next to the numbers.
-
-    Raises
-    ------
-    TypeError
-        If the tree has splits without facets.
-    ValueError
-        For a point estimate, no rows or those that ``predict`` refuses, a ``level`` that is not
-        between 0 and 1, logistic leaves, or if the votes of several facets add up
-        (``sparsity=None``).
-    """
-    one_output(estimator, "tree_intervals")
-    tails(level)
-    if estimator.fitted_.shown.n_draws < 2:
-        raise ValueError(
-            "a point estimate has no intervals: fit with a method that draws, such as "
-            "inference='auto'."
-        )
-    rows, mixture = fitted_rows(estimator, X), estimator.fitted_
-    rows = rows[:: max(1, -(-len(rows) // MOST_ROWS))]
-    return printed.tree_intervals(mixture.shown.tree, rows, mixture.drawn(rows), level)
 
 
 def _sides(tree: Tree, rows: FloatArray) -> BoolArray:

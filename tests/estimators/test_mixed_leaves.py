@@ -82,9 +82,8 @@ def test_classes_have_logistic_leaves_if_they_are_asked_for(tmp_path):
     np.testing.assert_array_equal(read.predict_proba(X), clf.predict_proba(X))
     assert families(read) == families(clf)
     weight = clf.mode_weights_[2:].sum()
-    shown = clf.fitted_.shown is clf.fitted_.trees[0] or clf.tree_.slope is not None
     words = f"a weight of {weight:.2f} on those with logistic leaves"
-    assert (words in " ".join(export_text(clf).split())) or not shown
+    assert words in " ".join(export_text(clf).split())
 
 
 def test_features_with_detached_values_have_no_slope():
