@@ -59,8 +59,8 @@ class Form:
     Raises
     ------
     ValueError
-        If the votes of several facets add up, so that no facet has a limit of its own, or leaves
-        are logistic.
+        If the votes of several facets add up, so that no facet has a limit of its own, if leaves
+        are logistic, or without rows.
     """
 
     def __init__(self, tree: Tree, X: FloatArray) -> None:

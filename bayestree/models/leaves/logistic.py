@@ -209,7 +209,7 @@ class Logistic(SlopingLeaf):
     }
     loss: ClassVar[str] = "misclassification"
     exact: ClassVar[bool] = False
-    priced: ClassVar[bool] = True  # normal features overstate what others say of the classes
+    priced: ClassVar[bool] = True  # the evidence of slopes is overstated: features are not normal
     gradient: ClassVar[type[LeafGradient] | None] = LogisticGradient
 
     n_classes: int
