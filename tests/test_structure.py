@@ -9,8 +9,8 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 67_727,
-    "files": 246,
+    "lines": 67_927,
+    "files": 247,
     "files of a default fit": 93,  # 13 of them sample
     "functions of a default fit": 1_012,  # a few depend on rounding, and so on the CPU
     "pairs of files that call each other": 5,

@@ -365,7 +365,7 @@ def _print_tree(run: "Run") -> None:
 
 
 def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the scores of a run and of a linear model, and the evidence, each on a line."""
+    """Yield the scores of a run and of a linear model, ELBO and evidence, each on a line."""
     from bayestree.report.study import training_rows_phrase
     from bayestree.runs.outputs import format_scores
 
@@ -378,6 +378,10 @@ def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
         n_rows = baseline.get("training_rows")
         rows = training_rows_phrase(None if n_rows == metrics["training_rows"] else n_rows)
         yield f"{baseline['model']}, {rows}: {scores}"
+    for name, each in metrics.get("objective", {}).items():
+        what = {"elbo": "ELBO", "log_joint": "log joint density"}[name]
+        modes = " of the modes" if len(each) > 1 else ""
+        yield f"{what}{modes}: {', '.join(f'{value:,.2f}' for value in each)} nats"
     if "evidence" in metrics:
         yield _evidence_line(metrics["evidence"])
 

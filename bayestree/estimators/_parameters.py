@@ -221,9 +221,10 @@ class SplitPriors(ImageShape):
         ),
     ] = "inverse-gamma"
     weight_prior: Annotated[
-        Literal["gamma-process"] | Annotated[InstanceOf[WeightPrior], Own],
+        Literal["gamma-process", "literal-gamma-process"] | Annotated[InstanceOf[WeightPrior], Own],
         Model(
-            "Prior on the weights of experts, such as "
+            "Prior on the weights of experts: the gamma process, or its penalty as the paper "
+            "prints it (eq. 15), for MAP alone. Or an object, such as "
             "bayestree.models.GammaProcess(concentration=0.3)."
         ),
     ] = "gamma-process"

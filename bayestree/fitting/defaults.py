@@ -5,7 +5,7 @@ the number of processes, the threads; the fit then carries the plan out.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,9 @@ from bayestree.models.priors import (
     HyperplanePrior,
     InverseGammaScale,
     Laplace,
+    LiteralGammaProcess,
     Spatial,
+    WeightPrior,
 )
 
 #: The names that ``inference`` accepts beside "auto", and the stages that they select.
@@ -77,6 +79,13 @@ def precision_of(dtype: str, n_rows: int | None, needs_double: bool) -> str:
     return "float32" if many and not needs_double else "float64"
 
 
+#: Priors on weights by name.
+WEIGHT_PRIORS: Mapping[str, Callable[..., WeightPrior]] = {
+    "gamma-process": GammaProcess,
+    "literal-gamma-process": LiteralGammaProcess,
+}
+
+
 def named_prior(name: str, n_classes: int, image_shape: Any = None) -> HyperplanePrior:
     """Return the prior on hyperplanes of a name, for classes or for numbers (0)."""
     match name:
@@ -116,7 +125,7 @@ def polytope_plan(given: Given, leaf: Leaf, table: Table, start: Mixture | None 
     """
     reasons: Reasons = {}
     prior, weight = prior_of(given, table, reasons), given["weight_prior"]
-    weight = GammaProcess() if isinstance(weight, str) else weight
+    weight = WEIGHT_PRIORS[weight]() if isinstance(weight, str) else weight
     given = {**given, "prior": prior, "weight_prior": weight}
     inference = given["inference"]
     if isinstance(inference, str) and inference == "auto":

@@ -25,12 +25,19 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.wording import written
 from bayestree.fitted.removed import REMOVED
-from bayestree.fitting.defaults import PIPELINES, agreed, named_prior, pipeline
+from bayestree.fitting.defaults import (
+    PIPELINES,
+    WEIGHT_PRIORS,
+    agreed,
+    named_prior,
+    pipeline,
+)
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
+from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.samplers.nuts import Chains
 from bayestree.inference.stage import Minibatches
 from bayestree.inference.variational.svi import Variational
-from bayestree.models.priors import GammaProcess, GroupedScale
+from bayestree.models.priors import GroupedScale
 
 
 @declare
@@ -46,6 +53,13 @@ class OfMethods:
             "left-out rows."
         ),
     ] = None
+    objective: Annotated[
+        Literal["likelihood", "impurity"],
+        Inference(
+            "What MAP maximises: the likelihood of the mixture of all leaves, or the mutual "
+            "information of classes and leaves (of numbers the variance within leaves)."
+        ),
+    ] = "likelihood"
     n_draws: Annotated[
         Count | None,
         Inference("Draws of each chain; by default 50 by VI and SVI, 250 of chains, 1,000 by SMC."),
@@ -96,7 +110,7 @@ def _same(*settings: type) -> dict[str, str]:
 #: For each method, its settings and their names in files.
 NAMES: Mapping[type[Stage], Mapping[str, str]] = {
     Growth: {"learning_rate": "growth_rate"},
-    Map: _same(Minibatches) | {"steepness": "steepness"},
+    Map: _same(Minibatches, Engine) | {name: name for name in ("objective", "steepness")},
     Vi: {name: name for name in ("kl_weight", "steepness", "n_draws")},
     Svi: _same(Svi),
     Nuts: _same(Nuts),
@@ -135,8 +149,9 @@ def with_priors(given: Mapping[str, Any], known: Mapping[str, Parameter]) -> dic
         n: None if given.get(n) == NONE else given.get(n, known[n].default) for n in OF_PRIORS
     }
     changed = {name for name, value in own.items() if value != known[name].default}
-    if changed & {"concentration", "rate"} and isinstance(found.get("weight_prior", ""), str):
-        found["weight_prior"] = GammaProcess(own["concentration"], own["rate"])
+    weight = found.get("weight_prior", "gamma-process")
+    if changed & {"concentration", "rate"} and isinstance(weight, str):
+        found["weight_prior"] = WEIGHT_PRIORS[weight](own["concentration"], own["rate"])
     name = found.get("prior", "inverse-gamma")
     fields = PRIORS.get(name, {}) if isinstance(name, str) else {}
     if "scale_groups" in changed and "groups" not in fields:

@@ -6,7 +6,10 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import torch
+from pyro import poutine
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
@@ -17,11 +20,11 @@ from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
 from bayestree.inference.training import (
-    Ascent,
     RoutedModule,
     RunningSums,
     Schedule,
@@ -34,16 +37,18 @@ from bayestree.inference.training import (
     log_likelihood_of_tree,
 )
 from bayestree.models import splits
+from bayestree.models.priors.base import Plates
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
 from bayestree.models.splits import joined
 
 STEEPNESS = (1.0, 6.0, 20.0)  # among which a fit chooses
 CHOICE_SHARE = 0.1  # of the epochs, for each of them in each fold
+IMPURITIES = ("mutual-information", "variance")
 FOLDS, MOST_ROWS = 3, 10_000  # of the rows that are left out
 
 
 @declare
-class Map(Minibatches, Stage):
+class Map(Minibatches, Engine, Stage):
     """Settings of maximum a posteriori: joint refinement of all splits and leaves.
 
     {parameters}
@@ -64,14 +69,42 @@ class Map(Minibatches, Stage):
             "best, in three folds of up to 10,000 rows, or the validation rows."
         ),
     ] = (1.0, 6.0)
+    objective: Annotated[
+        Literal["likelihood", "impurity"],
+        Inference(
+            "What is maximised beside the prior: the log-likelihood of the mixture of all leaves, "
+            "or the paper's objective with leaves that follow from the rows: the mutual "
+            "information of classes and leaves (CPT, eq. 14), or the variance within leaves (16)."
+        ),
+    ] = "likelihood"
     patience: Annotated[
         Count,
         Inference("Epochs without a higher likelihood of the validation rows after which to stop."),
     ] = 10
 
     default_steepness = 20.0
-    in_chunks = True
-    keeps_signs = keeps_groups = True
+
+    @property
+    def in_chunks(self) -> bool:
+        return self.direct
+
+    @property
+    def keeps_signs(self) -> bool:  # type: ignore[override]
+        return self.direct
+
+    @property
+    def keeps_groups(self) -> bool:  # type: ignore[override]
+        return self.direct
+
+    def check(self, model: SoftTree) -> None:
+        super().check(model)
+        if self.optimiser == "lbfgs" and not self.direct:
+            raise ValueError("engine='pyro' takes steps of Adam: set optimiser='adam'.")
+        if self.objective == "impurity" and model.leaf.impurity not in IMPURITIES:
+            raise ValueError(
+                f"objective='impurity' is for constant leaves of classes or numbers, got "
+                f"{model.leaf}: use objective='likelihood'."
+            )
 
     def fit(
         self,
@@ -133,8 +166,11 @@ class Map(Minibatches, Stage):
         data = data.for_leaf(model.leaf)
         validation = None if validation is None else validation.for_leaf(model.leaf)
         epochs = self.epochs or self.default_epochs(len(data.X))
+        aim = model
+        if self.objective == "impurity":
+            aim = model.with_(likelihood=model.leaf.impurity)
         with seeded(draw_seed(random_state)):
-            point = Point(model, init, data, self.routing_tolerance, memory)
+            point = Point(aim, init, data, self.routing_tolerance, memory)
             keep = _Best(point, validation, self.patience)
             trace = _climb(self, epochs, point, data, keep, progress=progress)
         names = ("optimiser", "epochs", "batch_size", "learning_rate", "steepness")
@@ -271,6 +307,16 @@ class Point(RoutedModule):
     def log_density(self, y: Tensor) -> Tensor:
         return self.model.leaf.log_density(self._leaves(), y)
 
+    def stated(self, steepness: float) -> Callable[..., Any]:
+        return poutine.condition(self.model.with_(steepness=steepness), data=self._leaves())
+
+    def __call__(self, X: Tensor, *_: Any) -> None:
+        """Sample point masses on the splits, as a Pyro guide."""
+        plates = Plates.of(self.model.size(X.shape[-1]))
+        with plates.node, plates.expert:
+            for name, value in self._splits(self.coefficient).items():
+                pyro.sample(name, dist.Delta(value, event_dim=value.ndim - 2))
+
     def _splits(self, coefficient: Tensor) -> dict[str, Tensor]:
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if self.model.split.weighted:
@@ -336,7 +382,7 @@ def _climb(
 def _adam(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, dict[str, Any]]:
     chosen = settings.chosen("batch_size", "learning_rate", "steepness")
     warm_up = point.memory is None  # which would be forgotten at first
-    ascent = Ascent(point, point.sums, data, epochs=epochs, warm_up=warm_up, **chosen)
+    ascent = settings.ascent(point, point.sums, data, epochs=epochs, warm_up=warm_up, **chosen)
 
     def take(epoch: int) -> tuple[float, float]:
         value, _ = ascent.epoch(epoch)

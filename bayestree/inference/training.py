@@ -226,6 +226,10 @@ class RoutedModule(nn.Module, ABC):
     def log_density(self, y: Tensor) -> Tensor:
         """Compute log p(y_n | leaf), or its expectation, shape (n, L)."""
 
+    @abstractmethod
+    def stated(self, steepness: float) -> Callable[..., Any]:
+        """Return the Pyro model of which the module, called with rows, is the guide."""
+
     def noise(self, like: Tensor) -> Tensor:
         """Draw standard normals of the shape of a tensor, for experts that have variances."""
         return torch.randn_like(like)

@@ -55,6 +55,8 @@ def run_schema() -> Json:
 def card_schema(kind: CardKind) -> Json:
     """Return the schema of a model card or an inference card."""
     table = _table(kind)
+    if kind == "model":  # which may state how its tree is fitted
+        table["properties"] |= _table("inference")["properties"]
     del table["properties"]["card"]
     values = {name: key for name, key in table["properties"].items() if name != "tree"}
     return _file(f"{kind.capitalize()} card", table, dict.fromkeys(TASKS, _closed(values)))

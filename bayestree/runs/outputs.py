@@ -191,10 +191,24 @@ def _write_scores(run: FittedRun) -> None:
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
         **_of_cluster(run),
+        **_objective(estimator),
         **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
         **({} if baseline is None else {"baseline": baseline}),
     }
     write_whole(folder / store.METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+
+
+def _objective(estimator: Estimator) -> dict[str, Any]:
+    """Return what a variational fit, or MAP, has reached in nats, by mode."""
+    if not isinstance(estimator, StagedTree):
+        return {}
+    each = [one.posterior.stats for one in estimator.fitted_.trees]
+    if any("lp" in stats for stats in each):  # draws of a sampler, which has moved on
+        return {}
+    for name, stat in (("elbo", "final_elbo"), ("log_joint", "log_joint")):
+        if all(stat in stats for stats in each):
+            return {"objective": {name: [float(np.ravel(stats[stat])[-1]) for stats in each]}}
+    return {}
 
 
 def _of_cluster(run: FittedRun) -> dict[str, Any]:

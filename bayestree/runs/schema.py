@@ -95,7 +95,8 @@ class RunFile(Head):
                 start = f"{one.origin}: "
                 card = find_card(one.value, kind, folder=where.parent, root=root, where=start)
                 trees.append((f"card {card.name!r}", card.tree))
-                parameters += card_settings(card, kind)
+                # a model card may state how its tree is fitted
+                parameters += card_settings(card, kind if kind == "inference" else None)
         if one := last.get(("model", "tree")):
             trees.append((one.origin, one.value))
         parameters += [

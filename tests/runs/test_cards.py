@@ -17,6 +17,7 @@ from bayestree._utils.parameters import parameters_of
 from bayestree.cli.shared import check_output
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.fitting.settings import with_methods
+from bayestree.inference import Map
 from bayestree.runs.cards import (
     FOLDERS,
     MAX_BYTES,
@@ -29,14 +30,16 @@ from bayestree.runs.cards import (
     read_toml,
 )
 from bayestree.runs.configuration import abbreviated, relative_path, resolve_path
-from bayestree.runs.schema import run_from_options
+from bayestree.runs.schema import RunFile, run_from_options
 from bayestree.runs.settings import inference_cards, tree_parameters
 from bayestree.tables import InputError
 from tests.sampling import quickly
 from tests.short_checks import short_stages
 
 ROOT = Path(__file__).parents[2]
-MODELS = sorted((ROOT / "models").glob("*.toml"))
+#: Of the settings of a paper, with its method.
+PAPERS = sorted((ROOT / "models").glob("*-paper.toml"))
+MODELS = sorted({*(ROOT / "models").glob("*.toml")} - {*PAPERS})
 INFERENCES = sorted((ROOT / "inference").glob("*.toml"))
 # Any parameter of a tree that makes it quick.
 QUICK = {"epochs": 5, "refine_epochs": 5, "learning_rate": 0.05, "n_draws": 2, "n_warmup": 4,
@@ -114,12 +117,12 @@ def test_a_model_card_says_all_its_numbers(path):
         assert unsaid <= UNSAID | OF_OTHERS.get(path.stem, set())
 
 
-@pytest.mark.parametrize("path", MODELS + INFERENCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODELS + PAPERS + INFERENCES, ids=lambda path: path.stem)
 def test_a_card_says_what_it_is(path):
     card = read_card(path, "model")
     assert len(card.summary) > 40
     assert "Values are" not in card.summary
-    if path in MODELS:
+    if path in MODELS + PAPERS:
         assert re.search(r"\(.*(19|20)\d\d", card.summary)  # the paper
 
 
@@ -127,7 +130,7 @@ class TestFinding:
     def test_by_name(self):
         found = cards()
         assert {(card.kind, card.name) for card in found} == {
-            *(("model", path.stem) for path in MODELS),
+            *(("model", path.stem) for path in MODELS + PAPERS),
             *(("inference", path.stem) for path in INFERENCES),
         }
         for card in found:
@@ -191,9 +194,22 @@ def test_every_pair_fits(pair):
     fits(made(*pair))
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODELS + PAPERS, ids=lambda path: path.stem)
 def test_every_model_fits(path):
     fits(made(path))
+
+
+def test_the_card_of_a_paper_states_the_tree_and_the_method():
+    """Whether it is named in a run file or in a command; a card of inference has the last word."""
+    parts = {"data": {"path": "x.csv", "target": "y"}, "model": {"card": "cpt-paper"}}
+    named = RunFile.from_parts(parts, "run.toml").estimator("classification")
+    assert named.get_params() == made(ROOT / "models" / "cpt-paper.toml").get_params()
+    assert named.weight_prior == "literal-gamma-process"
+    (stage,) = (one for one in (named.inference,) if isinstance(one, Map))
+    assert (stage.objective, stage.steepness) == ("impurity", 1.0)
+    parts |= {"inference": {"card": "map-pyro"}}
+    stage = RunFile.from_parts(parts, "run.toml").estimator("classification").inference
+    assert (stage.objective, stage.steepness, stage.engine) == ("likelihood", 6.0, "pyro")
 
 
 def hastened(inference):

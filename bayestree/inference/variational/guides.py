@@ -1,6 +1,8 @@
 """The package's own guide: Weibull weights, normal hyperplanes, conjugate leaves."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -325,6 +327,11 @@ class PolytopeGuide(RoutedModule):
         return total
 
     # Draws.
+
+    def stated(self, steepness: float) -> Callable[..., Any]:
+        priors = self.model.priors
+        explicit = replace(priors, hyperplane=priors.hyperplane.explicit())
+        return self.model.with_(steepness=steepness, priors=explicit)
 
     def __call__(self, X: Tensor, *_: Any, **__: Any) -> None:
         """Sample the guide's Pyro sites."""

@@ -32,10 +32,12 @@ from bayestree.inference.convergence import (
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
 from bayestree.inference.training import Ascent, check_linear, check_soft, check_topology
 from bayestree.inference.variational.guides import PolytopeGuide
+from bayestree.models.priors import GroupedScale
 from bayestree.models.soft_tree import SoftTree
 
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
@@ -48,7 +50,7 @@ ELBO_DRAWS = 16
 
 
 @declare
-class Variational(Minibatches):
+class Variational(Minibatches, Engine):
     """Settings of the variational fit that estimators pass on."""
 
     guide: Annotated[
@@ -101,11 +103,11 @@ class Svi(Variational, Stage):
 
     @property
     def in_chunks(self) -> bool:
-        return self.own_guide
+        return self.own_guide and self.direct
 
     @property
     def keeps_signs(self) -> bool:  # type: ignore[override]
-        return self.own_guide and self.covariance == "diagonal"
+        return self.in_chunks and self.covariance == "diagonal"
 
     @property
     def keeps_groups(self) -> bool:  # type: ignore[override]
@@ -127,6 +129,11 @@ class Svi(Variational, Stage):
             raise ValueError(
                 f"guide={self.guide!r} needs a prior with expected_log_prob, got {prior}: set "
                 "guide='AutoNormal' or another Pyro autoguide, or inference='map' or 'grow'."
+            )
+        if self.own_guide and not self.direct and isinstance(prior, GroupedScale):
+            raise ValueError(
+                f"engine='pyro' states a scale of each coefficient, got {prior}: use "
+                "engine='direct', or scales that no features share."
             )
         if not self.own_guide and self.steepness is not None:
             raise ValueError(
@@ -192,7 +199,8 @@ class Svi(Variational, Stage):
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         usual = self.default_epochs(len(data.X))
         epochs = settings["epochs"] = self.epochs or usual
-        run = partial(fit_polytope, memory=memory) if self.own_guide else fit_autoguide
+        own = partial(fit_polytope, memory=memory, ascends=self.ascent)
+        run = own if self.own_guide else fit_autoguide
         with seeded(draw_seed(check_random_state(draw_seed(random_state)))):
             found = run(model, data, init, settings, self.n_draws, progress)
         counts = {
@@ -321,6 +329,7 @@ def fit_polytope(
     progress: bool,
     *,
     memory: Memory | None,
+    ascends: type[Ascent],
 ) -> Posterior:
     """Fit the package's own guide."""
     sites = init.point_sites(data.X)
@@ -333,7 +342,7 @@ def fit_polytope(
         memory=memory,
     )
     # a memory would be forgotten at first
-    trace = _climb(guide, data, settings, progress, warm_up=memory is None)
+    trace = _climb(guide, data, settings, progress, warm_up=memory is None, ascends=ascends)
     if not all(one.isfinite().all() for one in guide.parameters()):
         raise ValueError(f"the fit diverged: reduce learning_rate={settings['learning_rate']:g}.")
     guide.eval().refresh(steps=50)
@@ -348,11 +357,17 @@ def fit_polytope(
 
 
 def _climb(
-    guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool, *, warm_up: bool
+    guide: PolytopeGuide,
+    data: Data,
+    settings: dict[str, Any],
+    progress: bool,
+    *,
+    warm_up: bool,
+    ascends: type[Ascent],
 ) -> list[float]:
     """Fit a guide; return the ELBO by epoch."""
     last = guide.model.steepness
-    ascent = Ascent(
+    ascent = ascends(
         guide,
         guide.leaf_sums,
         data,

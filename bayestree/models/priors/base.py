@@ -217,6 +217,10 @@ class HyperplanePrior(Prior):
         """Return the same prior on the coefficients with as few sites as possible."""
         return self
 
+    def explicit(self) -> "HyperplanePrior":
+        """Return the same prior on the coefficients with all sites that a guide has."""
+        return self
+
     def prior_means(self, intercept: Tensor) -> dict[str, Tensor]:
         """Return the additional sites at their prior means, for point estimates."""
         return {}

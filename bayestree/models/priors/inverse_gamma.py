@@ -123,6 +123,9 @@ class InverseGammaScale(HyperplanePrior):
     def collapsed(self) -> "InverseGammaScale":
         return replace(self, form="collapsed")
 
+    def explicit(self) -> "InverseGammaScale":
+        return replace(self, form="explicit")
+
     def prior_means(self, intercept: Tensor) -> dict[str, Tensor]:
         # the joint mode of shrinkages and hyperplanes is a pole at zero
         mean = intercept.new_full((), self.shrinkage_shape / self.shrinkage_rate)
