@@ -11,8 +11,8 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 CEILINGS = {
     "lines": 67_927,
     "files": 247,
-    "files of a default fit": 93,  # 13 of them sample
-    "functions of a default fit": 1_012,  # a few depend on rounding, and so on the CPU
+    "files of a default fit": 95,  # 13 of them sample
+    "functions of a default fit": 1_014,  # a few depend on rounding, and so on the CPU
     "pairs of files that call each other": 5,
     "parameters of the flagship": 30,
     "private names of the flagship": 36,
