@@ -113,7 +113,8 @@ def _told(row: dict[str, Any]) -> str:
 def _failed(error: Exception, seconds: float) -> dict[str, Any]:
     message = str(error).partition("\n")[0]
     text = message if isinstance(error, TooLongError) else f"{type(error).__name__}: {message}"
-    none = dict.fromkeys(("score", "tree_score", "leaves"), np.nan)
+    names = ("score", "tree_score", "leaves", "depth", "training_score")
+    none = dict.fromkeys(names, np.nan)
     rows = np.empty(0, dtype=np.float32)
     return {
         **none,
@@ -177,6 +178,8 @@ def fitted(
         "tree_score": np.nan if tree is None else tree.mean(),
         "rows": (found if tree is None else tree).astype(np.float32),
         "leaves": _leaves(model, rows.X),
+        "depth": _depth(model),
+        "training_score": _training_score(model, rows, measured),
         "search_s": searched - start,
         "fit_s": done - searched,
         "settings": json.dumps(chosen),
@@ -267,6 +270,18 @@ def _tree(model: Any, rows: Split, measured: str) -> np.ndarray | None:
     found = row_scores(model.set_params(prediction="tree"), rows.X_test, rows.y_test, measured)
     model.set_params(prediction=before)
     return found
+
+
+def _training_score(model: Any, rows: Split, measured: str) -> float:
+    """The score of the deterministic tree, or of a model without one, on the training rows."""
+    own = Split(rows.X, rows.y, rows.X, rows.y)
+    tree = _tree(model, own, measured)
+    return float((row_scores(model, rows.X, rows.y, measured) if tree is None else tree).mean())
+
+
+def _depth(model: Any) -> float:
+    """The depth of a tree; NaN of several, or if it is not known."""
+    return float(model.get_depth()) if hasattr(model, "get_depth") else np.nan
 
 
 def _leaves(model: Any, X: np.ndarray) -> float:

@@ -184,8 +184,8 @@ PACKAGES: dict[str, Callable[[str, Settings], Any]] = {
     ),
     "bart": _package("stochtree", "StochTreeBARTBinaryClassifier", "StochTreeBARTRegressor"),
 }
-#: Ours first.
-CARDS = ["cpt", "cpt-k1", *(c.name for c in cards("model") if not c.name.startswith("cpt"))]
+#: Ours first; cards named PAPER state the settings of a paper, and its method.
+CARDS = sorted((c.name for c in cards("model")), key=lambda name: not name.startswith("cpt"))
 METHODS: dict[str, Method] = {
     name: Method(make, (*CHOICES.get(name, []), {}), EARLIER.get(name, {}), name not in ENSEMBLES)
     for name, make in {

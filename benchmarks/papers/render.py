@@ -56,8 +56,10 @@ def rendered(frame: pd.DataFrame, folder: Path) -> str:
 def _in_order(table: Table, rows: pd.DataFrame) -> pd.DataFrame:
     """Sets and methods in the order of the tables, with the score of the deterministic tree."""
     rows = rows.assign(tree=rows["tree_score"].fillna(rows["score"]))
+    rows = rows.reindex(columns=[*rows.columns.union(["depth", "training_score"], sort=False)])
     for key, order in (("set", table.sets), ("method", list(METHODS))):
         rows[key] = pd.Categorical(rows[key], order, ordered=True)
+    rows = rows.dropna(subset=["set", "method"])  # of methods that were removed
     rows = rows.sort_values(["method", "column", "set", "seed", "fold"], kind="stable")
     return rows.astype({"set": object, "method": object})
 
@@ -174,8 +176,9 @@ def _scores(table: Table, rows: pd.DataFrame) -> str:
         lines = dict(zip(sets, map(list, zip(*lines.values(), strict=True)), strict=True))
     return "\n".join(
         [
-            "Score of the deterministic tree, leaves, CPU seconds of a fit; in brackets the score "
-            "of the posterior predictive or of the soft tree, if it differs:\n",
+            "Score of the deterministic tree, leaves (depth, if it was recorded, on training rows "
+            "the score), CPU seconds of a fit; in brackets at the end the score of the posterior "
+            "predictive or of the soft tree, if it differs:\n",
             *_head(first, across),
             *(f"| {name} | " + " | ".join(cells) + " |" for name, cells in lines.items()),
             "",
@@ -193,9 +196,10 @@ def _cell(rows: pd.DataFrame) -> str:
     failed = rows[rows["error"] != ""]
     if len(failed):
         return str(failed["error"].iloc[0]).partition(":")[0]
-    text = (
-        f"{_mean(rows['tree'])}; {_size(rows['leaves'].mean())}; {_seconds(rows['fit_s'].mean())}"
-    )
+    leaves = _size(rows["leaves"].mean())
+    if not np.isnan(depth := rows["depth"].mean()):
+        leaves += f" (depth {_size(depth)}, {_number(rows['training_score'].mean())})"
+    text = f"{_mean(rows['tree'])}; {leaves}; {_seconds(rows['fit_s'].mean())}"
     soft = rows["score"].mean()
     return text + (f" ({_number(soft)})" if abs(soft - rows["tree"].mean()) > 5e-5 else "")
 
@@ -255,7 +259,8 @@ def _seconds(mean: float) -> str:
 def _published(one: Published | None) -> str:
     if one is None:
         return "-"
-    return f"*{_number(one.score)}" + (f"; {one.leaves:,g}*" if one.leaves else "*")
+    depth = f" (depth {one.depth})" if one.depth else ""
+    return f"*{_number(one.score)}" + (f"; {one.leaves:,g}{depth}*" if one.leaves else "*")
 
 
 def _plot(table: Table, rows: pd.DataFrame, size: str, what: str, path: Path) -> bool:

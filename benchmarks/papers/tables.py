@@ -1,6 +1,7 @@
 """The tables: data sets, protocol and published figures of each.
 
-A figure is a score (accuracy, AUC of two classes, or RMSE) and a number of leaves, None if unknown.
+A figure is a score (accuracy, AUC of two classes, or RMSE), a number of leaves and a depth, None if
+unknown.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,7 @@ OPENML = {
 class Published(NamedTuple):
     score: float
     leaves: float | None = None
+    depth: int | None = None
 
 
 class Part(NamedTuple):
@@ -104,14 +106,17 @@ def _shuffled(X: np.ndarray, y: np.ndarray) -> Split:
 
 
 def _columns(names: str, rows: Mapping[str, str]) -> dict[str, dict[str, Published]]:
-    """Published figures from lines of cells ``score`` or ``score/leaves``; - if there is none."""
+    """Published figures from lines of cells ``score/leaves/depth``, or less; - if there is none."""
     methods = names.split()
     found: dict[str, dict[str, Published]] = {}
     for name, line in rows.items():
-        cells = (cell.partition("/") for cell in line.split())
+        cells = (cell.split("/") for cell in line.split())
         found[name] = {
-            method: Published(float(score), float(leaves) if leaves else None)
-            for method, (score, _, leaves) in zip(methods, cells, strict=True)
+            method: Published(float(score), *map(float, leaves), *map(int, depth))
+            for method, (score, leaves, depth) in (
+                (method, (cell[0], cell[1:2], cell[2:]))
+                for method, cell in zip(methods, cells, strict=True)
+            )
             if score != "-"
         }
     return found
@@ -126,14 +131,14 @@ TABLES: dict[str, Table] = {
         _columns(
             "cart hhcart guide co2 e2edt tao lcn cpt-k1 cpt",
             {
-                "mnist": ".8805/805 .901 .7852/39 .90 .9612/357 .9474/178 .9381/65536 .9574/501 "
-                ".9701/98",
-                "connect4": ".7829/5744 - .7201/27 .78 .8051/257 .8109/210 .8079/65536 .7889/342 "
-                ".8116/4",
-                "letter": ".8607/1580 .831 .8265/673 .87 .8631/543 .8915/1078 .8964/65536 "
-                ".8413/705 .9051/463",
-                "bace": ".652 .545 - - .8103/23 .734 .839/4096 .8206/19 .847/21",
-                "hiv": ".544 .636 - - .7109/21 .627 .728/128 .7112/25 .731/24",
+                "mnist": ".8805/805/19 .901 .7852/39/15 .90 .9612/357/12 .9474/178/8 "
+                ".9381/65536/16 .9574/501/11 .9701/98/8",
+                "connect4": ".7829/5744/33 - .7201/27/18 .78 .8051/257/10 .8109/210/8 "
+                ".8079/65536/16 .7889/342/10 .8116/4/2",
+                "letter": ".8607/1580/27 .831 .8265/673/28 .87 .8631/543/16 .8915/1078/11 "
+                ".8964/65536/16 .8413/705/17 .9051/463/11",
+                "bace": ".652 .545 - - .8103/23/8 .734 .839/4096/12 .8206/19/9 .847/21/7",
+                "hiv": ".544 .636 - - .7109/21/7 .627 .728/128/7 .7112/25/7 .731/24/5",
             },
         ),
         held_out,
