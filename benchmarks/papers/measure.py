@@ -264,7 +264,7 @@ def _areas(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 def _tree(model: Any, rows: Split, measured: str) -> np.ndarray | None:
     """The scores of the deterministic tree of a model that predicts otherwise by default."""
-    if not hasattr(model, "prediction"):
+    if "prediction" not in getattr(model, "get_params", dict)():
         return None
     before = model.prediction
     found = row_scores(model.set_params(prediction="tree"), rows.X_test, rows.y_test, measured)
