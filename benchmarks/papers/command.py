@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.papers.measure import COLUMNS, Results, measure
 from benchmarks.papers.methods import METHODS
+from benchmarks.papers.published import page
 from benchmarks.papers.render import rendered
 from benchmarks.papers.tables import TABLES
 
@@ -56,4 +57,6 @@ def main() -> None:
     if len(results.frame):
         text = rendered(results.frame, options.results.parent)
         options.results.with_suffix(".md").write_text(text, encoding="utf-8")
+        beside = options.results.with_name("published.md")
+        beside.write_text(page(results.frame), encoding="utf-8")
         print(f"{options.results.with_suffix('.md')}: {len(results.frame)} measurements")

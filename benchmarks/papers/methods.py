@@ -76,6 +76,10 @@ def _grid(**values: list[Any]) -> list[Settings]:
     return list(ParameterGrid(values))
 
 
+def _depths(**depths: int) -> dict[str, Settings]:
+    return {name: {"max_depth": depth} for name, depth in depths.items()}
+
+
 #: What validation rows of a set had chosen in ``classification.py`` and the like. On another set,
 #: these settings are among those that its own validation rows choose from.
 CPT: dict[str, Settings] = {
@@ -123,6 +127,9 @@ EARLIER: dict[str, dict[str, Settings]] = {
     "tao": TAO,
     "tao-sparse": {"mnist": {"max_depth": 12, "l1": 4.0, "scaling": "common"}},
     "e2edt": E2EDT,
+    # The depths of the paper's table 3.
+    "cpt-paper": _depths(mnist=8, connect4=2, letter=11, bace=7, hiv=5),
+    "e2edt-paper": _depths(mnist=12, connect4=10, letter=16, bace=8, hiv=7),
 }
 CPT_GRID = _grid(max_depth=[4, 8, 11], kl_weight=[1.0, 0.1], min_gain=[10.0, 2.0])
 OBLIQUE: list[Settings] = [

@@ -39,7 +39,7 @@ def rendered(frame: pd.DataFrame, folder: Path) -> str:
     """All tables of which there are measurements, as Markdown; plots go into the folder."""
     parts = [HEAD]
     for name, table in TABLES.items():
-        rows = _in_order(table, frame[frame["table"] == name])
+        rows = in_order(table, frame[frame["table"] == name])
         if not len(rows):
             continue
         parts.append(f"## {table.title}\n\n{_protocol(table)}\n")
@@ -53,7 +53,7 @@ def rendered(frame: pd.DataFrame, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def _in_order(table: Table, rows: pd.DataFrame) -> pd.DataFrame:
+def in_order(table: Table, rows: pd.DataFrame) -> pd.DataFrame:
     """Sets and methods in the order of the tables, with the score of the deterministic tree."""
     rows = rows.assign(tree=rows["tree_score"].fillna(rows["score"]))
     rows = rows.reindex(columns=[*rows.columns.union(["depth", "training_score"], sort=False)])
@@ -109,15 +109,15 @@ def _verdicts(table: Table, rows: pd.DataFrame) -> str:
             if behind.mean > 0:
                 better[single].append(f"{_label(key)} {behind}")
             if single and leaves < size:
-                smaller.append(f"{_label(key)} {_size(leaves)}")
+                smaller.append(f"{_label(key)} {counted(leaves)}")
                 both += [_label(key)] * (behind.mean > 0)
         sign = -1 if table.measure(data) == "rmse" else 1
         told = [
-            f"{name} {_number(one.score)}"
+            f"{name} {number(one.score)}"
             for name, one in table.published[data].items()
             if sign * (one.score - ours["tree"].mean()) > 0
         ]
-        cells = [data, f"{_mean(ours['tree'])}; {_size(size)}"]
+        cells = [data, f"{_mean(ours['tree'])}; {counted(size)}"]
         cells += map(_listed, (better[True], smaller, both))
         cells += ["no" if better[True] or smaller else "yes", *map(_listed, (better[False], told))]
         lines.append("| " + " | ".join(cells) + " |")
@@ -196,12 +196,12 @@ def _cell(rows: pd.DataFrame) -> str:
     failed = rows[rows["error"] != ""]
     if len(failed):
         return str(failed["error"].iloc[0]).partition(":")[0]
-    leaves = _size(rows["leaves"].mean())
+    leaves = counted(rows["leaves"].mean())
     if not np.isnan(depth := rows["depth"].mean()):
-        leaves += f" (depth {_size(depth)}, {_number(rows['training_score'].mean())})"
+        leaves += f" (depth {counted(depth)}, {number(rows['training_score'].mean())})"
     text = f"{_mean(rows['tree'])}; {leaves}; {_seconds(rows['fit_s'].mean())}"
     soft = rows["score"].mean()
-    return text + (f" ({_number(soft)})" if abs(soft - rows["tree"].mean()) > 5e-5 else "")
+    return text + (f" ({number(soft)})" if abs(soft - rows["tree"].mean()) > 5e-5 else "")
 
 
 def ahead(ours: pd.DataFrame, theirs: pd.DataFrame, table: Table, data: str) -> Difference:
@@ -235,16 +235,16 @@ def ahead(ours: pd.DataFrame, theirs: pd.DataFrame, table: Table, data: str) -> 
     return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, freedom)))
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:.4f}".removeprefix("0")
 
 
 def _mean(values: pd.Series) -> str:
-    spread = f" ± {_number(values.std(ddof=1))}" if len(values) > 1 else ""
-    return f"{_number(values.mean())}{spread}"
+    spread = f" ± {number(values.std(ddof=1))}" if len(values) > 1 else ""
+    return f"{number(values.mean())}{spread}"
 
 
-def _size(leaves: float) -> str:
+def counted(leaves: float) -> str:
     if np.isnan(leaves):
         return "-"
     return f"{leaves:,.0f}" if leaves >= 10 else f"{leaves:.1f}".removesuffix(".0")
@@ -260,7 +260,7 @@ def _published(one: Published | None) -> str:
     if one is None:
         return "-"
     depth = f" (depth {one.depth})" if one.depth else ""
-    return f"*{_number(one.score)}" + (f"; {one.leaves:,g}{depth}*" if one.leaves else "*")
+    return f"*{number(one.score)}" + (f"; {one.leaves:,g}{depth}*" if one.leaves else "*")
 
 
 def _plot(table: Table, rows: pd.DataFrame, size: str, what: str, path: Path) -> bool:
