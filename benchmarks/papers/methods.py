@@ -45,8 +45,8 @@ class Method:
 
 def _from_card(name: str, **changes: Any) -> Callable[[str, Settings], Any]:
     card = find_card(name, "model")
-    # a single tree, for whose modes the tables have no column
-    changes = {"n_modes": 1, **changes}
+    # a single tree, for whose modes the tables have no column, with all columns in its facets
+    changes = {"n_modes": 1, "sparsity": None, **changes}
 
     def make(task: str, settings: Settings) -> Any:
         values = check_parameters(card_settings(card), card.tree, task)
