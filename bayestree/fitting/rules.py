@@ -299,6 +299,11 @@ STREAMING: Rules = (
         "needs the package's own guide and kl_weight=1",
     ),
     Rule(
+        "engine in batches",
+        lambda case: (last := _last_is(Map | Svi, case)) and not last.adds_rows,
+        "needs engine='direct' and, with MAP, objective='likelihood'",
+    ),
+    Rule(
         "sparsity in batches",
         lambda case: asks_for_sparsity(vars(case.given)),
         "cannot use {found}, because sparse facets need all rows at once: leave it at its default",

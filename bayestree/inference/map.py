@@ -83,10 +83,11 @@ class Map(Minibatches, Engine, Stage):
     ] = 10
 
     default_steepness = 20.0
+    in_chunks = True
 
     @property
-    def in_chunks(self) -> bool:
-        return self.direct
+    def adds_rows(self) -> bool:
+        return self.direct and self.objective == "likelihood"
 
     @property
     def keeps_signs(self) -> bool:  # type: ignore[override]

@@ -32,6 +32,11 @@ class Engine:
         return self.engine == "direct"
 
     @property
+    def adds_rows(self) -> bool:
+        """Whether a fit can go on with further rows."""
+        return self.direct
+
+    @property
     def ascent(self) -> type[Ascent]:
         """The epochs of the engine."""
         return Ascent if self.direct else PyroAscent

@@ -20,7 +20,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree.estimators._tree import check_without_rows
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.fitting.rules import STREAMING, rules_of
-from bayestree.inference import Em, Svi, memory_mapped
+from bayestree.inference import Em, Map, Svi, memory_mapped
 from bayestree.literature.plane_searches import OC1
 from bayestree.models import GroupedScale, Laplace, Network
 
@@ -198,6 +198,7 @@ NOT_IN_BATCHES = {
     "inference in batches": ({"inference": "nuts"}, "needs inference='map' or 'svi', got 'nuts'"),
     "n_modes in batches": ({"n_modes": 3}, "updates a single tree, got n_modes=3: set n_modes=1"),
     "guide in batches": ({"inference": Svi(kl_weight=0.5)}, "own guide and kl_weight=1"),
+    "engine in batches": ({"inference": Map(engine="pyro")}, "needs engine='direct'"),
     "sparsity in batches": ({"max_columns": 2}, "cannot use max_columns=2, because sparse facets"),
     "monotonic_cst in batches": ({"monotonic_cst": [1, 0, 0, 0]}, "set monotonic_cst=None"),
     "interaction_constraints in batches": (

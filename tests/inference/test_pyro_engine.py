@@ -125,8 +125,8 @@ def test_what_pyro_or_the_objective_cannot_do_is_refused(stage, leaf, prior, mes
 
 @pytest.mark.parametrize("method", [Map, Svi])
 def test_pyro_knows_neither_constraints_nor_earlier_rows(method):
-    assert method().in_chunks
-    assert method().keeps_signs
-    assert method().keeps_groups
-    stage = method(engine="pyro")
-    assert not any((stage.in_chunks, stage.keeps_signs, stage.keeps_groups))
+    for engine in ("direct", "pyro"):
+        stage = method(engine=engine)
+        able = stage.adds_rows, stage.keeps_signs, stage.keeps_groups
+        assert able == (stage.direct,) * 3 == (engine == "direct",) * 3
+    assert not Map(objective="impurity").adds_rows  # whose rows are not a sum

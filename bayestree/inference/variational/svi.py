@@ -103,11 +103,11 @@ class Svi(Variational, Stage):
 
     @property
     def in_chunks(self) -> bool:
-        return self.own_guide and self.direct
+        return self.own_guide
 
     @property
     def keeps_signs(self) -> bool:  # type: ignore[override]
-        return self.in_chunks and self.covariance == "diagonal"
+        return self.own_guide and self.direct and self.covariance == "diagonal"
 
     @property
     def keeps_groups(self) -> bool:  # type: ignore[override]
