@@ -229,8 +229,7 @@ def settings(compared: Compared) -> Shown:
     for key, values in compared.different.items():
         line = key, ["" if value is None else _written(value) for value in values]
         (single if None in values else shared).append(line)
-    same = len(compared.settings(compared.base)) - len(shared)
-    return "What differs", {"shared": shared, "single": single, "same": same}
+    return "What differs", {"shared": shared, "single": single}
 
 
 def _written(value: Any) -> str:

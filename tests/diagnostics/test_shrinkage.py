@@ -32,18 +32,20 @@ def case(rng, *, n_draws=400, spread=0.1, b=0.01, shuffled=False, mean=MEAN):
     return draws, point
 
 
-def shrinkage_of(draws, point, *, scale_shape=0.5, **options):
+def shrinkage_of(draws, point, *, scale_shape=0.5, largest=None, **options):
     X = np.random.default_rng(0).uniform(-2, 2, size=(60, point["hyperplane"].shape[-1]))
     n_nodes = point["intercept"].shape[0]
     reach = node_reach(draws, X, [np.arange(60)] * n_nodes, np.arange(n_nodes))
+    if largest is not None:
+        reach = reach._replace(largest=np.broadcast_to(np.float32(largest), reach.largest.shape))
     return node_shrinkage(draws, point, reach, scale_shape=scale_shape, **options)
 
 
 class TestFactors:
     def test_formula(self):
         rng = np.random.default_rng(1)
-        draws, point = case(rng)
-        found = shrinkage_of(draws, point, scale_shape=0.7)
+        draws, point = case(rng, b=0.0025)
+        found = shrinkage_of(draws, point, scale_shape=0.7, coefficient_scale=2.0)
         flat = draws["hyperplane"].reshape(-1, 3, 3)
         low, middle, high = np.quantile(flat, norm.cdf([-1, 0, 1]), axis=0)
         square = (high - low) ** 2 / 4
@@ -185,6 +187,11 @@ class TestWeights:
         np.testing.assert_allclose(found.prior_largest_share, [0.5, 1 / 3])
         frame = found.to_frame()
         np.testing.assert_allclose(frame["prior_effective_mean"], (36 / 14 + 3) / 2)
+
+    def test_experts_count_from_a_hundredth_of_log_2_on(self):
+        largest = LOG2 * np.array([0.0101, 0.0099, 0.0])
+        found = shrinkage_of(*case(np.random.default_rng(9)), largest=largest)
+        np.testing.assert_array_equal(found.counts, [[True, False, False]])
 
     def test_weights_that_underflow(self):
         draws, point = case(np.random.default_rng(10))

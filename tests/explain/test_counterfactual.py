@@ -349,6 +349,16 @@ def test_arrays_have_ranges_of_the_rows_that_count():
     assert [column.whole for column in columns] == [True, True, True, False]
 
 
+def test_a_number_outside_its_range_may_stay_or_approach_it():
+    row = np.array([12.0, -5.0, 3.0])
+    columns = [
+        Number(j, np.array([j]), now, absent=False, low=0.0, high=10.0, scale=1.0, places=1)
+        for j, now in enumerate(row)
+    ]
+    found = moves_of(row, columns)
+    assert (found.low.tolist(), found.high.tolist()) == ([0, -5, 0], [12, 10, 10])
+
+
 def test_limits_may_exceed_the_range():
     X, y = whole_numbers()
     clf = CLASSIFIERS["tree"].fit(X[["age"]], y)

@@ -74,6 +74,16 @@ def test_shapley_values_are_means_over_all_orders(n_classes):
     drawn(found.plot(row=1))
 
 
+def test_a_column_of_slopes_alone_contributes():
+    """It is in no split, and has a slope of 3 in both leaves."""
+    tree = make_tree(topology=Topology.stump(), n_features=2, n_classes=0, seed=1)
+    plane, slope = tree.hyperplane * [1.0, 0.0], np.array([[0.0, 3.0], [0.0, 3.0]])
+    X, background = np.random.default_rng(0).normal(size=(2, 5, 2))
+    tree = replace(tree, hyperplane=plane, slope=slope)
+    found = shapley_values([(1.0, tree)], X, background, (), columns(2)).contributions
+    np.testing.assert_allclose(found[:, 1, 0], 3 * (X[:, 1] - background[:, 1].mean()))
+
+
 def columns(d):
     return Encoding(tuple(Numbers(f"x{j}") for j in range(d)))
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import bayestree
 from bayestree import EndToEndTreeClassifier
-from bayestree.explain.decision_path import Regression
+from bayestree.explain.decision_path import Belief, PathNode, Regression
 from bayestree.models import Network
 from tests.fitted_cases import BY_SVI, CLASSIFIERS, QUICK, REGRESSORS, SMALL, rows, trained
 from tests.plots.cases import drawn, texts
@@ -32,6 +32,44 @@ def test_terms_that_are_not_shown_are_summed():
     found = Regression("mean", 25.0, 1.0, np.array([4.0, -2.0, 8.0, 6.0, 0.0, 1.5]))
     *_, last = found.lines(tuple("abcdef"), (1.0,) * 6)
     assert last.strip() == "- 0.5: 2 more"
+
+
+def test_a_turn_in_words():
+    """Of the largest vote, the sum of the effects leads from the mean, 0.25 outside, to the row."""
+    share = np.array([0.6, 0.25, 0.1, 0.05])
+    turn = PathNode(
+        node="root",
+        side="yes",
+        right=False,
+        score=0.5,
+        belief=Belief(0.8, (0.6, 0.9), 0.75),
+        experts=np.arange(4),
+        conditions=("a <= 1", "b > 2", "a + b <= 9", "a > 0"),
+        votes=0.5 * share,
+        share=share,
+        distance=np.array([0.5, -2.0, np.inf, 1.0]),
+        points=np.array([np.nan, np.nan, np.nan, 4.0]),
+        effects=np.array([[1.0, -1.75], [0.0, 0.5], [0.0, 0.0], [0.1, 0.0]]),
+    )
+    assert list(turn.lines(("a", "b"), (3.0, "north"))) == [
+        "root: yes, probability 0.80 [0.60, 0.90], 75% of draws",
+        "  a <= 1",
+        "    60% of the votes, 0.5 inside: b = north (-1.8), a = 3 (+1)",
+        "  b > 2",
+        "    25% of the votes, 2 outside: b = north (+0.5)",
+        "  a + b <= 9",
+        "    10% of the votes, no border",
+        "  1 other facet with 5% of the votes",
+    ]
+    name, side, effects, label, border = turn.effects_shown()
+    assert (name, side, border) == ("root", "yes, P = 0.80", -0.25)
+    assert effects.tolist() == [1.0, -1.75]
+    assert label == "effect, inside to outside\nfacet with 60% of the votes"
+    alone = replace(turn, belief=None, share=np.array([0.997, 0.003, 0, 0]))
+    assert alone.effects_shown()[3] == "effect, inside to outside"
+    assert list(alone.lines(("a", "b"), (3.0, "north")))[2].startswith("    0.5 inside: b = north")
+    without = replace(turn, effects=np.zeros((4, 2)))
+    assert without.effects_shown()[2] is None
 
 
 @pytest.mark.parametrize("name", SINGLE)

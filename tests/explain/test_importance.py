@@ -15,7 +15,7 @@ import bayestree
 from bayestree._utils.arrays import shuffled
 from bayestree._utils.state import draw_seed
 from bayestree.baselines import from_sklearn
-from bayestree.explain.importance import split_importance
+from bayestree.explain.importance import _score_decrease, split_importance
 from bayestree.models import Network
 from tests.fitted_cases import BY_SVI, CLASSIFIERS, QUICK, SMALL, rows, trained
 from tests.plots.cases import drawn
@@ -144,6 +144,13 @@ def test_intervals_of_losses_are_normal(posterior):
     table = found.to_frame().loc[[*found.features], ["loss_low", "loss_high"]]
     expected = stats.norm.interval(0.8, found.loss, found.loss_error)
     np.testing.assert_allclose(table, np.column_stack(expected))
+
+
+def test_a_class_that_a_leaf_lacks_counts_as_half_a_row():
+    """Of rows of the weight 10, instead of a probability of 1/2."""
+    X, y, weights = np.full((4, 1), 0.5), np.zeros(4, dtype=int), np.arange(1.0, 5.0)
+    decrease = _score_decrease(lambda x: (np.hstack((x, 1 - x)), x), X, y, weights, None)
+    np.testing.assert_allclose(decrease(np.zeros((4, 1))), np.log(0.5) - np.log(0.5 / 10))
 
 
 def test_the_mixture_of_modes_is_scored():

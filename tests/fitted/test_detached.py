@@ -61,6 +61,26 @@ def test_a_gap_must_be_wide():
     assert drawn_in(values[:, None], np.ones(N))[-1, 0] == 1 + KEPT
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_tail_without_a_wide_gap_stays(sign):
+    """However far its end is; nor are values drawn in that are too large for any fit."""
+    values = sign * np.r_[np.linspace(0, 1, N - 2), 1 + 0.99 * GAP, 1000.0]
+    np.testing.assert_array_equal(drawn_in(values[:, None], np.ones(N))[:, 0], values)
+    values[-2:] = sign * 1e300
+    np.testing.assert_array_equal(drawn_in(values[:, None], np.ones(N))[:, 0], values)
+
+
+def test_quartiles_are_those_of_all_weighted_rows(monkeypatch):
+    """Here of every tenth row of a sorted column, whose first half has equal values."""
+    monkeypatch.setattr("bayestree.fitted.training_rows.SAMPLE", 100)
+    X = np.sort(with_codes(HALF, [1e9]))[:, None]
+    found = drawn_in(X, np.ones(N))
+    assert found[-1, 0] == pytest.approx(X[-2, 0] * (1 + KEPT))
+    np.testing.assert_array_equal(found[:-1], X[:-1])
+    heavy = np.where(X[:, 0] > 0, 1.0, 4.0)  # more than three quarters are equal
+    assert drawn_in(X, heavy) is X
+
+
 def test_rows_without_weight_do_not_count():
     X = with_codes(COLUMNS["normal"])[:, None]
     weights = np.ones(N)

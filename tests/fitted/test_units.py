@@ -9,7 +9,7 @@ from bayestree import (
     ConvexPolytopeTreeSurvival,
     ObliqueTreeRegressor,
 )
-from bayestree.fitted.training_rows import units
+from bayestree.fitted.training_rows import FileRows, TrainingRows, units
 
 X = np.array([[0.0, 1.0, 5.0], [0.0, 3.0, 5.0], [0.0, 5.0, 5.0], [8.0, 7.0, 5.0]])
 WEIGHTS = np.ones(4)
@@ -50,6 +50,15 @@ def test_weights_count_as_repeats():
     for rule in ("standard", "variance", "common", "range"):
         once = units(X, weights, rule)
         np.testing.assert_allclose(once, units(repeated, np.ones(7), rule), rtol=1e-12)
+        np.testing.assert_allclose(once, units(FileRows(X, mapped=False), weights, rule))
+
+
+def test_rows_of_weight_zero_are_left_out_with_all_that_they_have():
+    rows = TrainingRows(X, np.arange(4), np.array([1.0, 0.0, 2.0, 0.0]), extra=np.arange(4.0))
+    found = rows.counted()
+    np.testing.assert_array_equal(found.X, X[[0, 2]])
+    each = (found.y, found.weights, found.extra)
+    assert [one.tolist() for one in each] == [[0, 2], [1, 2], [0, 2]]
 
 
 def test_values_too_large_to_square_are_refused():

@@ -3,11 +3,20 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 
 from bayestree import plots
 from bayestree.diagnostics import calibration
-from bayestree.plots._predictions import draw_predicted
+from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.plots._predictions import (
+    Effects,
+    draw_effects,
+    draw_importance,
+    draw_predicted,
+    draw_shapley,
+)
 from bayestree.plots._style import new_axes
 from tests.plots.cases import drawn, texts
 
@@ -99,3 +108,59 @@ def test_diamonds_are_the_rows_outside_of_their_intervals():
     draw_predicted(ax, middle, observed, (middle - 1, middle + 1), "y")
     _, outside, *_ = ax.collections
     assert np.asarray(outside.get_offsets()).tolist() == [[1.0, 3.0], [2.0, 0.0]]
+
+
+def test_the_last_tree_of_a_path_is_circled():
+    """It is repeated at the end, as the one that was chosen."""
+    loss, se = np.array([0.3, 0.1, 0.0, 0.1]), np.array([0.05, 0.04, 0.01, 0.04])
+    size = np.array([2, 4, 8, 4])
+    ax = plots.sparsity_path(SparsityPath(size // 2, size, loss, se, np.ones(4)))
+    (curve,) = ax.containers
+    line, _, (bars,) = curve.lines  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(line.get_xydata(), np.stack((size, loss), axis=1)[:3])
+    reach = np.ptp(np.array(bars.get_segments())[:, :, 1], axis=1) / 2
+    np.testing.assert_allclose(reach, se[:3])
+    (ring,) = (one for one in ax.lines if str(one.get_label()).startswith("chosen"))
+    assert ring.get_xydata().tolist() == [[4, 0.1]]
+    assert ring.get_label() == "chosen: 4 coefficients"
+
+
+def bars_of(ax):
+    """Place, end and colour of each bar."""
+    return [
+        (bar.get_y() + bar.get_height() / 2, bar.get_width(), to_hex(bar.get_facecolor()))
+        for bar in ax.patches
+    ]
+
+
+def test_effects_have_the_colours_of_their_sides():
+    """Those that lead outside are positive, and the strongest comes first."""
+    effects = np.array([0.5, 0.0, -2.0])
+    (ax,) = draw_effects([Effects("root", "", effects, "votes")], "abc", effects).ravel()
+    inside, outside = ((-2.0, "#0072b2"), (0.5, "#d55e00"))
+    assert [bar[1:] for bar in bars_of(ax)] == [inside, outside]
+    assert [one.get_text() for one in ax.get_yticklabels()] == ["c = -2", "a = 0.5"]
+
+
+def test_contributions_stand_next_to_one_another_by_class():
+    values = np.array([[0.1, -0.1], [-0.3, 0.3]])
+    ax = draw_shapley(values, ["a", "b"], ["no", "yes"], None)
+    found = [(round(place, 6), width) for place, width, _ in bars_of(ax)]
+    assert found == [(-0.2, -0.3), (0.8, 0.1), (0.2, 0.3), (1.2, -0.1)]
+    assert [one.get_text() for one in ax.get_yticklabels()] == ["b", "a"]
+    assert [one.get_text() for one in ax.get_legend().get_texts()] == ["no", "yes"]
+
+
+def test_losses_and_votes_have_their_intervals():
+    parts = ("loss", "loss_low", "loss_high", "votes", "votes_low", "votes_high", "votes_prior")
+    table = pd.DataFrame([np.arange(7.0), np.arange(7.0) + 10], columns=parts, index=["a", "b"])
+    loss, votes = draw_importance(table, 0.8)
+    for panel, (value, low, high) in ((loss, (0, 1, 2)), (votes, (3, 4, 5))):
+        assert [bar[1] for bar in bars_of(panel)] == [value, value + 10]
+        (ends,) = panel.collections
+        assert [one[:, 0].tolist() for one in ends.get_segments()] == [
+            [low, high],
+            [low + 10, high + 10],
+        ]
+    (prior,) = (one for one in votes.lines if one.get_label() == "prior")
+    assert prior.get_xydata().tolist() == [[6, 0], [16, 1]]

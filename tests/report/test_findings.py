@@ -11,13 +11,14 @@ from bayestree.models import Categorical
 from bayestree.report.findings import (
     Finding,
     _calibration,
+    _depends,
     _intervals,
     _prediction,
     _tree,
     _uncertainty,
     answer_of,
 )
-from bayestree.report.rows import LabelledRows
+from bayestree.report.rows import Effect, LabelledRows, Range
 from bayestree.report.scores import ScoreLine, Scores, scores_of
 from bayestree.report.study import Study
 
@@ -192,3 +193,31 @@ def test_the_span_of_leaves_leaves_out_a_twentieth_at_either_end():
     tree = SimpleNamespace(n_nodes=7, n_leaves=8, depth=3)
     said = _tree(SimpleNamespace(is_forest=False, tree=tree, sizes=sizes)).text
     assert said.endswith("The posterior uses 5 to 95 leaves (90\N{NO-BREAK SPACE}%).")
+
+
+@pytest.mark.parametrize(
+    ("held", "named"),
+    [
+        (None, "a (predicted y rises from 1 to 3)"),
+        ([0], "a (predicted y rises from 1 to 3), b and c"),
+    ],
+)
+def test_columns_with_an_established_loss_matter(held, named):
+    """Where the rows of the fit are scored, it must exceed a twentieth of the largest, here 0.1."""
+    losses = [
+        Range(2.0, 1.0, 3.0),
+        Range(0.5, 0.09, 0.9),
+        Range(0.4, 0.05, 0.7),
+        Range(1.0, -0.1, 2.0),
+    ]
+    curve = SimpleNamespace(grid=np.arange(3.0), mean=np.array([1.0, 2.0, 3.0]))
+    study = SimpleNamespace(
+        effects=[
+            Effect(column, curve, 0, "unclear" if column else "rises", loss)
+            for column, loss in enumerate(losses)
+        ],
+        columns=list("abcd"), held=held, classifies=False, survives=False, target="y",
+    )  # fmt: skip
+    assert _depends(study) == f"What matters most is {named}."
+    study.effects = study.effects[3:]
+    assert _depends(study).startswith("No column has an established effect")

@@ -15,8 +15,10 @@ from bayestree.report import cards, comparison, figures, findings, sections, wha
 from bayestree.report.compared import Compared, agreement_of
 from bayestree.report.rows import trend_of
 from bayestree.report.scores import scores_of
-from bayestree.report.study import study_of
+from bayestree.report.study import Study, study_of
 from bayestree.report.trees import LabelledTree, compared_modes
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 N = 90
 SHORT = {"inference": Vi(n_steps=3, n_draws=8), "n_modes": 2, "mode_weights": "equal"}
@@ -279,3 +281,79 @@ def test_the_evidence_has_its_standard_error():
     runs = {"log_evidence": np.array([-10.0, -10.0 + np.log(3)]), "n_leaves": np.ones((2, 8), int)}
     said = str(evidence(runs | {"depth": np.zeros((2, 8), int)}))
     assert said.startswith("Log evidence -9.31 (standard error 0.50), 2 runs of 8 draws")
+
+
+def test_the_size_of_a_polytope_is_a_median_with_its_interval():
+    sizes = SimpleNamespace(
+        interval=lambda: np.array([[1.0, 9.0]]), median=lambda: np.array([3]),
+        has_prior=True, labels=range(9), prior=SimpleNamespace(), prior_probabilities=lambda: 5,
+    )  # fmt: skip
+    assert Study.size_text(SimpleNamespace(sizes=sizes), 0) == "3 (1 to 9)"
+    # The prior of more than 8 nodes takes long, unless it has been counted before.
+    found = vars(Study)["size_prior"].func
+    assert found(SimpleNamespace(sizes=sizes)) is None
+    sizes.prior.counts = 1
+    assert found(SimpleNamespace(sizes=sizes)) == 5
+
+
+@pytest.mark.parametrize(("n_nodes", "n_draws"), [(1, 100), (120, 50), (6000, 10)])
+def test_polytopes_of_many_nodes_are_measured_in_fewer_draws(n_nodes, n_draws):
+    study = SimpleNamespace(
+        has_split_draws=True, known_sizes=None, tree=SimpleNamespace(n_nodes=n_nodes),
+        soft=SimpleNamespace(polytope_size=lambda max_draws: max_draws),
+    )  # fmt: skip
+    assert vars(Study)["sizes"].func(study) == n_draws
+
+
+def leaning(n_facets=1):
+    """A stump whose facets are 3 x0 + 4 x1 <= 2, of features of the scales 1 and 1/2."""
+    return Tree.from_standardised(
+        Topology.stump(),
+        np.ones((1, n_facets)),
+        np.full((1, n_facets, 2), [3.0, 2.0]),
+        np.full((1, n_facets), -2.0),
+        center=np.zeros(2),
+        scale=np.array([1.0, 0.5]),
+    ).fill(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([0, 1]), np.ones(2), 2)
+
+
+def test_coefficients_of_a_facet_have_the_length_1_and_squares_as_shares():
+    study = SimpleNamespace(features=("x0", "x1"), image_shape=None)
+    (row,) = cards._point_facets(study, leaning(), 0, brief=False)["rows"]
+    found = [(one["name"], one["value"], one["strength"]) for one in row["coefficients"]]
+    assert found == [("x0", "0.6", 9 / 13), ("x1", "0.8", 4 / 13)]
+
+
+def test_margins_are_positive_on_the_right():
+    """The log-odds of one facet, and of two votes that add up."""
+    rows, one = np.array([[0.0, 0.0], [2.0, 1.0]]), leaning()
+    np.testing.assert_allclose(cards.log_odds(one, 0, rows), [-2.0, 8.0])
+    votes = 2 * np.logaddexp(0, [-2.0, 8.0])
+    np.testing.assert_allclose(cards.log_odds(leaning(2), 0, rows), np.log(np.expm1(votes)))
+
+
+def test_held_out_rows_are_those_that_were_scored():
+    """The page may hold fewer of them."""
+    study = SimpleNamespace(
+        data={}, training_rows=9.0, held=range(3), metrics={"scored_rows": 50}, posterior=None,
+        encoding=SimpleNamespace(is_plain=True), features=("x0",), manifest={},
+    )  # fmt: skip
+    facts = dict(sections._facts(study))
+    assert (facts["Training rows"], facts["Held-out rows"]) == ("9", "50")
+
+
+def test_bars_of_importance_are_relative_to_the_largest(studies):
+    study = studies["classes"]
+    total = -np.sort(-study.importance.total)
+    used = [one[1:] for one in sections.features(study)[1]["used"]]
+    np.testing.assert_allclose(used, np.stack((total, total / total[0]), axis=1)[: len(used)])
+
+
+def test_the_ends_of_a_histogram_are_probabilities(monkeypatch):
+    """Those of the log-odds -2 and 2: twice the distances of rows one unit from the border."""
+    monkeypatch.setattr(figures, "picture", lambda draw, *_, **__: draw.keywords["ends"])
+    posterior = SimpleNamespace(model=SimpleNamespace(steepness=2.0))
+    study = SimpleNamespace(has_split_draws=True, posterior=posterior)
+    tree = SimpleNamespace(side_names=("yes", "no"), classes=("a", "b"), anchor=str)
+    sample = cards.Sample({0: np.array([-1.0, 1.0])}, {})
+    assert cards._histogram(study, tree, 0, sample) == ("P(no) = 0.12", "0.88")

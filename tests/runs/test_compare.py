@@ -208,6 +208,11 @@ def test_what_follows_from_a_difference(gap, noise, where, says):
     assert line.startswith(says)
 
 
+def test_squared_errors_have_no_unit_below_which_nothing_counts():
+    (line,) = _conclusions({"A": np.full(100, 0.03), "B": np.zeros(100)}, in_nats=False)
+    assert line.startswith("A predicts better than B, by 3 in squared error")
+
+
 def test_it_says_which_run_has_not_converged(monkeypatch):
     runs = opened("map", "svi")
     for settled, n_said in (("no", 1), ("doubtful", 0)):
@@ -315,7 +320,7 @@ def evidence_table(factor, error):
     ("factor", "error", "words"),
     [
         (-0.5, 0.01, "do not decide between a and b"),  # a factor of less than 3
-        (-3.0, 2.0, "do not decide between a and b"),  # within two standard errors
+        (-1.2, 0.65, "do not decide between a and b"),  # within two standard errors
         (-3.0, 0.2, "favour a over b: the log Bayes factor is 3 (standard error 0.2)"),
         (-3.0, 0.5, "favour a over b: the log Bayes factor is 3 (standard error 0.5)"),
         (-17.0, 0.8, "do not decide between a and b"),  # b's runs disagree

@@ -6,8 +6,10 @@ from itertools import islice
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import chi2
 
 from bayestree._utils.arrays import softplus
+from bayestree.fitting.projection import nodes
 from bayestree.fitting.projection.nodes import RIDGE, SoftSplit, log_odds
 
 N, D = 200, 5
@@ -47,13 +49,15 @@ def test_fit_is_a_stationary_point(steepness):
     assert loss_of(split, found, weight) <= loss_of(split, truth, weight) + 1e-4
 
 
-def test_one_facet_is_logistic_regression():
+@pytest.mark.parametrize("ridge", [RIDGE, 0.1])
+def test_one_facet_is_logistic_regression(ridge, monkeypatch):
+    monkeypatch.setattr(nodes, "RIDGE", ridge)
     truth = np.array([[2.0, -1.0, 0.0, 0.0, 0.0, 0.5]])
     split = planted(truth, np.ones(1))
 
     def loss(flat):
         odds = split.rows @ flat
-        return np.mean(np.logaddexp(0, odds) - split.right * odds) + 0.5 * RIDGE * sum(
+        return np.mean(np.logaddexp(0, odds) - split.right * odds) + 0.5 * ridge * sum(
             flat[:-1] ** 2
         )
 
@@ -83,6 +87,36 @@ def test_each_facet_keeps_its_place():
     assert [np.flatnonzero(one[:-1]).tolist() for one in first] == [[0], [2]]
 
 
+def test_the_column_of_the_least_probability_comes_first():
+    """Those of score tests of least squares; three levels have two degrees of freedom."""
+    rng, n, groups = np.random.default_rng(0), 40, [[0], [1], [2], [3, 4, 5]]
+    first = []
+    for _ in range(60):
+        levels = np.eye(3)[rng.integers(3, size=n)]
+        rows = np.column_stack((rng.normal(size=(n, 3)), levels, np.ones(n)))
+        weights, importance, target = rng.dirichlet(np.ones(n)), rng.random(n), rng.normal(size=n)
+        held, root, log_p = rows[:, [0, -1]], np.sqrt(importance)[:, None], [np.inf]
+        for own in groups[1:]:
+            given = np.linalg.lstsq(root * held, root * rows[:, own])[0]
+            free = rows[:, own] - held @ given
+            score = target @ free / np.sqrt(n)
+            gain = score @ np.linalg.pinv((root * free).T @ (root * free), rcond=1e-6) @ score
+            log_p.append(chi2.logsf(gain / (weights @ weights), 2 if len(own) == 3 else 1))
+        split = SoftSplit(rows, np.zeros(n), weights, [*map(np.array, groups)], np.zeros(6))
+        taken = np.array([True, False, False, False])
+        support = np.array([True, *[False] * 5, True])
+        first.append(split._best(support, taken, target / np.sqrt(n), importance))
+        assert first[-1] == np.argmin(log_p)
+    assert {*first} == {1, 2, 3}
+
+
+def test_probabilities_that_underflow_are_those_of_the_tail():
+    """With 6 degrees of freedom, chi-square exceeds 2 y with exp(-y) (1 + y + y^2 / 2)."""
+    for y in (5.0, 1000.0):
+        found = nodes._log_chi_square(np.array([2 * y]), np.array([6.0]))
+        assert found == pytest.approx(np.log(1 + y + y**2 / 2) - y, abs=0.01)
+
+
 def test_features_of_a_column_enter_together():
     groups = [np.array([0, 1, 2]), np.array([3]), np.array([4])]
     truth = np.array([[1.0, -1.0, 0.5, 0.2, 0.0, 0.0]])
@@ -93,9 +127,15 @@ def test_features_of_a_column_enter_together():
 def test_a_coefficient_of_the_wrong_sign_is_left_out():
     truth = np.array([[2.0, -1.0, 0.0, 0.0, 0.0, 0.5]])
     split = planted(truth, np.ones(1), signs=np.array([1.0, 1.0, 0.0, 0.0, 0.0]))
-    *_, last = split.forward(truth, np.ones(1))
+    first, *_, last = split.forward(truth, np.ones(1))
+    assert np.flatnonzero(first[0, :-1]).tolist() == [0]
     assert last[0, 0] > 0
     assert last[0, 1] == 0
+    every = np.ones(truth.shape, dtype=bool)
+    found = split.fit(truth, np.ones(1), every)
+    others = split.fit(found, np.ones(1), every & (np.arange(D + 1) != 1))
+    assert found[0, 1] == 0
+    np.testing.assert_allclose(found, others, atol=0.02)  # the fit of the other coefficients
 
 
 def test_a_facet_takes_columns_of_one_set():
