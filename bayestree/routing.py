@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 from bayestree._utils.state import cached
-from bayestree.topology import JoinedTopology, Topology
+from bayestree.topology import Topology
 
 FLOOR = 1e6  # minimum score, in multiples of the smallest normal number of its precision
 LOG2 = math.log(2.0)
@@ -160,14 +160,14 @@ class Level(NamedTuple):
 class Membership(NamedTuple):
     """Posterior over the paths of rows given x and y."""
 
-    log_likelihood: Tensor  # log p(y_n | x_n), (n,), or (T, n) of several trees
+    log_likelihood: Tensor  # log p(y_n | x_n), (n,)
     right: Tensor  # P(went right at a node | the row passed it, y_n), (V, n)
     mass: Tensor  # P(passed a node), then P(reached a leaf), h of eq. 10, (V + L, n)
 
 
 @cached
-def levels(topology: Topology | JoinedTopology, device: torch.device) -> tuple[Level, ...]:
-    """Return the levels of a tree, or of several at once, from the root down."""
+def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
+    """Return the levels of a tree, from the root down."""
     children = topology.children
     below = np.where(children < 0, topology.n_nodes + ~children, children)
     depth = topology.node_depth
@@ -187,22 +187,19 @@ def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Te
 
 
 @torch.no_grad()
-def expectation(
-    odds: Tensor, log_density: Tensor, topology: Topology | JoinedTopology
-) -> Membership:
+def expectation(odds: Tensor, log_density: Tensor, topology: Topology) -> Membership:
     """Compute the posterior of paths from log-odds (V, n) and log p(y | leaf) (L, n)."""
     plan = levels(topology, odds.device)
-    root = 0 if isinstance(topology, Topology) else torch.as_tensor(topology.roots)
     value = torch.cat((torch.empty_like(odds), log_density))
     right = torch.empty_like(odds)
     for level in reversed(plan):
         given, total = right_given_y(odds[level.nodes], value[level.left], value[level.right])
         right[level.nodes] = given
         value[level.nodes] = total
-    log_likelihood = value[root].clone()
+    log_likelihood = value[0].clone()
     right.sigmoid_()
     mass = value
-    mass[root] = 1.0
+    mass[0] = 1.0
     for level in plan:
         here = mass[level.nodes]
         to_right = here * right[level.nodes]

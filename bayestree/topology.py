@@ -247,31 +247,17 @@ class JoinedTopology:
         """Leaves of each tree."""
         return _consecutive([tree.n_leaves for tree in self.trees])
 
-    @property
+    @cached_property
     def roots(self) -> IntArray:
         """Number of the root of each tree, shape (T,)."""
         return np.array([nodes.start for nodes in self.nodes], dtype=np.int64)
 
-    @property
+    @cached_property
     def children(self) -> IntArray:
-        """Left and right child of each node, shape (V, 2); ``c < 0`` is leaf ``~c``."""
+        """Left and right child of each node, shape (V, 2); leaf l counts as V + l."""
         parts = zip(self.trees, self.nodes, self.leaves, strict=True)
-        return np.concatenate(
-            [
-                np.where(tree.children < 0, tree.children - leaves.start, tree.children + own.start)
-                for tree, own, leaves in parts
-            ]
-        )
-
-    @property
-    def node_depth(self) -> IntArray:
-        """Number of splits above each node, shape (V,)."""
-        return np.concatenate([tree.node_depth for tree in self.trees])
-
-    @property
-    def depth(self) -> int:
-        """Depth of the deepest leaf."""
-        return max(tree.depth for tree in self.trees)
+        each = [(tree.children, one.start, self.n_nodes + two.start) for tree, one, two in parts]
+        return np.concatenate([np.where(c < 0, leaf + ~c, node + c) for c, node, leaf in each])
 
 
 def _consecutive(lengths: list[int]) -> tuple[slice, ...]:

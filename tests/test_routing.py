@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 
 from bayestree.routing import (
     branch_log_probs,
-    expectation,
-    expected_slope,
     jitter,
     leaf_log_probs,
-    levels,
     log_odds,
     path_matrix,
     score,
     vote,
 )
-from bayestree.topology import JoinedTopology, Topology
+from bayestree.topology import Topology
 from tests.strategies import seeds, topologies
 
 EPS = np.finfo(np.float64).eps
@@ -207,42 +204,3 @@ def test_infinitely_steep_splits_are_sure_of_every_row(topology, seed):
     assert set(sure.unique().tolist()) <= {0.0, 1.0}
     steep = route(topology, parameters, 1e9).exp()
     np.testing.assert_allclose(sure, steep, atol=1e-6)
-
-
-@given(st.lists(topologies(min_nodes=1, max_nodes=6), min_size=1, max_size=4), seeds())
-@settings(max_examples=30)
-def test_paths_of_several_trees_are_those_of_each(trees, seed):
-    joined, n = JoinedTopology(tuple(trees)), 5
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape):
-        return 3 * torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    odds, density = normal(joined.n_nodes, n), normal(joined.n_leaves, n)
-
-    def same(one, other):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
-
-    found = expectation(odds, density, joined)
-    slope = expected_slope(odds, found)
-    assert found.log_likelihood.shape == (len(trees), n)
-    assert found.mass.shape == (joined.n_nodes + joined.n_leaves, n)
-    for number, (tree, own, leaves) in enumerate(
-        zip(trees, joined.nodes, joined.leaves, strict=True)
-    ):
-        alone = expectation(odds[own], density[leaves], tree)
-        same(found.log_likelihood[number], alone.log_likelihood)
-        same(found.right[own], alone.right)
-        same(found.mass[own], alone.mass[: tree.n_nodes])
-        same(found.mass[joined.n_nodes :][leaves], alone.mass[tree.n_nodes :])
-        same(slope[own], expected_slope(odds[own], alone))
-
-
-def test_several_trees_have_the_levels_of_the_deepest():
-    trees = Topology.complete(3), Topology.stump(), Topology.complete(2)
-    plan = levels(JoinedTopology(trees), torch.device("cpu"))
-    assert [len(level.nodes) for level in plan] == [1 + 1 + 1, 2 + 2, 4]
-    assert torch.cat([level.nodes for level in plan]).sort().values.tolist() == [*range(11)]
-    below = torch.cat([part for level in plan for part in (level.left, level.right)])
-    roots = {0, 7, 8}
-    assert sorted(below.tolist()) == [i for i in range(11 + 14) if i not in roots]

@@ -182,7 +182,6 @@ def test_joined_trees_are_numbered_one_after_the_other(trees):
     joined = JoinedTopology(tuple(trees))
     assert joined.n_nodes == sum(tree.n_nodes for tree in trees)
     assert joined.n_leaves == sum(tree.n_leaves for tree in trees)
-    assert joined.depth == max(tree.depth for tree in trees)
     nodes, leaves = range(joined.n_nodes), range(joined.n_leaves)
     assert [i for own in joined.nodes for i in nodes[own]] == [*nodes]
     assert [i for own in joined.leaves for i in leaves[own]] == [*leaves]
@@ -192,11 +191,11 @@ def test_joined_trees_are_numbered_one_after_the_other(trees):
         assert len(nodes[own]) == tree.n_nodes
         assert len(leaves[below]) == tree.n_leaves
         children = joined.children[own]
-        assert np.array_equal(children < 0, tree.children < 0)
-        split = children >= 0
+        split = children < joined.n_nodes
+        assert np.array_equal(split, tree.children >= 0)
         assert np.array_equal(children[split] - own.start, tree.children[split])
-        assert np.array_equal(~children[~split] - below.start, ~tree.children[~split])
-        assert np.array_equal(joined.node_depth[own], tree.node_depth)
+        first_leaf = joined.n_nodes + below.start
+        assert np.array_equal(children[~split] - first_leaf, ~tree.children[~split])
 
 
 def test_joined_trees_are_compared_by_their_trees():

@@ -298,14 +298,14 @@ def _print_sweep(found: "Sweep", *, as_json: bool) -> None:
 
 
 def warm_up() -> None:
-    """Compile the sampler, as the first fit would, and print how long that took.
+    """Compile the loops of VI and the sampler, as the first fit would; print how long that took.
 
     The code is kept for later processes of this installation.
     """
     import numpy as np
 
     from bayestree import ConvexPolytopeTreeClassifier
-    from bayestree.inference import Mcmc
+    from bayestree.inference import Vi
     from bayestree.inference.core import experts
 
     folder = experts.sweep.stats.cache_path
@@ -315,7 +315,7 @@ def warm_up() -> None:
             "NUMBA_CACHE_DIR to a folder that can be written."
         )
     X, began = np.arange(100.0)[:, None], time.perf_counter()
-    short = Mcmc(n_chains=1, n_warmup=0, n_draws=1)
+    short = Vi(n_steps=1, n_draws=1, n_sweeps=1)
     ConvexPolytopeTreeClassifier(max_depth=1, inference=short).fit(X, X[:, 0] > 49)
     seconds = time.perf_counter() - began
     print(f"The sampler is compiled, by a fit that took {seconds:.1f} s; its code is in {folder}.")

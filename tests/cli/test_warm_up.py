@@ -1,4 +1,4 @@
-"""`bayestree warm-up`: the compiled code of the sampler."""
+"""`bayestree warm-up`: the compiled code of a fit."""
 
 import subprocess
 import sys
@@ -10,16 +10,18 @@ from tests.cli.command import refused
 
 def test_everything_that_is_compiled_is_loaded_or_compiled():
     script = (
-        "from tests.cli.command import done; from bayestree.inference.core import experts, paths\n"
+        "from tests.cli.command import done\n"
+        "from bayestree.inference.core import experts, paths, slopes\n"
         "print(done('warm-up').stdout, end='')\n"
-        "print([len(f.signatures) for f in (experts.sweep, paths.refresh, paths.draw_paths)])"
+        "each = experts.sweep, paths.refresh, paths.draw_paths, slopes.evidence, slopes.slopes\n"
+        "print([len(f.signatures) for f in each])"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     said, compiled = ended.stdout.splitlines()
     assert experts.sweep.stats.cache_path in said
-    assert compiled == "[1, 1, 1]"
+    assert compiled == "[1, 1, 1, 1, 1]"
     assert not ended.stderr  # of warnings
 
 

@@ -1,5 +1,7 @@
 """Scales that groups of coefficients share; the contract of priors checks their closed forms."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,23 @@ def test_without_groups_it_is_the_prior_of_single_scales():
     torch.testing.assert_close(plain.slope(given.mean), grouped.slope(given.mean))
     free = {n: (v.log() if n == "shrinkage" else v).numpy() for n, v in sites.items()}
     np.testing.assert_allclose(plain.precision(free), grouped.precision(free))
+
+
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("prior", [InverseGammaScale(**LAW), GroupedScale(**LAW, groups=((0, 2),))])
+def test_expected_precisions_are_slopes_of_the_bound(prior, absent):
+    given = moments(5)
+    support = normal(*SIZE, 5, seed=4) > (-0.5 if absent else -math.inf)
+    support[..., -1] = True
+    if absent:
+        given = Moments(*(torch.where(support, value, 0.0) for value in given[:2]))
+    factors = prior.factors(given.mean[..., -1], 5, support if absent else None)
+    precision = factors.expected_precision(given)
+    mean, variance = (value.clone().requires_grad_() for value in given[:2])
+    bound = factors.expected_log_prior(Moments(mean, variance)).sum()
+    of_mean, of_variance = torch.autograd.grad(bound, (mean, variance))
+    torch.testing.assert_close(-0.5 * precision[support], of_variance[support])
+    torch.testing.assert_close(-precision[support] * given.mean[support], of_mean[support])
 
 
 def test_the_density_of_a_group_is_a_mixture_of_normals_of_one_scale():

@@ -1,4 +1,4 @@
-"""Compiled loops over rows: probabilities of paths, and a sweep of Metropolis-within-Gibbs moves.
+"""Compiled loops over rows: probabilities of paths, slopes of VI, and a sweep of a chain.
 
 numba compiles a function when it is first called, and keeps the code in ``NUMBA_CACHE_DIR``, beside
 the module, or in the user's cache, whichever can be written; without any, every process compiles.

@@ -6,14 +6,13 @@ variables, leaves have their conjugate factors, and scales and shrinkages follow
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from bayestree import routing
 from bayestree.distributions import LogGamma
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums
@@ -21,7 +20,7 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import expert_size
 from bayestree.inference.variational.guides import scale_factors
 from bayestree.models.leaves import Leaf, LeafDistribution
-from bayestree.models.priors import Moments
+from bayestree.models.priors import Moments, ShrinkageFactors
 from bayestree.models.soft_tree import SoftTree, support_of
 from bayestree.models.splits import joined, log_weight
 from bayestree.topology import JoinedTopology
@@ -54,18 +53,9 @@ class Rows:
 
     def take(self, rows: Tensor) -> Self:
         """Select rows, weighted to represent all."""
-        found, share = self._part(rows), len(self.X) / len(rows)
-        weighted = {"weights": share * found.weights, "statistics": share * found.statistics}
-        return replace(found, **weighted)
-
-    def parts(self, size: int) -> Iterator[Self]:
-        """Yield consecutive rows, ``size`` at a time."""
-        for start in range(0, len(self.X), size):
-            yield self._part(slice(start, start + size))
-
-    def _part(self, own: Tensor | slice) -> Self:
-        columns = (self.X, self.y, self.weights, self.statistics, self.kept)
-        return type(self)(*(column[own] for column in columns))
+        share, weights, statistics = len(self.X) / len(rows), self.weights, self.statistics
+        own = share * weights[rows], share * statistics[rows], self.kept[rows]
+        return type(self)(self.X[rows], self.y[rows], *own)
 
     def second_moments(self, factor: Tensor) -> Tensor:
         """Sum x x' over the rows, with factors (V, K, n): (V, K, d + 1, d + 1)."""
@@ -131,7 +121,7 @@ class ExpertDraw(NamedTuple):
 
     coefficient: Tensor  # (V, K, d + 1), the intercept last
     log_weight: Tensor  # (V, K)
-    log_density: Tensor  # of the factors of each node's experts, (V,)
+    noise: Tensor  # (V, K, d + 1), of which the root makes the coefficients
 
 
 class Factors(nn.Module):
@@ -178,7 +168,9 @@ class Factors(nn.Module):
         self.register_buffer("sums", sums)
         self.support = support_of(model, mean)
         plane, offset = mean[..., :-1], mean[..., -1]
-        self.scales = scale_factors(model, {"hyperplane": plane, "intercept": offset})
+        scales = scale_factors(model, {"hyperplane": plane, "intercept": offset})
+        assert isinstance(scales, ShrinkageFactors)  # Vi takes no other prior
+        self.scales = scales
         self.factorise()
         self.refresh(steps=20)
 
@@ -328,28 +320,21 @@ class Factors(nn.Module):
     def draw(self) -> ExpertDraw:
         """Draw the experts once."""
         noise = torch.randn_like(self.mean)
-        coefficient = self.mean + self.spread(noise)
-        density = self._own(-self.scale.log() - noise.square() / 2 - LOG_2PI / 2).sum((1, 2))
-        if not self.model.split.weighted:
-            return ExpertDraw(coefficient, torch.zeros_like(self.rate), density)
-        law = self.weight_law
-        value = law.sample()
-        return ExpertDraw(coefficient, value, density + law.log_prob(value).sum(1))
-
-    def odds(self, draw: ExpertDraw, X: Tensor, steepness: float) -> Tensor:
-        """Return log-odds of going right of rows [X, 1] at each node, (V, n)."""
-        score = routing.joint_score(X, draw.log_weight, draw.coefficient).T
-        return steepness * routing.log_odds(score)
+        weighted = self.model.split.weighted
+        value = self.weight_law.sample() if weighted else torch.zeros_like(self.rate)
+        return ExpertDraw(self.mean + self.spread(noise), value, noise)
 
     def sample(self) -> tuple[dict[str, Tensor], float]:
         """Draw the sites of a single tree without scales, and return the draw's log density."""
         draw, leaf = self.draw(), self.leaf_law
+        density = self._own(-self.scale.log() - draw.noise.square() / 2 - LOG_2PI / 2).sum()
         sites = {"hyperplane": draw.coefficient[..., :-1], "intercept": draw.coefficient[..., -1]}
         if self.model.split.weighted:
             sites["log_weight"] = draw.log_weight
+            density = density + self.weight_law.log_prob(draw.log_weight).sum()
         sites |= self.scales.sample()
         leaves = leaf.sample()
-        density = draw.log_density.sum() + self.scales.log_prob(sites) + leaf.log_prob(leaves)
+        density = density + self.scales.log_prob(sites) + leaf.log_prob(leaves)
         return sites | leaves, float(density)
 
     def point(self) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Natural-gradient variational inference.
 
-A step draws all experts once. With the paths of the rows integrated out (``routing.expectation``),
+A step draws all experts once. With the paths of the rows integrated out (``core.slopes``),
 the log-likelihood of a row has, in the score s of a node, the slope
 
     g  =  w P(passed | y) (P(right | passed, y) - q) c,      c = gamma / (1 - exp(-s)),
@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree import routing
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Count, Inference, Positive, Probability, Size, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
@@ -57,11 +57,9 @@ from bayestree.inference.variational.factors import (
     StepSchedule,
 )
 from bayestree.inference.variational.svi import variational_posterior
-from bayestree.models.leaves import LeafDistribution
-from bayestree.models.priors import InverseGammaScale, Moments
+from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
-ACTIVATIONS, LEAST_ROWS = 50_000, 64  # of rows that are evaluated together, in the cache
 ELBO_DRAWS = 16
 FURTHER_SHARE, FURTHER_RATE = 0.2, 0.1  # steps after a fit, as a share of its steps, and their rate
 MAX_ROUNDS = 5  # of such steps, until no tree gains; the last round is only measured
@@ -80,14 +78,6 @@ class Slopes(NamedTuple):
     weight_information: Tensor  # minus the curvature in log r, (V, K)
     sums: Tensor  # (L, c)
 
-    @classmethod
-    def joined(cls, parts: Sequence["Slopes"]) -> "Slopes":
-        """Add the slopes of consecutive rows."""
-        terms = {name: [getattr(part, name) for part in parts] for name in cls._fields}
-        information = torch.cat(terms.pop("information"), dim=-1)
-        sums = {name: torch.stack(values).sum(0) for name, values in terms.items()}
-        return cls(information=information, **sums)
-
 
 @torch.no_grad()
 def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Tensor:
@@ -96,61 +86,49 @@ def step(factors: Factors, rows: Rows, rule: StepRule, power: float = 1.0) -> Te
     ``power`` is that of the likelihood of the splits: above 1 for a tempered posterior.
     """
     draw, rate = factors.draw(), rule.rate
-    size = max(LEAST_ROWS, ACTIVATIONS // draw.log_weight.numel())
-    leaves = factors.leaf_law
-    each = [_slopes(factors, draw, leaves, part, rule, power) for part in rows.parts(size)]
-    slopes = Slopes.joined(each)
-    mean_slope, prior_precision, log_prior = _prior(factors)
+    slopes = _slopes(factors, draw, rows, rule, power)
+    moments = factors.moments
+    prior = rule.prior * factors.scales.expected_precision(moments)
+    log_prior = factors.scales.expected_log_prior(moments)
     bound = slopes.likelihood - factors.split_divergence(log_prior) - factors.leaf_divergence()
     factors.sums.lerp_(slopes.sums, rate)
     if factors.model.split.weighted:
         _move_weights(factors, slopes, draw, rule)
-    slope = slopes.coefficient + rule.prior * mean_slope
-    factors.move(rows, slope, slopes.information, rule.prior * prior_precision, rule)
+    slope = slopes.coefficient - prior * moments.mean
+    factors.move(rows, slope, slopes.information, prior, rule)
     return bound
 
 
-def _slopes(
-    factors: Factors,
-    draw: ExpertDraw,
-    leaves: LeafDistribution,
-    rows: Rows,
-    rule: StepRule,
-    power: float,
-) -> Slopes:
+def _slopes(factors: Factors, draw: ExpertDraw, rows: Rows, rule: StepRule, power: float) -> Slopes:
     """Compute slopes and curvatures at a draw, summed over the rows."""
-    n_nodes, n_experts, width = draw.coefficient.shape
-    activation = (draw.coefficient.view(-1, width) @ rows.X.T).view(n_nodes, n_experts, -1)
-    weight = draw.log_weight.exp()
-    score, silent = routing.rates(activation, weight)
-    odds = rule.steepness * routing.log_odds(score)
-    density = leaves.expected_log_density(rows.y).T.contiguous()
-    found = routing.expectation(odds, density, factors.topology)
-    mass, right = found.mass[:n_nodes], odds.sigmoid()
-    left = torch.exp(-score)
-    chance = -torch.expm1(-score)
-    scale = rule.steepness / chance
-    of_one = mass * (found.right - right) * scale  # of a row of weight 1
-    slope = power * rows.weights * of_one
-    square = slope * of_one
-    curvature = square - slope * ((1 - 2 * right) * scale - left / chance)
-    turn = torch.expm1(silent).neg_()  # sigmoid(psi)
-    up = weight.unsqueeze(-1) * turn  # d score / d psi
-    of_coefficient = slope.unsqueeze(1) * up
-    information = (curvature if rule.exact else square).unsqueeze(1) * up.square_()
-    if rule.exact:
-        information.addcmul_(of_coefficient, turn.sub_(1))
-    vote = silent.neg_().mul_(weight.unsqueeze(-1))  # r softplus(psi) = d score / d log r
-    of_weight = (vote @ slope.unsqueeze(-1)).squeeze(-1)
-    bent = (vote.square_() @ curvature.unsqueeze(-1)).squeeze(-1) - of_weight
-    return Slopes(
-        found.log_likelihood @ rows.weights,
-        of_coefficient @ rows.X,
-        information,
-        of_weight,
-        bent,
-        found.mass[n_nodes:] @ rows.statistics,
-    )
+    from bayestree.inference.core.slopes import slopes  # noqa: PLC0415 - see _evidence
+
+    density = factors.leaf_law.expected_log_density(rows.y)
+    votes, weight, nodes, value = _evidence(factors, draw, density, rows.X, rule.steepness)
+    trees = factors.topology
+    likelihood = torch.from_numpy(value[trees.roots]) @ rows.weights
+    found = np.empty_like(votes), np.empty_like(weight), np.empty_like(weight)
+    given = trees.children, trees.roots, rule.steepness, power, rule.exact
+    slopes(votes, weight, rows.weights.numpy(), *given, nodes, value, found)
+    of_coefficient = torch.from_numpy(votes) @ rows.X
+    information, of_weight, bent = map(torch.from_numpy, found)
+    sums = torch.from_numpy(value[trees.n_nodes :]) @ rows.statistics
+    return Slopes(likelihood, of_coefficient, information, of_weight, bent, sums)
+
+
+def _evidence(
+    factors: Factors, draw: ExpertDraw, density: Tensor, X: Tensor, steepness: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return votes (V, K, n), weights, and what ``core.slopes.evidence`` finds for densities."""
+    # numba takes half a second to import
+    from bayestree.inference.core.slopes import evidence  # noqa: PLC0415
+
+    votes, weight = (draw.coefficient @ X.T).numpy(), draw.log_weight.exp().numpy()
+    n_nodes, _, n = votes.shape
+    nodes, value = np.empty((3, n_nodes, n)), np.empty((n_nodes + density.shape[1], n))
+    value[n_nodes:] = density.T
+    evidence(votes, weight, factors.topology.children, float(steepness), nodes, value)
+    return votes, weight, nodes, value
 
 
 def _move_weights(factors: Factors, slopes: Slopes, draw: ExpertDraw, rule: StepRule) -> None:
@@ -165,16 +143,6 @@ def _move_weights(factors: Factors, slopes: Slopes, draw: ExpertDraw, rule: Step
     factors.rate.lerp_(rule.prior * prior.rate + information / at, rule.rate)
 
 
-def _prior(factors: Factors) -> tuple[Tensor, Tensor, Tensor]:
-    """Return slope in the means, precision (V, K, d + 1) and value of the expected log prior."""
-    moments = factors.moments
-    with torch.enable_grad():
-        mean, variance = (value.detach().requires_grad_() for value in moments[:2])
-        value = factors.scales.expected_log_prior(Moments(mean, variance))
-        slope, half = torch.autograd.grad(value.sum(), (mean, variance))
-    return slope, -2 * half, value.detach()
-
-
 @torch.no_grad()
 def bounds(factors: Factors, data: Data, weight: float, n_draws: int) -> Tensor:
     """Estimate the bound of each tree from single draws, shape (n_draws, T).
@@ -182,16 +150,15 @@ def bounds(factors: Factors, data: Data, weight: float, n_draws: int) -> Tensor:
     Leaves are drawn, too, so that this bound is at least that of :func:`step`, which averages their
     log-densities. ``weight`` is the factor of the divergence of the splits.
     """
-    model, experts = factors.model, factors.rate.numel()
+    model, trees = factors.model, factors.topology
     divergence = weight * factors.split_divergence() + factors.leaf_divergence()
     found = []
     for _ in range(n_draws):
         draw, leaves, total = factors.draw(), factors.leaf_law.sample(), -divergence
-        for part in data.parts(max(LEAST_ROWS, ACTIVATIONS // experts), ones=True):
-            odds = factors.odds(draw, part.X, model.steepness)
-            density = model.leaf.log_density(leaves, part.y).T.contiguous()
-            likelihood = routing.expectation(odds, density, factors.topology).log_likelihood
-            total = total + likelihood @ part.weights
+        for part in data.parts(ones=True):
+            density = model.leaf.log_density(leaves, part.y)
+            *_, value = _evidence(factors, draw, density, part.X, model.steepness)
+            total = total + torch.from_numpy(value[trees.roots]) @ part.weights
         found.append(total)
     return torch.stack(found)
 
@@ -453,13 +420,14 @@ class Vi(Stage):
         found = variational_posterior(
             model, draws, log_q, factors.point(), trace.tolist(), float(stats["final_elbo"])
         )
-        log_p = log_joint(found.model_of_draws, [*found.each()], data)
         stats["n_rows"] = float(data.weights.sum())
         stats = {name: np.array(value) for name, value in stats.items()}
+        if not self.n_sweeps:  # which replace the draws
+            stats["log_p"] = log_joint(found.model_of_draws, [*found.each()], data)[None]
         return replace(
             found,
             inference="vi",
-            stats={**found.stats, **stats, "log_p": np.array([log_p])},
+            stats={**found.stats, **stats},
             settings=self.chosen(
                 "steepness", "n_steps", "step_size", "batch_size", "kl_weight", "n_sweeps"
             ),

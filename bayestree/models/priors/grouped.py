@@ -224,6 +224,12 @@ class GroupedScale(InverseGammaScale):
         each = torch.where(count > 0, (self.shape + count / 2) / rates, 0.0)
         return self.shrinkage_rate + each.sum(-1)
 
+    def expected_precision(self, square: Tensor, b: Tensor, support: Tensor | None) -> Tensor:
+        count, rates = self._expected_rates(square, b, support)
+        each = (self.shape + count / 2) / rates
+        place = np.append(self._place(square[..., :-1]), -1)
+        return each[..., place] / self.squares(square)
+
     def expected_log_prior(
         self, square: Tensor, shrinkage: Gamma, support: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:

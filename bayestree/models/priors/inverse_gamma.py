@@ -307,6 +307,10 @@ class InverseGammaScale(HyperplanePrior):
     def _rate(self, precision: Tensor) -> Tensor:
         return self.shrinkage_rate + (self.shape + 0.5) * precision
 
+    def expected_precision(self, square: Tensor, b: Tensor, support: Tensor | None) -> Tensor:
+        """Return E 1 / sigma^2, -2 times the slope of the expected log prior in ``square``."""
+        return (self.shape + 0.5) / torch.addcmul(square / 2, b.unsqueeze(-1), self.squares(square))
+
     def expected_log_prior(
         self, square: Tensor, shrinkage: dist.Gamma, support: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -360,6 +364,9 @@ class ShrinkageFactors(ScaleFactors):
 
     def refresh(self, moments: Moments) -> None:
         self.rate.copy_(self.prior.updated_rate(self.rate, moments.square, self.support))
+
+    def expected_precision(self, moments: Moments) -> Tensor:
+        return self.prior.expected_precision(moments.square, self.law.mean, self.support)
 
     def expected_log_prior(self, moments: Moments) -> Tensor:
         value, rate = self.prior.expected_log_prior(moments.square, self.law, self.support)

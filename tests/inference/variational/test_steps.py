@@ -46,7 +46,7 @@ def slopes_of(factors, data, rule, power=1.0, seed=0):
     """Slopes at the draw of a seed, and the draw."""
     with seeded(seed), torch.no_grad():
         draw = factors.draw()
-    return steps._slopes(factors, draw, factors.leaf_law, rows_of(data, factors), rule, power), draw
+    return steps._slopes(factors, draw, rows_of(data, factors), rule, power), draw
 
 
 class Derivatives:
@@ -156,28 +156,11 @@ def test_a_tree_among_others_has_the_slopes_that_it_has_alone(exact):
     for number, (nodes, leaves) in enumerate(zip(trees.nodes, trees.leaves, strict=True)):
         own = factors.tree(number)
         mine = draw._replace(coefficient=draw.coefficient[nodes], log_weight=draw.log_weight[nodes])
-        alone = steps._slopes(
-            own, mine, own.leaf_law, rows_of(data, own), rule_of(exact=exact), 1.0
-        )
+        alone = steps._slopes(own, mine, rows_of(data, own), rule_of(exact=exact), 1.0)
         torch.testing.assert_close(alone.likelihood, together.likelihood[[number]])
         torch.testing.assert_close(alone.sums, together.sums[leaves])
         for name in ("coefficient", "information", "weight", "weight_information"):
             torch.testing.assert_close(getattr(alone, name), getattr(together, name)[nodes])
-
-
-@pytest.mark.parametrize("size", [1, 5, 8])
-def test_a_step_does_not_depend_on_the_blocks_of_rows(size, monkeypatch):
-    data = rows()
-    whole, parts = factors_of(data), factors_of(data)
-    with seeded(0):
-        before = step(whole, rows_of(data, whole), rule_of())
-    monkeypatch.setattr(steps, "ACTIVATIONS", 1)
-    monkeypatch.setattr(steps, "LEAST_ROWS", size)
-    assert len([*rows_of(data, parts).parts(size)]) == -(-len(data.X) // size)
-    with seeded(0):
-        torch.testing.assert_close(step(parts, rows_of(data, parts), rule_of()), before)
-    for one, other in zip(whole.buffers(), parts.buffers(), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_a_sample_of_rows_stands_for_all():
