@@ -70,4 +70,5 @@ def test_trees_by_name(shell):
 
 def test_cards_by_name():
     assert "em-forest" in proposed("bayestree cards show em").split()
-    assert set(proposed("bayestree fit data.csv --card cpt").split()) == {"cpt", "cpt-k1"}
+    of_cpt = {"cpt", "cpt-k1", "cpt-paper"}
+    assert set(proposed("bayestree fit data.csv --card cpt").split()) == of_cpt
