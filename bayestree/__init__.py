@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from bayestree.literature.forests import (
         NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
     )
+    from bayestree.literature.locally_constant import (
+        LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,
+    )
+    from bayestree.literature.locally_constant import (
+        LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
+    )
     from bayestree.literature.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
     from bayestree.literature.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
     from bayestree.literature.tao_estimators import (

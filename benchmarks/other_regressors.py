@@ -43,6 +43,7 @@ TREES = {
     for name in ("cart-lc", "co2", "guide", "hhcart", "oc1")
 } | {
     "bivariate": bt.BivariateTreeRegressor,
+    "LCN": partial(bt.LocallyConstantTreeRegressor, **SEED),
     "non-greedy": partial(bt.NonGreedyTreeRegressor, **SEED),
     "WODT": partial(bt.WeightedObliqueTreeRegressor, **SEED),
     "TAO": partial(bt.AlternatingTreeRegressor, **SEED),

@@ -163,9 +163,12 @@ def cases() -> Iterator[tuple[str, Case]]:
         "oblique: linear",
         (bt.ObliqueTreeRegressor, {"leaf": "linear", "max_depth": 2} | seed, numbers),
     )
+    few = {"epochs": 3, "max_depth": 2} | seed
+    yield "lcn", (bt.LocallyConstantTreeClassifier, few, iris)
+    yield "lcn: numbers", (bt.LocallyConstantTreeRegressor, few, numbers)
     yield "non-greedy", (bt.NonGreedyTreeClassifier, {"max_depth": 2} | seed, iris)
     yield "non-greedy: numbers", (bt.NonGreedyTreeRegressor, {"max_depth": 2} | seed, numbers)
-    few = {"n_estimators": 2, "epochs": 3, "max_depth": 2} | seed
+    few |= {"n_estimators": 2}
     yield "ndf", (bt.NeuralDecisionForestClassifier, few, iris)
     yield "ndf: numbers", (bt.NeuralDecisionForestRegressor, few, numbers)
     yield (

@@ -42,6 +42,7 @@ CLASSIFIERS = {
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),
     "weighted": lambda: bayestree.WeightedObliqueTreeClassifier(random_state=0),
     "alternating": lambda: _alternating("oblique"),
+    "network signs": lambda: bayestree.LocallyConstantTreeClassifier(**QUICK),
     "bound of the tree": lambda: bayestree.NonGreedyTreeClassifier(max_depth=3, random_state=0),
     "reflections": lambda: bayestree.ObliqueTreeClassifier(max_depth=3),
     "axis": lambda: _alternating("axis"),

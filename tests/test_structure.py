@@ -9,8 +9,8 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 67_996,
-    "files": 248,
+    "lines": 68_286,
+    "files": 249,
     "files of a default fit": 95,  # 13 of them sample
     "functions of a default fit": 996,  # a few depend on rounding, and so on the CPU
     "pairs of files that call each other": 5,
@@ -18,7 +18,7 @@ CEILINGS = {
     "private names of the flagship": 36,
     "private names in several classes": 8,
     "functions that take an estimator of any kind": 3,
-    "private attributes of other objects": 122,
+    "private attributes of other objects": 123,
 }
 
 

@@ -179,7 +179,7 @@ def _drop_levels(kind: str, arrays: Arrays) -> None:
     """Drop the levels at which nodes split, log 2 but with ``extend``; refuse what was removed."""
     levels = [arrays.pop(name) for name in [*arrays] if name.endswith("reach/level")]
     extended = not all(np.allclose(level, LOG2) for level in levels)
-    if extended or kind.startswith("LocallyConstant"):
+    if extended or kind.startswith("LocallyConstantEnsemble"):
         removed = "extend=True" if extended else kind
         raise ModelFileError(
             f"was fitted with {removed}, which this version does not have; use bayestree 0.2.0."

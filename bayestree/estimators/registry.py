@@ -54,6 +54,11 @@ TREES: dict[str, Named] = {
     "tao-axis": Named(*TAO, fixed={"split": "axis"}),
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("literature.bivariate", "BivariateTreeClassifier", "BivariateTreeRegressor"),
+    "lcn": Named(
+        "literature.locally_constant",
+        "LocallyConstantTreeClassifier",
+        "LocallyConstantTreeRegressor",
+    ),
     "ndf": Named(
         "literature.forests", "NeuralDecisionForestClassifier", "NeuralDecisionForestRegressor"
     ),

@@ -24,7 +24,7 @@ from bayestree.routed_tree import Frame, RoutedTree
 from bayestree.tree import Tree
 
 #: Values of leaves that a method estimates itself, by the names of the fields of a tree.
-LeafValues = Callable[[Any, TrainingRows, Scaling], Mapping[str, FloatArray]]
+LeafValues = Callable[[Any, Posterior, TrainingRows, Scaling], Mapping[str, FloatArray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class HardForm:
         """Fill the leaves of a deterministic tree from the training rows."""
         filled = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
         if self.values is not None:
-            return filled._with(**self.values(filled, rows, scaling))
+            return filled._with(**self.values(filled, posterior, rows, scaling))
         filled = filled._with(**_of_family(filled, posterior, rows, data, scaling))
         return with_ordered_leaves(filled, posterior.model.monotone)
 

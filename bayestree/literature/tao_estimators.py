@@ -161,7 +161,9 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     def _form(self, task: Task) -> HardForm:
         return replace(super()._form(task), values=self._ridge if self.leaf == "linear" else None)
 
-    def _ridge(self, tree: Any, rows: TrainingRows, scaling: Scaling) -> dict[str, FloatArray]:
+    def _ridge(
+        self, tree: Any, posterior: Posterior, rows: TrainingRows, scaling: Scaling
+    ) -> dict[str, FloatArray]:
         """Return the ridge regressions of the leaves."""
         X = scaling.standardise(rows.X[:])
         rule = LinearRule(X, rows.y, rows.weights, self.leaf_ridge)

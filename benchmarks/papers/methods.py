@@ -152,6 +152,7 @@ CHOICES: dict[str, list[Settings]] = {
     ],
     "random-forest": _grid(max_features=["sqrt", 0.3, 1.0], min_samples_leaf=[1, 3, 10]),
     "boosting": _grid(learning_rate=[0.03, 0.1, 0.3], max_leaf_nodes=[15, 31, 63]),
+    "lcn": _grid(max_depth=[8, 12, 20], dropconnect=[0.0, 0.25]),
     "non-greedy": _grid(max_depth=[4, 8, 12], nu=[4.0, 16.0, 64.0]),
     "ndf": _grid(max_depth=[5, 8, 10], learning_rate=[0.01, 0.05]),
     "adf": _grid(max_features=["sqrt", 0.3], min_leaf=[1, 5]),

@@ -28,6 +28,7 @@ OTHERS = {
     "survival": lambda: bayestree.ConvexPolytopeTreeSurvival(
         inference=BY_MAP, n_experts=2, **SMALL
     ),
+    "network signs of numbers": lambda: bayestree.LocallyConstantTreeRegressor(**QUICK),
     "bound of the tree of numbers": lambda: bayestree.NonGreedyTreeRegressor(**QUICK),
     "neural": lambda: bayestree.NeuralDecisionForestClassifier(2, **QUICK),
     "neural of numbers": lambda: bayestree.NeuralDecisionForestRegressor(1, **QUICK),

@@ -359,7 +359,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "levels", "said"),
         [
-            ({"class": "LocallyConstantTreeClassifier"}, {}, "LocallyConstantTreeClassifier"),
+            ({"class": "LocallyConstantEnsembleRegressor"}, {}, "LocallyConstantEnsembleRegressor"),
             ({}, {"reach/level": np.array([0.1])}, "extend=True"),
         ],
     )

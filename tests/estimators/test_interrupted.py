@@ -56,6 +56,8 @@ CASES = {
     "tao-sparse": ("AlternatingTreeClassifier", {"max_depth": 3, "l1": 0.5, "sweeps": 4}, ["tao"]),
     "tao-real": ("AlternatingTreeRegressor", {"leaf": "linear", "max_depth": 2}, ["grow", "tao"]),
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
+    "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
+    "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
     "non-greedy": ("NonGreedyTreeClassifier", {"max_depth": 3, "epochs": 3}, ["non-greedy"]),
     "non-greedy-real": (
         "NonGreedyTreeRegressor",

@@ -14,6 +14,7 @@ from bayestree import (
     ConvexPolytopeTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
+    LocallyConstantTreeClassifier,
     NeuralDecisionForestClassifier,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
@@ -109,6 +110,7 @@ def test_refinement_that_moves_a_split_out_of_the_rows():
 def test_rows_that_are_all_alike():
     for tree in (
         BivariateTreeClassifier(),
+        LocallyConstantTreeClassifier(epochs=1),
         NeuralDecisionForestClassifier(epochs=1, n_estimators=1, max_depth=1),
     ):
         with pytest.warns(SingleLeafWarning, match="all rows have the same features"):

@@ -109,6 +109,7 @@ QUICK = {
     "WeightedObliqueTree": {"max_depth": 3, "min_leaf": 10},
     "BivariateTree": {"max_depth": 3, "n_orientations": 8},
     "AlternatingTree": {"max_depth": 3},
+    "LocallyConstantTree": EM,
     "NonGreedyTree": {"max_depth": 3, "epochs": 10},
     "NeuralDecisionForest": EM | {"n_estimators": 2, "learning_rate": 0.1},
     "ObliqueTree": {"max_depth": 4},

@@ -14,8 +14,8 @@ QUICK = {"epochs": 1, "refine_epochs": 1, "n_draws": 2, "n_estimators": 2, "n_ex
          "min_gain": 0}  # fmt: skip
 
 
-# The depth of complete trees is bounded.
-@pytest.mark.parametrize("tree", [tree for tree in TREES if tree not in ("cpt-k1", "ndf")])
+# The depths of networks and of complete trees are bounded.
+@pytest.mark.parametrize("tree", [tree for tree in TREES if tree not in ("cpt-k1", "lcn", "ndf")])
 def test_limits_without_end(tree):
     own = tree_parameters(tree, "classification")
     values = dict.fromkeys(LIMITS, MAX_INTEGER) | QUICK

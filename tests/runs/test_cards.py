@@ -233,6 +233,8 @@ def fits(estimator):
     if parameters.get("init") == "random":
         # a random stump whose sides have one label is a fixed point of TAO
         estimator.set_params(max_depth=2)
+    if "dropconnect" in parameters:
+        estimator.set_params(max_depth=2, epochs=40)  # noisy steps move a single neuron slowly
     if (parameters.get("n_experts") or 1) > 4:
         estimator.set_params(n_experts=4)
     estimator.set_params(**({"verbose": False} if "verbose" in parameters else {}))

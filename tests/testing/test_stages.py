@@ -9,6 +9,7 @@ import torch
 from bayestree.baselines import random_oblique
 from bayestree.inference import Em, Growth, GrowthLimits, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.literature.forests import NeuralTree
+from bayestree.literature.locally_constant import LocallyConstant
 from bayestree.literature.tao import Tao
 from bayestree.literature.whole_trees import NonGreedy
 from bayestree.models import Oblique, named
@@ -93,6 +94,10 @@ class Rival(StageContract):
 
     def unchanged(self, start):
         return start == self.start
+
+
+class TestLocallyConstant(Rival):
+    stage = LocallyConstant(epochs=3)
 
 
 class TestNeuralTree(Rival):
