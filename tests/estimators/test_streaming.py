@@ -119,6 +119,17 @@ def test_the_memory_does_not_grow(monkeypatch):
     assert np.unique(sample, axis=0, return_counts=True)[1].max() > 2
 
 
+def test_the_sample_has_the_rows_of_the_smallest_numbers(monkeypatch):
+    X, y = labelled(300)
+    new = ConvexPolytopeTreeClassifier(**FAST, **by_map(1))
+    every = streamed(clone(new), X, y).fitted_.shown.stream
+    monkeypatch.setattr(_streaming, "SAMPLE", 50)
+    few = streamed(clone(new), X, y).fitted_.shown.stream
+    assert len(every["sample"]) == 300
+    for name in ("key", "sample"):
+        np.testing.assert_array_equal(few[name], every[name][:50])
+
+
 def test_weights_are_kept():
     X, y = labelled(200)
     clf = ConvexPolytopeTreeClassifier(**FAST, **by_map(2))

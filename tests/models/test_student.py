@@ -55,6 +55,14 @@ def test_the_posterior_is_near_that_of_quadrature(n, seed):
     assert -0.01 < evidence - bound < 0.3
 
 
+def test_estimates_follow_the_units_of_y():
+    y = np.random.default_rng(2).standard_t(4, 12)
+    one, other = (Student().informed(torch.from_numpy(u * y), torch.ones(12)) for u in (1, 1000))
+    each = one.estimate(sums(one, y)[None]), other.estimate(sums(other, 1000 * y)[None])
+    for name in Student.sites:
+        assert float(each[1][name]) == pytest.approx(1000 * float(each[0][name]), rel=1e-6)
+
+
 def test_outliers_hardly_move_the_estimate():
     rng = np.random.default_rng(0)
     y = rng.normal(1.0, 0.5, 200)

@@ -151,6 +151,12 @@ def test_contributions_stand_next_to_one_another_by_class():
     assert [one.get_text() for one in ax.get_legend().get_texts()] == ["no", "yes"]
 
 
+def test_the_largest_contribution_to_any_class_comes_first():
+    values = np.array([[0.1, -0.2, 0.1], [0.5, -0.5, 0.0]])
+    ax = draw_shapley(values, ["a", "b"], ["x", "y", "z"], None)
+    assert [one.get_text() for one in ax.get_yticklabels()] == ["b", "a"]
+
+
 def test_losses_and_votes_have_their_intervals():
     parts = ("loss", "loss_low", "loss_high", "votes", "votes_low", "votes_high", "votes_prior")
     table = pd.DataFrame([np.arange(7.0), np.arange(7.0) + 10], columns=parts, index=["a", "b"])

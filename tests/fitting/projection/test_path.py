@@ -211,6 +211,19 @@ def test_what_costs_least_is_left_out_first():
     assert search._shorter(shorter) is None  # one facet of one column remains
 
 
+def test_what_costs_least_for_each_number_is_left_out_first():
+    """A node costs more than one of its two terms, but less for each of its three numbers."""
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    rule = Conjunction(np.array([[0.0, 1.0, 0.5]]), np.array([0.0]))
+    small = Facets(2, np.array([[0.0, 1.0, 0.5, 0.0]]), rule, rule)
+    y = 10.0 * (X[:, 0] > 0) + 1.0 * ((X[:, 0] > 0) & (X[:, 1] + X[:, 2] / 2 > 0))
+    reference = certain(Gaussian(strength=1e-6), y, X=X, scale=5.0, weights=np.ones(400))
+    search, one = search_of(X, reference, below(0, 0.0, 3), small)
+    _, shorter = search._shorter(one)
+    assert shorter.nodes == [0]
+    assert shorter.numbers == one.numbers - 3
+
+
 def test_terms_without_effect_are_free():
     """A copy of a column that decides leaves the path at no cost."""
     X, y = steps()

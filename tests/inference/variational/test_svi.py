@@ -156,6 +156,15 @@ def test_the_final_bound_of_an_autoguide_is_not_tempered():
     np.testing.assert_allclose(found.stats["final_elbo"], found.stats["log_p"][0, 0], rtol=1e-4)
 
 
+def test_rows_count_more_often_in_a_cold_posterior_of_an_autoguide():
+    init, data = problem(n=60)
+    options = {"guide": "AutoDelta", "epochs": 2, "n_draws": 1}
+    cold = fit(init, data, kl_weight=0.25, **options)
+    often = fit(init, data._replace(weights=4 * data.weights), **options)
+    for name, value in cold.point.items():
+        np.testing.assert_array_equal(value, often.point[name])
+
+
 def test_hyper_priors_run_under_an_autoguide():
     priors = Priors(GammaProcess(concentration_prior=(2.0, 1.0), rate_prior=(2.0, 1.0)))
     init, data = problem(n=60)
