@@ -12,7 +12,7 @@ CEILINGS = {
     "lines": 68_286,
     "files": 249,
     "files of a default fit": 95,  # 13 of them sample
-    "functions of a default fit": 996,  # a few depend on rounding, and so on the CPU
+    "functions of a default fit": 998,  # a few depend on rounding, and so on the CPU
     "pairs of files that call each other": 5,
     "parameters of the flagship": 30,
     "private names of the flagship": 36,

@@ -23,6 +23,7 @@ def published() -> dict[Path, Path]:
     return pages | {
         BENCHMARKS / "RESULTS.md": DOCS / "benchmarks/measured.md",
         BENCHMARKS / "results/papers/tables.md": DOCS / "benchmarks/results/paper-tables.md",
+        BENCHMARKS / "results/papers/published.md": DOCS / "benchmarks/results/published-figures.md",
         ROOT / "CHANGELOG.md": DOCS / "release-notes.md",
         ROOT / "CONTRIBUTING.md": DOCS / "develop/contributing.md",
         ROOT / "SECURITY.md": DOCS / "develop/security.md",
