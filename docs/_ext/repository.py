@@ -20,10 +20,11 @@ LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 def published() -> dict[Path, Path]:
     """Map each published file outside ``docs`` to the page that the build makes of it."""
     pages = {one: DOCS / one.relative_to(ROOT) for one in BENCHMARKS.glob("*/*.md")}
+    papers, results = BENCHMARKS / "results/papers", DOCS / "benchmarks/results"
     return pages | {
         BENCHMARKS / "RESULTS.md": DOCS / "benchmarks/measured.md",
-        BENCHMARKS / "results/papers/tables.md": DOCS / "benchmarks/results/paper-tables.md",
-        BENCHMARKS / "results/papers/published.md": DOCS / "benchmarks/results/published-figures.md",
+        papers / "tables.md": results / "paper-tables.md",
+        papers / "published.md": results / "published-figures.md",
         ROOT / "CHANGELOG.md": DOCS / "release-notes.md",
         ROOT / "CONTRIBUTING.md": DOCS / "develop/contributing.md",
         ROOT / "SECURITY.md": DOCS / "develop/security.md",
