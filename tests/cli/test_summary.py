@@ -25,13 +25,15 @@ def test_the_table_in_lines(place):
     assert lines[1].startswith("tree cpt of 'price': 64 training rows, ")
     assert lines[2].startswith("on 16 held-out rows: rmse ")
     assert lines[3].startswith("ridge regression, fitted to the same training rows: rmse ")
+    assert lines[4].startswith("ELBO: ")
     heads = "node rows point estimate posterior prior unsure features split (point estimate)"
-    assert lines[5].split() == heads.split()
+    assert lines[6].split() == heads.split()
     table = summary(open_run(finished("numbers"))).loc["root"]
-    root = lines[6].split()
+    root = lines[7].split()
     assert root[:3] == ["root", "64", f"{table['facets_point']}"]
     assert root[3:6] == [f"{table['facets_median']}", f"({table['facets_low']}", "to"]
-    key = " ".join(lines[7:])
+    assert f" {100 * table['unsure']:.1f} % " in lines[7]
+    key = " ".join(lines[8:])
     assert "Unsure: share of the 16 held-out rows" in key
     assert "shuffled among them" in key
 
