@@ -1,6 +1,6 @@
-"""Single trees of one depth, on any table: score, leaves, depth and CPU seconds.
+"""Single trees of given depths, on any table: score, on training rows, leaves, depth, CPU seconds.
 
-    python -m benchmarks.single_trees letter --depth 10 --methods cpt tao wodt cart
+    python -m benchmarks.single_trees letter --depth 8 10 --methods cpt tao wodt cart
     python -m benchmarks.single_trees heart.csv --target disease --depth 3 --share 0.7 --seeds 5
 
 TABLE is the name of a set in the folder BAYESTREE_DATA (with its official test rows, unless --share
@@ -13,7 +13,9 @@ import argparse
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +23,14 @@ import torch
 from sklearn.model_selection import train_test_split
 
 from benchmarks.data import Split, load, load_all, stored
-from benchmarks.papers.measure import _depth, _leaves, _made, _tree, row_scores
+from benchmarks.papers.measure import (
+    _depth,
+    _leaves,
+    _made,
+    _training_score,
+    _tree,
+    row_scores,
+)
 from benchmarks.papers.methods import METHODS
 
 
@@ -49,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("table")
     parser.add_argument("--target", help="of a file of rows")
-    parser.add_argument("--depth", type=int, required=True)
+    parser.add_argument("--depth", type=int, nargs="+", required=True)
     parser.add_argument("--share", type=float, help="of the rows that are for training")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=["cpt", "tao", "cart"])
@@ -64,21 +73,30 @@ def main() -> None:
     numbers = each[0].y.dtype.kind == "f"
     measured = "rmse" if numbers else "auc" if classes == 2 else "accuracy"
     task = "regression" if numbers else "classification"
-    print(f"{options.table}, depth {options.depth}: {measured}; leaves; depth; CPU s")
-    for name in options.methods:
-        method, rows = METHODS[name], []
+    print(f"{options.table}: depth and method; {measured}; on training rows; leaves; depth; CPU s")
+    for depth, name in product(options.depth, options.methods):
+        method = METHODS[name]
         chosen = method.earlier.get(options.table, {}) if options.settings else {}
-        for seed, split in enumerate(each):
-            model = _made(method, task, chosen | {"max_depth": options.depth}, seed)
-            began = time.process_time()
-            model.fit(split.X, split.y)
-            seconds = time.process_time() - began
-            score = _tree(model, split, measured)
-            if score is None:
-                score = row_scores(model, split.X_test, split.y_test, measured)
-            rows.append((score.mean(), _leaves(model, split.X), _depth(model), seconds))
+        rows = [
+            measure(_made(method, task, chosen | {"max_depth": depth}, seed), split, measured)
+            for seed, split in enumerate(each)
+        ]
         mean, spread = np.mean(rows, axis=0), np.std([one[0] for one in rows])
-        print(f"{name:16} {mean[0]:.4f} ± {spread:.4f}; {mean[1]:g}; {mean[2]:g}; {mean[3]:.1f}")
+        score = f"{mean[0]:.4f} ± {spread:.4f}" if len(rows) > 1 else f"{mean[0]:.4f}"
+        sizes = "; ".join(f"{value:g}" for value in mean[2:4].round(1))
+        print(f"{depth:3d} {name:14} {score}; {mean[1]:.4f}; {sizes}; {mean[4]:.1f}", flush=True)
+
+
+def measure(model: Any, split: Split, measured: str) -> tuple[float, ...]:
+    """Fit a model; return its score, that on training rows, leaves, depth and CPU seconds."""
+    began = time.process_time()
+    model.fit(split.X, split.y)
+    seconds = time.process_time() - began
+    score = _tree(model, split, measured)
+    if score is None:
+        score = row_scores(model, split.X_test, split.y_test, measured)
+    training = _training_score(model, split, measured)
+    return score.mean(), training, _leaves(model, split.X), _depth(model), seconds
 
 
 if __name__ == "__main__":
