@@ -26,7 +26,7 @@ OF_FOLDERS = {
     "tests": 60,
     "tests/_utils": 10,
     "tests/cli": 40,
-    "tests/diagnostics": 10,
+    "tests/diagnostics": 15,
     "tests/distributed": 20,
     "tests/estimators": 200,
     "tests/explain": 20,
