@@ -465,7 +465,7 @@ def has_evidence(estimator: object) -> bool:
 
 
 class Mode(NamedTuple):
-    """One of the trees of a mixture: its number from 0, its weight, and the fitted estimator."""
+    """One of the trees of a mixture: its number from 1, its weight, and the fitted estimator."""
 
     number: int
     weight: float
@@ -478,7 +478,7 @@ def modes_of(estimator: object) -> list[Mode]:
     if len(found) < 2:
         return []
     weights: Any = estimator.mode_weights_  # type: ignore[attr-defined]
-    modes = [Mode(number, float(weights[number]), one) for number, one in enumerate(found)]
+    modes = [Mode(number, float(weights[number - 1]), one) for number, one in enumerate(found, 1)]
     return sorted(modes, key=lambda mode: -mode.weight)
 
 

@@ -160,7 +160,7 @@ def mixed_convergence(
         worst = max(by_mode, key=lambda m: _severity(by_mode[m]))
         among = f", the worst of {len(found)}" if len(found) > 1 else ""
         of_all = len({one[name].says for one in each if name in one}) == 1  # of the mixture itself
-        says = "" if of_all else f"mode {worst}{among}: "
+        says = "" if of_all else f"mode {worst + 1}{among}: "
         checks.append(replace(by_mode[worst], says=f"{says}{by_mode[worst].says}"))
     table = _chains(None, MORE_TRANSITIONS, independent=False)[0]
     if quantities is not None:
@@ -196,7 +196,7 @@ def _differences(means: FloatArray, unit: str, table: pd.DataFrame, kept: Sequen
     if not unit.startswith("in "):  # a probability has a known scale
         says += f", where predictions range from {means.min():.4g} to {means.max():.4g}"
     if len(kept) == 1:
-        says = f"mode {kept[0]} has nearly all of the weight, so that no predictions differ"
+        says = f"mode {kept[0] + 1} has nearly all of the weight, so that no predictions differ"
     elif "prediction" in table.index:
         worst = float(table["r_hat"]["prediction"])
         says += f" (largest R-hat of predictions: {worst:.3g})"

@@ -392,7 +392,7 @@ def test_a_warm_start_continues_every_mode(iris):
 
 def test_the_text_names_its_mode(several):
     text = bayestree.export_text(several)
-    assert f"This is mode {several.fitted_.medoid} of 3 (weight " in text
+    assert f"This is mode {several.fitted_.medoid + 1} of 3 (weight " in text
     assert "This is mode" not in bayestree.export_text(several.modes_[1])
 
 

@@ -116,7 +116,7 @@ def modes(study):
     mean, leaf = getattr(fit, predict)(X[N:]), fit.apply(X[N:])
     expected, said = [], []
     for line in found["modes"]:
-        mode = fit.modes_[line["number"]]
+        mode = fit.modes_[line["number"] - 1]
         other = mode.apply(X[N:])
         alike = [
             (leaf[i] == leaf[j]) == (other[i] == other[j]) for i, j in combinations(range(N), 2)

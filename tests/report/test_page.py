@@ -117,7 +117,7 @@ def test_the_modes_are_compared():
     head = plain(page.at("main")["text"])
     assert "a mixture of 4 trees" in head
     assert "8 posterior draws of the tree shown" in head
-    assert f"{clf.fitted_.medoid} (shown)" in said
+    assert f"{clf.fitted_.medoid + 1} (shown)" in said
     assert said.count("The tree of mode") == 3
     assert "Measured on 80 training rows" in said
     assert "What the trees share" in said
