@@ -10,8 +10,9 @@ HEAD = """# What the papers publish, and what the same methods have here
 Written by `python -m benchmarks` (without arguments: from the measurements alone). Score of the
 deterministic tree; leaves and depth, where they were recorded. *With the paper's settings* is its
 card (`cpt-paper`, ...), at the depth of the paper's table; *own settings* were chosen on validation
-rows (v) or are the defaults (d). Bold: at or above the published mean. A line is repeated by
-`python -m benchmarks TABLE --sets SET --methods METHOD --columns defaults` or `validated`.
+rows (v) or are the defaults (d). Bold: at or above the published mean; -: not measured, mostly for
+its CPU time. A line is repeated by `python -m benchmarks TABLE --sets SET --methods METHOD
+--columns defaults` or `validated`.
 """
 #: Figures that no table of ``python -m benchmarks`` has: paper and place, what is published, ours,
 #: what differs, and the command or the reason why there is none.
@@ -26,8 +27,8 @@ OTHERS = [
     ("E2EDT, section 3.3, trees with networks", "MNIST .982 ± .003; 10 leaves",
      ".9800 ± .0003; 10", "", "[the paper's CNN](../other-trees.md)"),
     ("E2EDT, figures 3 to 5, images", "pictures only", "-", "", "the ISBI images are not at hand"),
-    ("WODT, figures 1 to 3, seconds and depths", "pictures only", "-", "",
-     "seconds are in the tables of measurements"),
+    ("WODT, figures 1 to 3, seconds and depths", "pictures only", "[by depth]"
+     "(../papers.md#accuracy-by-depth)", "", "seconds are in the tables of measurements"),
     ("Bivariate trees, poster", "pictures of trees", "[five splits of six sets]"
      "(../other-trees.md#bivariate-trees)", "", "`benchmarks/bivariate.py`; Segment is not at "
      "hand"),
