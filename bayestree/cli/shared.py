@@ -379,7 +379,7 @@ def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
         rows = training_rows_phrase(None if n_rows == metrics["training_rows"] else n_rows)
         yield f"{baseline['model']}, {rows}: {scores}"
     for name, each in metrics.get("objective", {}).items():
-        what = {"elbo": "ELBO", "log_joint": "log joint density"}[name]
+        what = {"elbo": "ELBO", "log_joint": "log joint density"}.get(name, f"objective ({name})")
         modes = " of the modes" if len(each) > 1 else ""
         yield f"{what}{modes}: {', '.join(f'{value:,.2f}' for value in each)} nats"
     if "evidence" in metrics:

@@ -25,13 +25,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.wording import written
 from bayestree.fitted.removed import REMOVED
-from bayestree.fitting.defaults import (
-    PIPELINES,
-    WEIGHT_PRIORS,
-    agreed,
-    named_prior,
-    pipeline,
-)
+from bayestree.fitting.defaults import PIPELINES, WEIGHT_PRIORS, agreed, named_prior, pipeline
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
 from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.samplers.nuts import Chains

@@ -174,7 +174,7 @@ class Map(Minibatches, Engine, Stage):
             point = Point(aim, init, data, self.routing_tolerance, memory)
             keep = _Best(point, validation, self.patience)
             trace = _climb(self, epochs, point, data, keep, progress=progress)
-        names = ("optimiser", "epochs", "batch_size", "learning_rate", "steepness")
+        names = ("optimiser", "objective", "epochs", "batch_size", "learning_rate", "steepness")
         return Posterior.from_point(
             model.with_(steepness=self.steepness[1]),
             (keep.best or point).sites(),

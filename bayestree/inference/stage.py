@@ -187,13 +187,13 @@ class Stage(Settings):
         if any(model.monotone) and not self.keeps_signs:
             raise ValueError(
                 f"{self!r} cannot keep predictions monotone in features: use growth, MAP, or SVI "
-                "with the package's own guide and covariance='diagonal'."
+                "with the package's own guide and covariance='diagonal', each with engine='direct'."
             )
         if model.groups and not self.keeps_groups:
             raise ValueError(
                 f"{self!r} cannot keep facets within groups of columns (interaction_constraints): "
                 "use inference='vi', 'map', 'grow', or 'svi' with guide='polytope' and "
-                "covariance='diagonal'."
+                "covariance='diagonal', the last and 'map' with engine='direct'."
             )
         prior = model.priors.hyperplane
         if model.groups and not prior.implements("absent_log_prob"):

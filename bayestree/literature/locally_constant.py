@@ -114,6 +114,8 @@ class LocallyConstant(WholeFit[Posterior], Stage):
         tree = read_off(network, model, data)
         found = tree.assemble(kept := tree.cut(None, self.min_gain), "lcn")
         scores = torch.cat([network(part.X) for part in data.parts()])
+        if not scores.isfinite().all():
+            raise ValueError(f"the fit diverged: reduce learning_rate={self.learning_rate:g}.")
         each = scores.softmax(1) if (classes := model.leaf.n_classes) else scores[:, 0]
         below = [child for i in tree.breadth_first(kept) for child in tree.nodes[i].children]
         leaves = [tree.nodes[i].rows for i in below if i not in kept] or [tree.nodes[0].rows]

@@ -205,7 +205,8 @@ def _objective(estimator: Estimator) -> dict[str, Any]:
     each = [one.posterior.stats for one in estimator.fitted_.trees]
     if any("lp" in stats for stats in each):  # draws of a sampler, which has moved on
         return {}
-    for name, stat in (("elbo", "final_elbo"), ("log_joint", "log_joint")):
+    plain = estimator.fitted_.trees[0].posterior.settings.get("objective") != "impurity"
+    for name, stat in (("elbo", "final_elbo"), ("log_joint" if plain else "impurity", "log_joint")):
         if all(stat in stats for stats in each):
             return {"objective": {name: [float(np.ravel(stats[stat])[-1]) for stats in each]}}
     return {}

@@ -136,6 +136,7 @@ REFUSED = [
     ({"inference": "smc"}, "cannot keep predictions monotone"),
     ({"inference": Svi(guide="AutoNormal", n_draws=5)}, "cannot keep predictions monotone"),
     ({"inference": Svi(covariance="expert", n_draws=5)}, "cannot keep predictions monotone"),
+    ({"inference": Map(engine="pyro")}, "each with engine='direct'"),
     ({"leaf": "linear"}, "leaf='constant' or 'poisson'"),
 ]
 

@@ -264,10 +264,13 @@ def test_priors_by_name_and_as_objects(table, given, prior):
 
 
 def test_a_prior_on_weights_without_a_law_needs_a_guide_of_pyro():
-    found = plan(weight_prior=LiteralGammaProcess())
+    class Own(LiteralGammaProcess):
+        proper = True
+
+    found = plan(weight_prior=Own())
     assert found.last == Svi(epochs=1000, guide="AutoNormal")
     assert found.reasons["method"] == "weight_prior needs it"
-    assert "weights   LiteralGammaProcess()" in str(found)
+    assert "weights   Own()" in str(found)
     assert "GammaProcess" not in str(plan(n_experts=1))  # the weight of one expert is 1
 
 

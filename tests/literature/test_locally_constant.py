@@ -136,3 +136,10 @@ def test_smoothing_shrinks_the_network_towards_all_rows():
     rows = own.leaf_rows[:, None]
     overall = (rows * own.value).sum(axis=0) / len(X)
     np.testing.assert_allclose(found.value, (rows * own.value + 5 * overall) / (rows + 5))
+
+
+def test_a_fit_that_diverges_is_refused():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    reg = LocallyConstantTreeRegressor(max_depth=2, epochs=3, learning_rate=1e6, random_state=0)
+    with pytest.raises(ValueError, match="the fit diverged: reduce learning_rate=1e"):
+        reg.fit(X, X[:, 0])

@@ -4,10 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree import ConvexPolytopeTreeClassifier
+from bayestree.cli.shared import score_lines
+from bayestree.inference import Map
 from bayestree.report.rows import rows_of
 from bayestree.report.scores import scores_of
 from bayestree.report.study import Study, fit_baseline
-from bayestree.runs.outputs import _baseline_scores, format_scores, predictions, scored
+from bayestree.runs.outputs import _baseline_scores, _objective, format_scores, predictions, scored
 from bayestree.runs.store import open_run
 from tests.finished import finished
 
@@ -102,3 +105,20 @@ class TestBaseline:
 
 def test_format_scores():
     assert format_scores({"log_loss": 0.123456, "r2": 1.0}) == "log loss 0.1235, r2 1"
+
+
+@pytest.mark.parametrize(
+    ("objective", "key", "label"),
+    [
+        ("likelihood", "log_joint", "log joint density: "),
+        ("impurity", "impurity", "objective (impurity): "),
+    ],
+)
+def test_what_map_has_reached_is_named_after_its_objective(objective, key, label):
+    rows = np.arange(40.0)[:, None]
+    stage = Map(epochs=2, objective=objective)
+    tree = ConvexPolytopeTreeClassifier(max_depth=1, inference=stage).fit(rows, rows[:, 0] > 19)
+    found = _objective(tree)
+    assert found == {"objective": {key: [tree.posterior_.stats["log_joint"][-1]]}}
+    _, line = score_lines({"scored_rows": 40, "scored_on": "training rows"} | found)
+    assert line.startswith(label)

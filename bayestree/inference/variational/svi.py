@@ -124,7 +124,12 @@ class Svi(Variational, Stage):
     def check(self, model: SoftTree) -> None:
         super().check(model)
         check_guide(self.guide)
-        prior = model.priors.hyperplane
+        weight, prior = model.priors.weight, model.priors.hyperplane
+        if model.split.weighted and not weight.proper:
+            raise ValueError(
+                f"A posterior needs a proper prior on weights, got {weight}: use GammaProcess, or "
+                "inference='map'."
+            )
         if self.own_guide and not prior.expects:
             raise ValueError(
                 f"guide={self.guide!r} needs a prior with expected_log_prob, got {prior}: set "

@@ -239,7 +239,7 @@ class Vi(Stage):
         if model.split.weighted and not weight.implements("law"):
             raise ValueError(
                 f"inference='vi' needs a GammaProcess as the prior on weights, got {weight}: use "
-                "inference='svi' with a Pyro autoguide, such as guide='AutoNormal'."
+                "inference='map' or, if it is proper, 'svi' with guide='AutoNormal'."
             )
         if not isinstance(prior, InverseGammaScale):
             raise ValueError(  # noqa: TRY004 - a combination of settings

@@ -7,13 +7,14 @@ import torch
 
 from bayestree import inference
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, convergence, grow, nuts, svi
+from bayestree.inference import Data, GrowthLimits, Svi, convergence, grow, nuts, svi
 from bayestree.models import (
     Categorical,
     Flat,
     GammaProcess,
     Gaussian,
     InverseGammaScale,
+    LiteralGammaProcess,
     Oblique,
     Priors,
 )
@@ -245,3 +246,11 @@ def test_hyper_priors_work_from_growth_to_nuts():
     drawn = nuts(model, data, init=found, n_chains=1, n_warmup=5, n_draws=3, random_state=0)
     assert (drawn.draws["concentration"] > 0).all()
     assert drawn.draws["rate"].shape == (1, 3)
+
+
+@pytest.mark.parametrize("guide", ["polytope", "AutoNormal"])
+def test_a_penalty_on_weights_has_no_posterior(guide):
+    model = soft_tree(priors=Priors(weight=LiteralGammaProcess()))
+    with pytest.raises(ValueError, match=r"proper prior on weights, got Literal.*inference='map'"):
+        Svi(guide=guide).check(model)
+    Svi(guide=guide).check(model.with_(split=Oblique()))  # whose weights are 1
