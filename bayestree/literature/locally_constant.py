@@ -162,8 +162,8 @@ class ReluNetwork(nn.Module):
             z = z + skip[:, :, i] * active[-1].unsqueeze(1)
         # with slopes S, the coefficients J = S (W + V J)
         slope = torch.stack(slopes, dim=1)
-        system = -slope.unsqueeze(-1) * self.skip.tril(-1)
-        each = slope.unsqueeze(-1) * self.weight
+        system = -slope.unsqueeze(-1) * skip
+        each = slope.unsqueeze(-1) * weight
         found = torch.linalg.solve_triangular(system, each, upper=False, unitriangular=True)
         intercept = torch.stack(active, dim=1) - (found @ X.unsqueeze(-1)).squeeze(-1)
         return torch.cat((found, intercept.unsqueeze(-1)), dim=2)

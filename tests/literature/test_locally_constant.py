@@ -143,3 +143,28 @@ def test_a_fit_that_diverges_is_refused():
     reg = LocallyConstantTreeRegressor(max_depth=2, epochs=3, learning_rate=1e6, random_state=0)
     with pytest.raises(ValueError, match="the fit diverged: reduce learning_rate=1e"):
         reg.fit(X, X[:, 0])
+
+
+def test_the_derivatives_are_those_of_the_network_that_drops_weights():
+    """With intercepts, they give the activations again; another draw of weights would not."""
+    settings = LocallyConstant(max_depth=5, dropconnect=0.5, steepness=None)
+    torch.manual_seed(0)
+    network = ReluNetwork(settings, torch.randn(20, 3), 2).double()
+    X = torch.randn(40, 3, dtype=torch.float64)
+    torch.manual_seed(1)
+    found = network.train().derivatives(X)
+    torch.manual_seed(1)
+    weight = torch.nn.functional.dropout(network.weight.expand(40, -1, -1), 0.5)
+    skip = torch.nn.functional.dropout(network.skip.tril(-1).expand(40, -1, -1), 0.5)
+    slope = torch.zeros(40, 0, 3, dtype=torch.float64)
+    active = torch.zeros(40, 0, dtype=torch.float64)
+    for i in range(5):
+        own = (weight[:, i] * X).sum(1) + network.bias[i] + (skip[:, i, :i] * active).sum(1)
+        step = (own > 0).double().unsqueeze(1)
+        each = step * (weight[:, i] + (skip[:, i, :i, None] * slope).sum(1))
+        slope = torch.cat((slope, each.unsqueeze(1)), dim=1)
+        active = torch.cat((active, own.relu().unsqueeze(1)), dim=1)
+    torch.testing.assert_close(found[..., :-1], slope)
+    torch.testing.assert_close(
+        (found[..., :-1] @ X.unsqueeze(-1)).squeeze(-1) + found[..., -1], active
+    )
