@@ -241,7 +241,7 @@ def test_run_file_runs(file, tmp_path):
     assert json.loads(done.stdout)["status"] == "done"
     if paper:
         metrics = json.loads((tmp_path / "run/metrics.json").read_text())
-        assert metrics["objective"].keys() == {"log_joint"}
+        assert metrics["objective"].keys() == {"impurity"}
     else:
         assert (tmp_path / "run/posterior.nc").stat().st_size > 0
 
