@@ -24,12 +24,12 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks.data import Split, load, load_all, stored
 from benchmarks.papers.measure import (
-    _depth,
-    _leaves,
-    _made,
-    _training_score,
-    _tree,
+    count_leaves,
+    depth_of,
+    make_model,
     row_scores,
+    training_score,
+    tree_scores,
 )
 from benchmarks.papers.methods import METHODS
 
@@ -78,7 +78,7 @@ def main() -> None:
         method = METHODS[name]
         chosen = method.earlier.get(options.table, {}) if options.settings else {}
         rows = [
-            measure(_made(method, task, chosen | {"max_depth": depth}, seed), split, measured)
+            measure(make_model(method, task, chosen | {"max_depth": depth}, seed), split, measured)
             for seed, split in enumerate(each)
         ]
         mean, spread = np.mean(rows, axis=0), np.std([one[0] for one in rows])
@@ -92,11 +92,11 @@ def measure(model: Any, split: Split, measured: str) -> tuple[float, ...]:
     began = time.process_time()
     model.fit(split.X, split.y)
     seconds = time.process_time() - began
-    score = _tree(model, split, measured)
+    score = tree_scores(model, split, measured)
     if score is None:
         score = row_scores(model, split.X_test, split.y_test, measured)
-    training = _training_score(model, split, measured)
-    return score.mean(), training, _leaves(model, split.X), _depth(model), seconds
+    training = training_score(model, split, measured)
+    return score.mean(), training, count_leaves(model, split.X), depth_of(model), seconds
 
 
 if __name__ == "__main__":

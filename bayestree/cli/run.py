@@ -318,4 +318,4 @@ def warm_up() -> None:
     short = Vi(n_steps=1, n_draws=1, n_sweeps=1)
     ConvexPolytopeTreeClassifier(max_depth=1, inference=short).fit(X, X[:, 0] > 49)
     seconds = time.perf_counter() - began
-    print(f"The sampler is compiled, by a fit that took {seconds:.1f} s; its code is in {folder}.")
+    print(f"The loops are compiled, by a fit that took {seconds:.1f} s; their code is in {folder}.")

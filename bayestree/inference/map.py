@@ -43,7 +43,6 @@ from bayestree.models.splits import joined
 
 STEEPNESS = (1.0, 6.0, 20.0)  # among which a fit chooses
 CHOICE_SHARE = 0.1  # of the epochs, for each of them in each fold
-IMPURITIES = ("mutual-information", "variance")
 FOLDS, MOST_ROWS = 3, 10_000  # of the rows that are left out
 
 
@@ -101,7 +100,7 @@ class Map(Minibatches, Engine, Stage):
         super().check(model)
         if self.optimiser == "lbfgs" and not self.direct:
             raise ValueError("engine='pyro' takes steps of Adam: set optimiser='adam'.")
-        if self.objective == "impurity" and model.leaf.impurity not in IMPURITIES:
+        if self.objective == "impurity" and model.leaf.impurity == "mixture":
             raise ValueError(
                 f"objective='impurity' is for constant leaves of classes or numbers, got "
                 f"{model.leaf}: use objective='likelihood'."

@@ -166,20 +166,20 @@ def fitted(
             if len(settings) == 1 < len(known) and data not in method.earlier:
                 raise AbsentError("validation rows of this set have chosen nothing before")
         chosen = _chosen(method, task, _distinct(settings, fixed), rows, measured, options)
-    model = _made(method, task, chosen, seed)
+    model = make_model(method, task, chosen, seed)
     searched = time.process_time()
     with limited(options.limit):
         model.fit(rows.X, rows.y)
     done = time.process_time()
     found = row_scores(model, rows.X_test, rows.y_test, measured)
-    tree = _tree(model, rows, measured)
+    tree = tree_scores(model, rows, measured)
     return {
         "score": found.mean(),
         "tree_score": np.nan if tree is None else tree.mean(),
         "rows": (found if tree is None else tree).astype(np.float32),
-        "leaves": _leaves(model, rows.X),
-        "depth": _depth(model),
-        "training_score": _training_score(model, rows, measured),
+        "leaves": count_leaves(model, rows.X),
+        "depth": depth_of(model),
+        "training_score": training_score(model, rows, measured),
         "search_s": searched - start,
         "fit_s": done - searched,
         "settings": json.dumps(chosen),
@@ -187,7 +187,7 @@ def fitted(
     }
 
 
-def _made(method: Method, task: str, settings: Settings, seed: int) -> Any:
+def make_model(method: Method, task: str, settings: Settings, seed: int) -> Any:
     known = signature(type(method.make(task, {}))).parameters
     settings = settings | {"random_state": seed}
     return method.make(task, {name: value for name, value in settings.items() if name in known})
@@ -221,14 +221,14 @@ def _chosen(
     inner = Split(parts[0], parts[2], parts[1], parts[3])
     found = []
     for one in settings:
-        model = _made(method, task, one, 0)
+        model = make_model(method, task, one, 0)
         try:
             with limited(options.limit):
                 model.fit(inner.X, inner.y)
         except TooLongError:
             found.append(-np.inf)
             continue
-        tree = _tree(model, inner, measured)
+        tree = tree_scores(model, inner, measured)
         if tree is None:
             tree = row_scores(model, inner.X_test, inner.y_test, measured)
         found.append(-tree.mean() if measured == "rmse" else tree.mean())
@@ -262,7 +262,7 @@ def _areas(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
     return area + (share - area) / np.where(positive, positive.mean(), (~positive).mean())
 
 
-def _tree(model: Any, rows: Split, measured: str) -> np.ndarray | None:
+def tree_scores(model: Any, rows: Split, measured: str) -> np.ndarray | None:
     """The scores of the deterministic tree of a model that predicts otherwise by default."""
     if "prediction" not in getattr(model, "get_params", dict)():
         return None
@@ -272,19 +272,19 @@ def _tree(model: Any, rows: Split, measured: str) -> np.ndarray | None:
     return found
 
 
-def _training_score(model: Any, rows: Split, measured: str) -> float:
+def training_score(model: Any, rows: Split, measured: str) -> float:
     """The score of the deterministic tree, or of a model without one, on the training rows."""
     own = Split(rows.X, rows.y, rows.X, rows.y)
-    tree = _tree(model, own, measured)
+    tree = tree_scores(model, own, measured)
     return float((row_scores(model, rows.X, rows.y, measured) if tree is None else tree).mean())
 
 
-def _depth(model: Any) -> float:
+def depth_of(model: Any) -> float:
     """The depth of a tree; NaN of several, or if it is not known."""
     return float(model.get_depth()) if hasattr(model, "get_depth") else np.nan
 
 
-def _leaves(model: Any, X: np.ndarray) -> float:
+def count_leaves(model: Any, X: np.ndarray) -> float:
     """Leaves of a tree, or of all trees of a forest; NaN if they are not known.
 
     Of a package that does not count them, those that training rows reach.
@@ -294,7 +294,7 @@ def _leaves(model: Any, X: np.ndarray) -> float:
     if hasattr(model, "nodes_leaves"):  # STree
         return float(model.nodes_leaves()[1])
     if hasattr(model, "estimators_"):
-        return sum(_leaves(tree, X) for tree in model.estimators_)
+        return sum(count_leaves(tree, X) for tree in model.estimators_)
     if hasattr(model, "apply"):
         return float(len(np.unique(model.apply(X))))
     return np.nan

@@ -21,17 +21,18 @@ OTHERS = [
      ".901; 9", "CPT AUC .9973; 3 leaves; 5 to 8 facets a node (ten seeds)", "radii .4 and .8, "
      "which the paper does not state; K = 12", "[rings](../rings.md)"),
     ("CPT, tables 2 and 3, SensIT and PDBbind", "CPT .8577; 36 and 1.413; 15", "-", "",
-     "the sets are not at hand"),
+     "the sets are not available here"),
     ("E2EDT, figure 2, accuracy by depth", "pictures only", "[depths]"
      "(../papers.md#what-is-missing)", "", "`python -m benchmarks e2edt`"),
     ("E2EDT, section 3.3, trees with networks", "MNIST .982 ± .003; 10 leaves",
      ".9800 ± .0003; 10", "", "[the paper's CNN](../other-trees.md)"),
-    ("E2EDT, figures 3 to 5, images", "pictures only", "-", "", "the ISBI images are not at hand"),
+    ("E2EDT, figures 3 to 5, images", "pictures only", "-", "",
+     "the ISBI images are not available here"),
     ("WODT, figures 1 to 3, seconds and depths", "pictures only", "[by depth]"
      "(../papers.md#accuracy-by-depth)", "", "seconds are in the tables of measurements"),
     ("Bivariate trees, poster", "pictures of trees", "[five splits of six sets]"
-     "(../other-trees.md#bivariate-trees)", "", "`benchmarks/bivariate.py`; Segment is not at "
-     "hand"),
+     "(../other-trees.md#bivariate-trees)", "", "`benchmarks/bivariate.py`; Segment is not "
+     "available here"),
 ]  # fmt: skip
 
 
