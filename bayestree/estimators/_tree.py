@@ -269,7 +269,7 @@ class StagedTree(BaseTree):
         >>> X, y = load_iris(return_X_y=True)
         >>> print(ConvexPolytopeTreeClassifier(sparsity=None).plan(X, y))  # doctest: +ELLIPSIS
         Plan of a fit to 150 rows, 4 features, 3 classes
-          method    vi (up to 10,000 rows in memory and 100 features)
+          method    vi (up to 10,000 rows or 100 features in memory)
           stages    Growth()
                     Vi(steepness=1.0, n_steps=60, n_sweeps=30)
           trees     4 (by default with Vi)

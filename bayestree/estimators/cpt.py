@@ -102,7 +102,7 @@ class BasePolytopeTree(StagedTree):
         | Annotated[InstanceOf[Stage], ByName(METHODS)]
         | tuple[InstanceOf[Stage], ...],
         Inference(
-            "'auto' is 'vi' for up to 10,000 rows in memory and 100 features, unless another "
+            "'auto' is 'vi' for up to 10,000 rows or 100 features in memory, unless another "
             "parameter needs 'svi' (see ``plan``). 'grow' stops at the greedy tree; 'map' refines "
             "all nodes; 'vi' gives a variational posterior, in seconds, and 'svi' for any table; "
             "'nuts' and 'mcmc' sample the exact posterior of a small tree; 'smc' also samples the "

@@ -43,10 +43,13 @@ PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
 }
 METHODS: Mapping[str, type[Stage]] = {name: kinds[-1] for name, kinds in PIPELINES.items()}
 
-MOST_ROWS, MOST_FEATURES = 10_000, 100  # for which "auto" selects "vi"
+#: Above MANY_ROWS rows VI takes steps on LARGE_BATCH of them. "auto" selects "vi" up to so many
+#: rows, or so many features and numbers in X.
+MANY_ROWS, LARGE_BATCH, MOST_FEATURES, MOST_NUMBERS = 10_000, 5_000, 100, 10_000_000
 SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision, and trees have a process each
-#: Experts of a node, if the fit is, or starts with, one by VI; otherwise for classes, for numbers.
-FEW_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 20, 8
+#: Experts of a node, if the fit is, or starts with, one by VI, up to MANY_ROWS and above; otherwise
+#: for classes, for numbers.
+FEW_EXPERTS, MORE_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 8, 20, 8
 KINDS = ("numbers", "classes")
 # Slow growth leaves more to the refinement by Adam, which then generalises better.
 SLOW_GROWTH = 0.015
@@ -55,14 +58,14 @@ INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a prope
 COLUMNS, MORE_COLUMNS = 3, 12  # of its facets, and where the loss is limited instead
 MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made sparse by default
 
-#: CPU seconds of a default fit: a factor, and powers of the rows, features and half the classes, of
-#: tables up to these numbers of rows and features; see benchmarks/results/speed.md.
+#: CPU seconds of a default fit: a factor, and powers of the rows, features and half the classes,
+#: up to MANY_ROWS rows and MOST_FEATURES features; see benchmarks/results/speed.md.
 SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0156, 0.60, 0.88, 0.0)
 #: CPU seconds of a sweep for each row and expert, and for each pair of its coefficients.
 SECONDS_OF_ROW, SECONDS_OF_PAIR, USUAL_NODES = 60e-9, 0.3e-9, 3
 STEPS_BEFORE, SWEPT_TIME = 60, 0.4  # steps before sweeps; CPU time of the sweeps, of that of a fit
 FEWEST_SWEEPS, MOST_SWEEPS = 10, 30  # of each chain; with either fewer or more, little changes
-TIMED_ROWS, TIMED_FEATURES, TIMED_LEAVES = 10_000, 130, ("auto", "constant", "linear")
+TIMED_LEAVES = ("auto", "constant", "linear")
 
 Dtype = Literal["auto", "float64", "float32"]
 Given = Mapping[str, Any]  # parameters of an estimator by name
@@ -181,11 +184,12 @@ def selected(given: Given, table: Table, start: Mixture | None) -> tuple[str, st
         return "svi" if by_svi else "vi", "it continues the fit before"
     if table.in_parts or table.in_batches:
         return "svi", "the rows do not stay in memory"
-    if (table.n_rows or 0) > MOST_ROWS:
-        return "svi", f"more than {MOST_ROWS:,} rows"
-    if (table.n_features or 0) > MOST_FEATURES:
-        return "svi", f"more than {MOST_FEATURES} features"
-    return "vi", f"up to {MOST_ROWS:,} rows in memory and {MOST_FEATURES} features"
+    n_rows, n_features = table.n_rows or 0, table.n_features or 0
+    if n_rows > MANY_ROWS and n_features > MOST_FEATURES:
+        return "svi", f"more than {MANY_ROWS:,} rows of more than {MOST_FEATURES} features"
+    if n_rows * n_features > MOST_NUMBERS:
+        return "svi", f"more than {MOST_NUMBERS:,} numbers in X"
+    return "vi", f"up to {MANY_ROWS:,} rows or {MOST_FEATURES} features in memory"
 
 
 def asks_for_svi(given: Given) -> str:
@@ -268,7 +272,8 @@ def _defaults(
     if kind is Vi and automatic:
         n_sweeps = _n_sweeps(given, table)
         # the sweeps go on from where fewer steps have come
-        return {"n_steps": STEPS_BEFORE, "n_sweeps": n_sweeps} if n_sweeps else {}
+        swept = {"n_steps": STEPS_BEFORE, "n_sweeps": n_sweeps} if n_sweeps else {}
+        return swept | ({"batch_size": LARGE_BATCH} if (table.n_rows or 0) > MANY_ROWS else {})
     expects = given["prior"].expects and given["weight_prior"].implements("law")
     if kind is Svi and automatic and not expects:
         return {"guide": "AutoNormal"}  # which needs the density alone
@@ -278,7 +283,8 @@ def _defaults(
 def _n_sweeps(given: Given, table: Table) -> int:
     """Return the sweeps of each chain that take about half as long as the fit before; 0 if few."""
     n_rows, n_features, *_ = table
-    if not (n_rows and n_features) or given.get("interaction_constraints") is not None:
+    constrained = given.get("interaction_constraints") is not None
+    if not (n_rows and n_features) or n_rows > MANY_ROWS or constrained:
         return 0
     n_trees, n_experts = given["n_modes"] or Vi.default_modes, given["n_experts"] or FEW_EXPERTS
     each = SECONDS_OF_ROW + SECONDS_OF_PAIR * (n_features + 1) ** 2
@@ -441,8 +447,10 @@ def _n_experts(
         split: Any = start.shown.posterior.model.split
         return int(split.n_experts)
     if natural:
-        reasons["facets"] = "by default with Vi"
-        return FEW_EXPERTS
+        many = (table.n_rows or 0) > MANY_ROWS
+        number = f" for more than {MANY_ROWS:,} rows" if many else ""
+        reasons["facets"] = f"by default with Vi{number}"
+        return MORE_EXPERTS if many else FEW_EXPERTS
     reasons["facets"] = f"by default for {KINDS[table.n_classes > 0]} without Vi"
     return OF_CLASSES if table.n_classes else OF_NUMBERS
 
@@ -499,7 +507,7 @@ def _seconds(plan: FitPlan) -> float | None:
     if plan.last.n_sweeps:
         own = replace(own, n_steps=STEPS_BEFORE, n_sweeps=plan.last.n_sweeps)
     usual = usual and plan.stages == (Growth(), own)
-    if not usual or n_rows > TIMED_ROWS or n_features > TIMED_FEATURES:
+    if not usual or n_rows > MANY_ROWS or n_features > MOST_FEATURES:
         return None
     return _seconds_of(plan.table) * (1 + SWEPT_TIME * (plan.last.n_sweeps > 0))
 

@@ -20,7 +20,7 @@ def run_file(table, place):
 def test_the_plan_is_that_of_the_estimator(run_file, place):
     shown = done("plan", run_file).stdout
     assert shown.splitlines()[0].startswith("Plan of a fit to 64 rows")
-    assert "method    vi (up to 10,000 rows in memory and 100 features)" in shown
+    assert "method    vi (up to 10,000 rows or 100 features in memory)" in shown
     assert files_in(place) == ["data.csv", "run.toml"]
     estimator = read_run(run_file).estimator("classification")
     assert type(estimator) is bayestree.ConvexPolytopeTreeClassifier

@@ -212,7 +212,7 @@ def test_files_keep_the_method_and_the_predictions(joint, tmp_path):
 
 def test_files_of_many_rows_keep_svi(monkeypatch, tmp_path):
     """Even if the tree that is shown has a single leaf, whose posterior is exact."""
-    monkeypatch.setattr(defaults, "MOST_ROWS", 50)
+    monkeypatch.setattr(defaults, "MOST_NUMBERS", 100)
     found = ConvexPolytopeTreeClassifier(n_modes=2, **SMALL).fit(*labelled())
     bare = replace(found.fitted_.trees[0].posterior, inference="conjugate")
     trees = [replace(found.fitted_.trees[0], posterior=bare), found.fitted_.trees[1]]
@@ -228,7 +228,7 @@ def test_a_warm_start_keeps_the_method(monkeypatch, tmp_path):
     found = ConvexPolytopeTreeClassifier(n_modes=2, warm_start=True, **SMALL).fit(X, y)
     topologies = [one.posterior_.model.topology for one in found.modes_]
     found.save(tmp_path / "tree.safetensors")
-    monkeypatch.setattr(defaults, "MOST_ROWS", 50)
+    monkeypatch.setattr(defaults, "MOST_NUMBERS", 100)
     for estimator in (found, load(tmp_path / "tree.safetensors")):
         estimator.fit(X, y)
         assert [one.posterior_.inference for one in estimator.modes_] == ["vi", "vi"]
@@ -254,8 +254,9 @@ def test_the_method_follows_the_rows_and_the_parameters(monkeypatch):
     X, y = labelled()
     found = ConvexPolytopeTreeClassifier(n_modes=1, **SMALL)
     methods = []
-    for changes, most in (({}, 90), ({"dtype": "float32"}, 90), ({"dtype": "auto"}, 90), ({}, 89)):
-        monkeypatch.setattr(defaults, "MOST_ROWS", most)
+    several = ({}, 180), ({"dtype": "float32"}, 180), ({"dtype": "auto"}, 180), ({}, 179)
+    for changes, most in several:
+        monkeypatch.setattr(defaults, "MOST_NUMBERS", most)
         found.set_params(**changes).fit(X, y)
         assert found.plan_.method == found.posterior_.inference
         methods.append(found.posterior_.inference)

@@ -60,8 +60,10 @@ def test_names_are_those_of_the_tables():
     ("table", "method"),
     [
         (Table(10_000, 100, 2), "vi"),
-        (Table(10_001, 100, 2), "svi"),
-        (Table(10_000, 101, 2), "svi"),
+        (Table(100_000, 100, 2), "vi"),
+        (Table(100_001, 100, 2), "svi"),
+        (Table(10_000, 1000, 2), "vi"),
+        (Table(10_001, 101, 2), "svi"),
         (Table(50, 2, 2, in_parts=True), "svi"),
         (Table(50, 2, 2, in_batches=True), "svi"),
         (Table(), "vi"),
@@ -69,6 +71,13 @@ def test_names_are_those_of_the_tables():
 )
 def test_auto_goes_by_the_rows(table, method):
     assert plan(table).method == method
+
+
+@pytest.mark.parametrize(("n_rows", "experts", "batch"), [(10_000, 4, 2000), (10_001, 8, 5000)])
+def test_many_rows_get_more_experts_and_larger_steps_but_no_sweeps(n_rows, experts, batch):
+    found = plan(Table(n_rows, 5, 2))
+    assert (found.n_experts, found.last.batch_size) == (experts, batch)
+    assert (found.last.n_sweeps > 0) == (n_rows == 10_000)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +422,7 @@ def test_estimators_plan_without_a_fit():
         "vi",
         "Growth()",
         "Vi(steepness=1.0, n_steps=60, n_sweeps=30)",
-        "up to 10,000 rows in memory",
+        "up to 10,000 rows or 100 features in memory",
     ):
         assert text in str(found)
     assert ConvexPolytopeTreeRegressor().plan(X, y).table.n_classes == 0

@@ -9,8 +9,9 @@ from bayestree._utils.state import seeded
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows, StepRule
+from bayestree.inference.variational.factors import Factors, Rows, StepRule
 from bayestree.inference.variational.guides import PolytopeGuide
+from bayestree.inference.variational.low_rank import LowRankFactors
 from bayestree.inference.variational.vi import step
 from bayestree.models import Categorical, Laplace, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.soft_tree import sample_prior
@@ -97,7 +98,7 @@ def test_the_guide_has_finite_gradients_with_signs():
 
 
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("kind", [Factors, DiagonalFactors])
+@pytest.mark.parametrize("kind", [Factors, LowRankFactors])
 def test_a_natural_gradient_is_that_of_the_features_in_use(kind, exact):
     found = []
     for model, sites, data in wide_and_narrow():
@@ -115,7 +116,7 @@ def test_a_natural_gradient_is_that_of_the_features_in_use(kind, exact):
         assert (values[..., REST] == 0).all()
 
 
-@pytest.mark.parametrize("kind", [Factors, DiagonalFactors])
+@pytest.mark.parametrize("kind", [Factors, LowRankFactors])
 def test_the_density_of_a_draw_is_that_of_the_features_in_use(kind):
     """Draws of absent coefficients are 0, and their noise adds no density."""
     (wide, sites, data), (narrow, small, few) = wide_and_narrow()

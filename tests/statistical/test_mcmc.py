@@ -130,7 +130,7 @@ def leaves(chains, rng):
 def redraw(chains, rng):
     for chain, own in zip(chains.each, chains.rngs, strict=True):
         for place in np.ndindex(chain.shrinkage.shape):
-            redraw_one(chains.priors, chain, chains.work, *place, own)
+            redraw_one(chains.priors, chain, chains.works[0], *place, own)
 
 
 @njit
@@ -148,11 +148,11 @@ def moves(*kinds):
     def kernel(chains, rng):
         for c, (chain, own) in enumerate(zip(chains.each, chains.rngs, strict=True)):
             rows = chains.rows_of(c)
-            refresh(rows, chain, chains.work)
+            refresh(rows, chain, chains.works[0])
             for node in [*range(chains.n_nodes)] * 3:
                 for kind in kinds:
                     for k in range(chain.log_weight.shape[1]):
-                        given = rows, chains.priors, chain, chains.work
+                        given = rows, chains.priors, chain, chains.works[0]
                         move(kind, *given, node, k, own, chains.tally[c])
         chains._arrange_leaves()
 

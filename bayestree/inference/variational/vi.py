@@ -49,13 +49,13 @@ from bayestree.inference.samplers.mcmc.method import Mcmc, swept
 from bayestree.inference.stage import Stage, as_function
 from bayestree.inference.training import HARD, check_linear, check_soft, check_split, check_topology
 from bayestree.inference.variational.factors import (
-    DiagonalFactors,
     ExpertDraw,
     Factors,
     Rows,
     StepRule,
     StepSchedule,
 )
+from bayestree.inference.variational.low_rank import LowRankFactors
 from bayestree.inference.variational.svi import variational_posterior
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
@@ -331,7 +331,7 @@ class Vi(Stage):
         data = data.to(torch.empty(0, dtype=torch.float64)).for_leaf(model.leaf)
         with seeded(draw_seed(random_state)), torch.no_grad():
             full = data.X.shape[1] <= MOST_FULL
-            kind = Factors if full else DiagonalFactors
+            kind = Factors if full else LowRankFactors
             factors = kind.around(model, inits, data)
             rows = Rows.of(data, model.leaf, full=full)
             trace = self._climb(factors, rows, progress)

@@ -103,9 +103,9 @@ def test_ratio(parts, kind):
             chains.refresh()
             before, old = log_joint(chains, data), chains.vectors[0].copy()
             tally = np.zeros((2, experts.LEAF + 1))
-            move(kind, chains.rows, chains.priors, chain, chains.work, node, expert, rng, tally)
+            move(kind, chains.rows, chains.priors, chain, chains.works[0], node, expert, rng, tally)
             value = chains.each[0].value[0].copy()
-            precision = chains.work.small[PRECISION].copy()
+            precision = chains.works[0].small[PRECISION].copy()
             chains._arrange_leaves()
             if not tally[0].any():
                 np.testing.assert_array_equal(chains.vectors[0], old)
@@ -113,7 +113,7 @@ def test_ratio(parts, kind):
             here, accepted = here + 1, accepted + 1
             chains.refresh()
             np.testing.assert_allclose(value, chains.each[0].value[0], 1e-9)
-            gap, gain = log_joint(chains, data) - before, float(chains.work.gain[0])
+            gap, gain = log_joint(chains, data) - before, float(chains.works[0].gain[0])
             free, was = chains.layout.free(chains.vectors[0]), chains.layout.free(old)
             if kind <= SHIFT:
                 ratio = free["shrinkage"][node, expert] - was["shrinkage"][node, expert]
@@ -139,7 +139,7 @@ def test_a_mirror_is_its_own_inverse():
         chains.refresh()
         tally = np.zeros((2, experts.LEAF + 1))
         rng, seed = np.random.default_rng(seed), seed + 1
-        move(MIRROR, chains.rows, chains.priors, chain, chains.work, 0, 1, rng, tally)
+        move(MIRROR, chains.rows, chains.priors, chain, chains.works[0], 0, 1, rng, tally)
         chains._arrange_leaves()
         accepted += int(tally[0].sum())
         assert (chains.vectors[0] == start).all() == (accepted == 0) or accepted == 2
@@ -149,7 +149,7 @@ def test_a_mirror_is_its_own_inverse():
 def test_redraws_follow_the_conditional_law():
     """log b given coefficients, by way of scales, is an invariant step: against quadrature."""
     chains, _ = chains_of(CASES["grouped"], n_chains=1)
-    priors, work, rng = chains.priors, chains.work, np.random.default_rng(0)
+    priors, work, rng = chains.priors, chains.works[0], np.random.default_rng(0)
     b = work.small[OLD]
     b[:] = (0.4, -1.3, 0.7)
     at, drawn = 0.0, []
@@ -200,7 +200,7 @@ def proposed(rows, chain, space, node, r, gap):
 @pytest.mark.parametrize("steepness", [0.4, 1.0, 6.0])
 def test_a_proposal_is_refused_early_only_if_all_rows_refuse_it(steepness):
     chains, _ = chains_of({"topology": "complete", "steepness": steepness}, n_chains=1, n=700)
-    given, refused = (chains.rows, chains.each[0], chains.work), 0
+    given, refused = (chains.rows, chains.each[0], chains.works[0]), 0
     for r in np.geomspace(1e-3, 1e3, 30):
         whole, again = proposed(*given, 0, r, -1e-6)
         assert again == whole
@@ -220,11 +220,11 @@ def test_rows_that_a_node_leaves_as_they_are_are_left_out():
         chains.refresh()
         found, expected = [], []
         for r in (0.01, 1.0, 100.0):
-            found.append(proposed(chains.rows, chain, chains.work, node, r, -np.inf)[0])
+            found.append(proposed(chains.rows, chain, chains.works[0], node, r, -np.inf)[0])
             chain.log_weight[node, 0] = np.log(r)
             expected.append(float(chains.model.log_likelihood(sites_of(chains, 0), *data)))
         np.testing.assert_allclose(np.diff(found), np.diff(expected), 1e-9, 1e-7)
-    counts = [chosen(chains.rows, chain, chains.work, node) for node in range(3)]
+    counts = [chosen(chains.rows, chain, chains.works[0], node) for node in range(3)]
     assert min(counts) < max(counts)
 
 

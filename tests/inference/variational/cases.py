@@ -7,7 +7,8 @@ import torch
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits
-from bayestree.inference.variational.factors import DiagonalFactors, Factors
+from bayestree.inference.variational.factors import Factors
+from bayestree.inference.variational.low_rank import LowRankFactors
 from bayestree.models import (
     Categorical,
     GammaProcess,
@@ -48,7 +49,7 @@ def model_of(leaf=None, split=None, steepness=1.0):
     )
 
 
-def factors_of(data, trees=TREES, seed=0, *, diagonal=False, **settings):
+def factors_of(data, trees=TREES, seed=0, *, low_rank=False, **settings):
     """Factors of several trees with arbitrary means, covariances and leaves."""
     model, together = model_of(**settings), JoinedTopology(tuple(trees))
     size = together.n_nodes, model.split.n_experts
@@ -57,9 +58,9 @@ def factors_of(data, trees=TREES, seed=0, *, diagonal=False, **settings):
     precision = root @ root.mT + torch.eye(width, dtype=torch.float64)
     share = normal(together.n_leaves, len(data.X), seed=seed + 2).softmax(0)
     shape, rate = (1.5 + normal(*size, seed=seed + part).sigmoid() for part in (3, 4))
-    if diagonal:
+    if low_rank:
         precision = precision.diagonal(dim1=-2, dim2=-1).clone()
-    return (DiagonalFactors if diagonal else Factors)(
+    found = (LowRankFactors if low_rank else Factors)(
         model,
         together,
         mean=0.7 * normal(*size, width, seed=seed),
@@ -68,6 +69,12 @@ def factors_of(data, trees=TREES, seed=0, *, diagonal=False, **settings):
         rate=rate if model.split.weighted else torch.ones_like(rate),
         sums=share @ model.leaf.statistics(data.y, data.weights),
     )
+    if low_rank:
+        axes = torch.linalg.qr(normal(*size, width, width, seed=seed + 6))[0]
+        found.axes.copy_(0.4 * torch.arange(1, 4) * axes)
+        found.factorise()
+        found.refresh(steps=20)
+    return found
 
 
 def reaching(topology, right):

@@ -10,10 +10,13 @@ from torch.distributions import Gamma, MultivariateNormal, Normal, kl_divergence
 
 from bayestree._utils.state import seeded
 from bayestree.distributions import LogGamma, inverse_gamma_scale
-from bayestree.inference.variational.factors import JITTER, SHAPE, SPREAD, DiagonalFactors, Factors
+from bayestree.inference.variational.factors import JITTER, SHAPE, SPREAD, Factors
+from bayestree.inference.variational.low_rank import RANK, LowRankFactors
 from bayestree.models import Gaussian, Oblique
 from bayestree.models.splits import joined
-from tests.inference.variational.cases import PRIORS, TREES, factors_of, grown, rows
+from bayestree.topology import JoinedTopology
+from tests.inference.problems import normal
+from tests.inference.variational.cases import PRIORS, TREES, factors_of, grown, model_of, rows
 
 SPLITS = {"polytope": {}, "oblique": {"split": Oblique()}}
 LEAVES = {"classes": {}, "numbers": {"leaf": Gaussian()}}
@@ -25,19 +28,24 @@ def within(draws, expected, errors=4.5):
     return bool((abs(draws.mean(0) - expected) <= errors * error + 1e-12).all())
 
 
+def precision_of(factors):
+    """The matrices of precision, (V, K, d + 1, d + 1)."""
+    if not isinstance(factors, LowRankFactors):
+        return factors.precision
+    inner = factors.axes @ factors.axes.mT + torch.eye(factors.mean.shape[-1])
+    return inner / factors.root.unsqueeze(-1) / factors.root.unsqueeze(-2)
+
+
 def normal_of(factors):
     """The factors of the coefficients as distributions."""
-    precision = factors.precision
-    if precision.dim() == factors.mean.dim():
-        precision = torch.diag_embed(precision)
-    return MultivariateNormal(factors.mean, precision_matrix=precision)
+    return MultivariateNormal(factors.mean, precision_matrix=precision_of(factors))
 
 
-@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("low_rank", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_divergence_of_splits_is_its_mean_over_draws(split, diagonal):
+def test_the_divergence_of_splits_is_its_mean_over_draws(split, low_rank):
     """With the scales drawn, too: beta ~ Normal(0, sigma^2), sigma^2 ~ InverseGamma(a, s^2 b)."""
-    factors = factors_of(rows(), diagonal=diagonal, **SPLITS[split]).eval()
+    factors = factors_of(rows(), low_rank=low_rank, **SPLITS[split]).eval()
     own = normal_of(factors)
     weights = LogGamma(factors.shape, factors.rate), LogGamma(1.5 / 3, 0.7)
     law, n = factors.scales.law, 300
@@ -84,12 +92,12 @@ def test_weights_have_the_divergence_of_gamma_variables():
         torch.testing.assert_close(without[tree], -other[nodes].sum())
 
 
-@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("low_rank", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_draws_come_with_their_density(split, leaf, diagonal):
+def test_draws_come_with_their_density(split, leaf, low_rank):
     data = rows(leaf=LEAVES[leaf].get("leaf"))
-    given = {"trees": TREES[:1], "diagonal": diagonal, **SPLITS[split], **LEAVES[leaf]}
+    given = {"trees": TREES[:1], "low_rank": low_rank, **SPLITS[split], **LEAVES[leaf]}
     factors = factors_of(data, **given).eval()
     own = normal_of(factors)
     law = factors.model.leaf.posterior(factors.sums)
@@ -112,17 +120,46 @@ def test_draws_come_with_their_density(split, leaf, diagonal):
             assert density == pytest.approx(expected)
 
 
-def test_draws_have_the_moments_of_the_factors():
-    factors, n = factors_of(rows()), 3000
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_draws_have_the_moments_of_the_factors(low_rank):
+    factors, n = factors_of(rows(), low_rank=low_rank), 3000
     with seeded(0), torch.no_grad():
         drawn = [factors.draw() for _ in range(n)]
     beta = torch.stack([one.coefficient for one in drawn])
     assert within(beta, factors.mean)
     outer = (beta - factors.mean).unsqueeze(-1) * (beta - factors.mean).unsqueeze(-2)
-    assert within(outer, torch.linalg.inv(factors.precision))
+    covariance = torch.linalg.inv(precision_of(factors))
+    assert within(outer, covariance)
     assert within(torch.stack([one.log_weight for one in drawn]), factors.weight_law.mean)
-    variance = torch.linalg.inv(factors.precision).diagonal(dim1=-2, dim2=-1)
-    torch.testing.assert_close(factors.moments.variance, variance)
+    torch.testing.assert_close(factors.moments.variance, covariance.diagonal(dim1=-2, dim2=-1))
+
+
+def test_a_precision_of_low_rank_is_that_of_its_diagonal_and_axes():
+    factors = factors_of(rows(), low_rank=True)
+    whole = precision_of(factors)
+    torch.testing.assert_close(whole.diagonal(dim1=-2, dim2=-1), factors.precision)
+    values = normal(*factors.mean.shape, seed=9)
+    product = torch.linalg.solve(whole, values.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(factors.covariance(values), product)
+
+
+def test_axes_come_to_the_leading_eigenvectors():
+    """Of a matrix with RANK of them and a constant elsewhere, in the units of its diagonal."""
+    size = 2, 3, 12
+    model, trees = model_of(), JoinedTopology(TREES[:1])
+    given = {name: torch.ones(2, 3, dtype=torch.float64) for name in ("shape", "rate")}
+    sums = torch.ones(trees.n_leaves, 2, dtype=torch.float64)
+    mean = torch.zeros(size, dtype=torch.float64)
+    factors = LowRankFactors(model, trees, mean=mean, precision=mean + 1, sums=sums, **given)
+    axes = torch.linalg.qr(normal(*size, RANK, seed=3))[0]
+    inner = (axes * torch.tensor([1.0, 2.0, 4.0, 6.0])) @ axes.mT + torch.eye(12)
+    unit = inner.diagonal(dim1=-2, dim2=-1).rsqrt()
+    inner = inner * unit.unsqueeze(-1) * unit.unsqueeze(-2)
+    for _ in range(60):
+        factors._turn(inner @ factors.directions)
+        factors.factorise()
+    ours, exact = (torch.linalg.eigvalsh(one)[..., -2:] for one in (precision_of(factors), inner))
+    torch.testing.assert_close(ours, exact, rtol=0.1, atol=0.0)
 
 
 def test_covariances_of_columns_in_very_different_units():
@@ -137,9 +174,9 @@ def test_covariances_of_columns_in_very_different_units():
     torch.testing.assert_close(factors.root @ factors.root.mT, expected, rtol=1e-9, atol=0.0)
 
 
-@pytest.mark.parametrize("diagonal", [False, True])
-def test_one_of_several_trees(diagonal):
-    factors = factors_of(rows(), diagonal=diagonal).eval()
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_one_of_several_trees(low_rank):
+    factors = factors_of(rows(), low_rank=low_rank).eval()
     factors.scales.rate.mul_(1.1)  # not at its optimum
     everything = copy.deepcopy(factors.state_dict())
     for number, tree in enumerate(TREES):
@@ -159,7 +196,7 @@ def test_one_of_several_trees(diagonal):
         assert torch.equal(value, everything[name])
 
 
-@pytest.mark.parametrize("kind", [Factors, DiagonalFactors])
+@pytest.mark.parametrize("kind", [Factors, LowRankFactors])
 def test_the_start_is_around_the_trees(kind):
     starts, data = grown(n_trees=3)
     factors = kind.around(starts[0].model, starts, data)

@@ -11,16 +11,10 @@ from bayestree._utils.state import seeded
 from bayestree.distributions import LogGamma
 from bayestree.inference.variational import factors as rows_module
 from bayestree.inference.variational import vi as steps
-from bayestree.inference.variational.factors import (
-    DiagonalFactors,
-    Rows,
-    StepRule,
-    StepSchedule,
-    solved,
-)
+from bayestree.inference.variational.factors import Rows, StepRule, StepSchedule
+from bayestree.inference.variational.low_rank import LowRankFactors
 from bayestree.inference.variational.vi import bounds, step
 from bayestree.models import Categorical, Gaussian, Oblique
-from tests.inference.problems import normal
 from tests.inference.variational.cases import (
     PRIORS,
     TREES,
@@ -38,7 +32,7 @@ def rule_of(steepness=1.0, *, exact=True, rate=0.3, prior=1.0):
 
 def rows_of(data, factors):
     """The rows of a fit of these factors."""
-    full = not isinstance(factors, DiagonalFactors)
+    full = not isinstance(factors, LowRankFactors)
     return Rows.of(data, factors.model.leaf, full=full)
 
 
@@ -252,10 +246,15 @@ def test_a_step_goes_a_share_of_the_way():
     torch.testing.assert_close(moved.rate, torch.lerp(factors.rate, at, rate))
 
 
-def test_a_diagonal_step_is_one_of_newton():
-    """Three conjugate gradients solve for three coefficients; the precision moves by its own."""
-    data, rate = rows(), 0.25
-    factors, moved = factors_of(data, diagonal=True), factors_of(data, diagonal=True)
+@pytest.mark.parametrize("correlated", [False, True])
+def test_a_step_of_low_rank_ends_at_the_latest_where_it_gains_most(correlated):
+    """Here if it is far, along what correlated columns share and no axis has."""
+    data, rate = rows(), 0.9
+    if correlated:
+        data = data._replace(X=2 + 0.1 * data.X, weights=1000 * data.weights)
+    factors, moved = (factors_of(data, low_rank=True) for _ in range(2))
+    for one in (factors, moved):
+        one.directions.mul_(not correlated)
     found, _ = slopes_of(factors, data, rule_of(exact=False))
     with seeded(0):
         step(moved, rows_of(data, moved), rule_of(rate=rate, exact=False))
@@ -268,33 +267,19 @@ def test_a_diagonal_step_is_one_of_newton():
     whole += torch.diag_embed(-2 * of_variance)
     goal = whole.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(moved.precision, torch.lerp(factors.precision, goal, rate))
-    torch.testing.assert_close(moved.variance, 1 / moved.precision)
-    change = torch.linalg.solve(whole, (found.coefficient + of_mean).unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(moved.mean, factors.mean + rate * change)
+    slope = found.coefficient + of_mean
+    along = moved.covariance(slope)
+    bend = torch.einsum("vki,vkij,vkj->vk", along, whole, along)
+    best = ((along * slope).sum(-1) / bend).unsqueeze(-1)
+    assert bool((best < rate).any()) == correlated
+    torch.testing.assert_close(moved.mean, factors.mean + along * best.clamp_max(rate))
 
 
-def test_conjugate_gradients_approach_the_solution():
-    root = normal(4, 30, 30)
-    matrix = root @ root.mT + 5 * torch.eye(30, dtype=torch.float64)
-    right = normal(4, 30, seed=1)
-    right[2] = 0.0  # solved from the start
-
-    def product(direction):
-        return (matrix @ direction.unsqueeze(-1)).squeeze(-1)
-
-    expected = torch.linalg.solve(matrix, right)
-    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    gaps = [(expected - solved(product, right, diagonal, n)).norm(dim=-1) for n in (1, 5, 20, 60)]
-    assert (gaps[1] <= gaps[0]).all()
-    assert (gaps[2] <= gaps[1]).all()
-    torch.testing.assert_close(gaps[3], torch.zeros(4, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("diagonal", [False, True])
-def test_precisions_stay_positive_whatever_the_curvature(monkeypatch, diagonal):
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_precisions_stay_positive_whatever_the_curvature(monkeypatch, low_rank):
     """The term of second order outweighs a curvature of the wrong sign."""
     data = rows()
-    factors = factors_of(data, diagonal=diagonal)
+    factors = factors_of(data, low_rank=low_rank)
     plain = steps._slopes
 
     def bent(*given):
@@ -305,8 +290,8 @@ def test_precisions_stay_positive_whatever_the_curvature(monkeypatch, diagonal):
     with seeded(0):
         for _ in range(5):
             step(factors, rows_of(data, factors), rule_of(rate=0.3))
-    precision = torch.diag_embed(factors.precision) if diagonal else factors.precision
-    assert (torch.linalg.eigvalsh(precision) > 0).all()
+    own = factors.root if low_rank else torch.linalg.eigvalsh(factors.precision)
+    assert (own > 0).all()
     assert factors.mean.isfinite().all()
 
 

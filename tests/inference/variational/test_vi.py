@@ -12,7 +12,8 @@ from bayestree._utils.state import seeded
 from bayestree.diagnostics import check_convergence
 from bayestree.inference import Data, GrowthLimits, Mcmc, Svi, Vi, convergence, pointwise, vi
 from bayestree.inference.variational import vi as method
-from bayestree.inference.variational.factors import DiagonalFactors, Factors, Rows
+from bayestree.inference.variational.factors import Factors, Rows
+from bayestree.inference.variational.low_rank import LowRankFactors
 from bayestree.models import (
     Categorical,
     Flat,
@@ -486,7 +487,7 @@ def test_a_fit_goes_on_until_further_steps_gain_nothing(monkeypatch):
     assert len(found.stats["elbo"]) == 4
 
 
-def test_many_columns_have_a_diagonal_covariance(monkeypatch):
+def test_many_columns_have_a_covariance_of_low_rank(monkeypatch):
     """The bound is at least that of SVI with one, from the same start; four errors are left."""
     data = noisy_line(150)
     model = soft_tree(Categorical(2), n_experts=2, steepness=2.0)
@@ -509,7 +510,7 @@ def test_many_columns_have_a_diagonal_covariance(monkeypatch):
         found = Vi(n_draws=200).fit(start.model, data, init=start, random_state=0)
         (own, error), (reference, its_error) = bound_of(found), bound_of(slow)
         assert own > reference - 4 * math.hypot(error, its_error)
-    assert kinds == [DiagonalFactors, Factors]
+    assert kinds == [LowRankFactors, Factors]
 
 
 def test_a_hyper_prior_is_held_at_its_value():

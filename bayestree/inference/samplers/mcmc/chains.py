@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,8 +77,9 @@ class Chains:
         weight = model.priors.weight if model.split.weighted else None
         self.rows = rows_of(own.X.numpy(), weights, model.topology, model.steepness)
         self.priors = priors_of(weight, model.priors.hyperplane, n_experts, d)
-        self.work = workspace(self.rows, self.priors, n_experts)
         count, n = len(vectors), len(own.X)
+        n_threads = min(count, torch.get_num_threads())
+        self.works = [workspace(self.rows, self.priors, n_experts) for _ in range(n_threads)]
         self.weights = np.broadcast_to(weights, (count, n))
         self.n_nodes, self.n_leaves = n_nodes, model.topology.n_leaves
         self.tally = np.zeros((count, 2, LEAF + 1))
@@ -103,7 +105,7 @@ class Chains:
     def refresh(self) -> None:
         """Compute the branches from the vectors."""
         for c, chain in enumerate(self.each):
-            refresh(self.rows_of(c), chain, self.work)
+            refresh(self.rows_of(c), chain, self.works[0])
 
     def rows_of(self, chain: int) -> Rows:
         """Return the rows with the weights that they have for a chain."""
@@ -111,10 +113,16 @@ class Chains:
 
     @uncollected()
     def sweep(self, *, mirrors: bool) -> None:
-        """Move the experts of all nodes of each chain."""
-        for c, (chain, rng) in enumerate(zip(self.each, self.rngs, strict=True)):
-            own = self.rows_of(c), self.priors, chain, self.work
-            sweep(*own, mirrors, rng, self.tally[c])
+        """Move the experts of all nodes of each chain, several chains at a time in threads."""
+        n_threads = len(self.works)
+
+        def move(thread: int) -> None:
+            for c in range(thread, self.n_chains, n_threads):
+                own = self.rows_of(c), self.priors, self.each[c], self.works[thread]
+                sweep(*own, mirrors, self.rngs[c], self.tally[c])
+
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(move, range(n_threads)))
         if mirrors:
             self._arrange_leaves()
 
