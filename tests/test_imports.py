@@ -1,4 +1,4 @@
-"""Slow imports that a fit does not need: each takes a fifth of a second to two seconds."""
+"""Slow imports that fits and most verbs do not need: each takes a fifth of a second or more."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ CODE = """
 import sys
 import numpy as np
 import bayestree.cli
+import bayestree.runs.predict, bayestree.runs.results, bayestree.runs.runner  # of most verbs
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.inference import Map
 

@@ -1,5 +1,7 @@
 """The command line `bayestree`. Every verb calls public functions."""
 
+import atexit
+import gc
 import io
 import sys
 import traceback
@@ -47,6 +49,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    # Imports make half a million objects, of which none is garbage; nor need it be sought at exit.
+    gc.set_threshold(1_000_000)
+    atexit.register(gc.freeze)
     if isinstance(sys.stdout, io.TextIOWrapper):  # code pages may lack box-drawing characters
         sys.stdout.reconfigure(errors="replace")
     try:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import entr
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.alignment import Matches
 from bayestree.diagnostics.draws import (
     Draws,
@@ -559,3 +559,21 @@ def _leaf_of(right: BoolArray, topology: Topology) -> BoolArray:
     taken = ~right @ to_left + right @ to_right
     found: BoolArray = taken == (to_left + to_right).sum(axis=0)
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """Predictions at G values of a column: mean and band (G,), and the curves (n, G) of rows."""
+
+    feature: str
+    grid: AnyArray
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    curves: FloatArray
+    label: str
+
+    def at(self, places: IntArray) -> "Dependence":
+        """Return the predictions at some of the values."""
+        of_values = ("grid", "mean", "low", "high", "curves")
+        return replace(self, **{name: getattr(self, name)[..., places] for name in of_values})

@@ -3,6 +3,7 @@
 It does not import the estimators, because torch takes seconds to import.
 """
 
+import gc
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -93,7 +94,14 @@ METHODS = dict.fromkeys(("Tao", "tao"), "bayestree.literature.tao") | dict.fromk
 def estimator_class(name: str) -> Any:
     """Return the class of an estimator by its name."""
     known = ESTIMATORS[name]
-    return getattr(importlib.import_module(known), name) if isinstance(known, str) else known
+    if not isinstance(known, str):
+        return known
+    usual = gc.get_threshold()
+    gc.set_threshold(1_000_000)  # imports make half a million objects, none of them garbage
+    try:
+        return getattr(importlib.import_module(known), name)
+    finally:
+        gc.set_threshold(*usual)
 
 
 def method(name: str) -> Any:

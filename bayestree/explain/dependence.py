@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, weighted_quantiles
 from bayestree.diagnostics.draws import tails
+from bayestree.diagnostics.uncertainty import Dependence
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Column, Dates, Encoding
 from bayestree.tree import Tree
-
-if TYPE_CHECKING:
-    from bayestree.plots._predictions import Dependence
 
 Predict = Callable[[FloatArray], FloatArray]  # rows to probabilities (n, C) or means (n,)
 #: Rows to predictions (S, n, C) or (S, n) of groups of draws, with the weight of each draw (S,).
@@ -85,10 +83,8 @@ class PartialDependence:
 
         return draw_dependence(self.of(output), ax, curves=curves)
 
-    def of(self, output: int) -> "Dependence":
+    def of(self, output: int) -> Dependence:
         """Return what a plot shows of one output."""
-        from bayestree.plots._predictions import Dependence  # noqa: PLC0415 - slow
-
         label = f"P({self.classes[output]})" if self.classes else "prediction"
         mean, low, high, curves = (
             one[..., output] for one in (self.mean, self.low, self.high, self.curves)

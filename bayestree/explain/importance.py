@@ -186,13 +186,17 @@ def draw_importance(
     weights /= weights.sum()
     rows, ones = data.X.numpy(force=True), torch.ones_like(data.weights)
     votes = encoding.by_column(_draw_votes(parts, picks, data))
-    before = _log_scores(parts, picks, weights, Data(data.X, data.y, ones))
+    each = [
+        (part.posterior.model, [part.posterior.sites(*one) for one in some])
+        for part, some in zip(parts, picks, strict=True)
+    ]
+    before = _log_scores(each, weights, Data(data.X, data.y, ones))
     loss = np.zeros((votes.shape[1], len(rows)))
     regress = any("leaf_slope" in part.posterior.draws for part in parts)
     for j in np.flatnonzero(votes.any(axis=0) | regress).tolist():
         for one in orders:
             moved = Data.of(_shuffled(rows, encoding.places[j], one), data.y, ones)
-            loss[j] += (before - _log_scores(parts, picks, weights, moved)) / len(orders)
+            loss[j] += (before - _log_scores(each, weights, moved)) / len(orders)
     return votes, *_with_error(loss, data.weights.numpy(force=True)), weights
 
 
@@ -305,14 +309,9 @@ def _reached(draws: Draws, one: tuple[int, int], X: FloatArray, model: Any) -> F
     return leaf @ model.topology.turns.any(axis=0).T
 
 
-def _log_scores(
-    parts: Sequence[Part], picks: Sequence[list[tuple[int, int]]], weights: FloatArray, data: Data
-) -> FloatArray:
-    """Compute the log-density of y of each row under the mixture of the draws, (n,)."""
-    found = []
-    for part, some in zip(parts, picks, strict=True):
-        sites = (part.posterior.sites(*one) for one in some)
-        found.append(pointwise.log_likelihood(part.posterior.model, sites, data))
+def _log_scores(each: Sequence[tuple[Any, Any]], weights: FloatArray, data: Data) -> FloatArray:
+    """Compute the log-density of y of each row under a mixture of models and draws, (n,)."""
+    found = [pointwise.log_likelihood(model, draws, data) for model, draws in each]
     return np.asarray(logsumexp(np.concatenate(found), axis=0, b=weights[:, None]))
 
 

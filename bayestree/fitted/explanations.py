@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,13 +23,19 @@ from bayestree.diagnostics.inclusion import (
     node_effects,
     tree_effects,
 )
+from bayestree.explain import dependence
+from bayestree.explain.dependence import Interactions, PartialDependence, ShapleyValues
+from bayestree.explain.importance import (
+    Importance,
+    Part,
+    draw_importance,
+    point_importance,
+    prior_votes,
+    split_importance,
+)
 from bayestree.fitted.tree import FittedTree, Mixture, MixtureEstimator, Prediction, one_output
 from bayestree.fitted.validation import counted_rows, fitted_rows
 from bayestree.inference import Data
-
-if TYPE_CHECKING:
-    from bayestree.explain.dependence import Interactions, PartialDependence, ShapleyValues
-    from bayestree.explain.importance import Importance
 
 PAIRED = 8  # features whose interactions are measured by default
 
@@ -44,8 +49,6 @@ def feature_importances(estimator: MixtureEstimator) -> FloatArray:
     one unit of ``tree_.scale``. With several modes or trees it is their weighted mean.
     ``importance`` measures predictions, with intervals.
     """
-    from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
-
     check_is_fitted(estimator)
     trees = [(weight, one.tree) for one, weight in estimator.fitted_.by_weight()]
     return estimator.encoding_.by_column(split_importance(trees))
@@ -97,8 +100,6 @@ def importance(
         If ``n_repeats``, ``max_draws`` or ``level`` is out of range, or for rows that ``fit``
         would refuse.
     """
-    from bayestree.explain import importance as room  # noqa: PLC0415 - lazy room
-
     check_is_fitted(estimator)
     one_output(estimator, "importance")
     for name, value in (("n_repeats", n_repeats), ("max_draws", max_draws)):
@@ -113,12 +114,12 @@ def importance(
     scaling = mixture.scaling
     if mixture.averages(estimator.prediction):
         data = Data.of(scaling.standardise(rows), response, weights)
-        parts = [room.Part(weight, one.posterior) for one, weight in mixture.by_weight() if weight]
-        found = room.draw_importance(parts, data, orders, max_draws, encoding)
+        parts = [Part(weight, one.posterior) for one, weight in mixture.by_weight() if weight]
+        found = draw_importance(parts, data, orders, max_draws, encoding)
     else:
         if given.extra is None and not mixture.response.classifies:
             response = mixture.response.decode(response)
-        found = room.point_importance(
+        found = point_importance(
             mixture.hard_trees,
             partial(mixture.expectation, prediction=estimator.prediction),
             rows,
@@ -128,8 +129,7 @@ def importance(
             encoding=encoding,
             misfit=None if given.extra is None else mixture.response.leaf.misfit,
         )
-    prior = room.prior_votes(scaling.source, encoding)
-    return room.Importance(encoding.names, *found, prior, level)
+    return Importance(encoding.names, *found, prior_votes(scaling.source, encoding), level)
 
 
 def shapley_values(
@@ -160,8 +160,6 @@ def shapley_values(
     ValueError
         If ``tree_`` has more than 12 columns.
     """
-    from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
-
     one_output(estimator, "shapley_values")
     rows = fitted_rows(estimator, X)
     around = (
@@ -208,8 +206,6 @@ def partial_dependence(
     ValueError
         If the column, or a level in ``grid``, is unknown, or ``level`` is not between 0 and 1.
     """
-    from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
-
     for name, count in (("grid", grid), ("max_rows", max_rows)):
         if isinstance(count, int | np.integer) and count < 1:
             raise ValueError(f"{name} must be 1 or more, got {count}.")
@@ -260,8 +256,6 @@ def interactions(
     ValueError
         If a column is unknown.
     """
-    from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
-
     if max_rows < 1:
         raise ValueError(f"max_rows must be 1 or more, got {max_rows}.")
     one_output(estimator, "interactions")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +15,13 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import tails
+from bayestree.explain.actions import Features, movable_columns, moves_of
+from bayestree.explain.counterfactual import Robustness, counterfactual
+from bayestree.explain.counterfactual import robustness as robustness_of
+from bayestree.explain.explanation import Explanation, explanation
 from bayestree.fitted.tree import MixtureEstimator, one_output
 from bayestree.fitted.validation import fitted_rows
 from bayestree.tree import Tree
-
-if TYPE_CHECKING:
-    from bayestree.explain.actions import Features
-    from bayestree.explain.counterfactual import Robustness
-    from bayestree.explain.explanation import Explanation
 
 
 def explain(
@@ -82,10 +81,6 @@ def explain(
         If x is not one row, ``features`` or ``target`` is unknown, ``assurance`` is not between 0
         and 1, or there is only one draw of which to ask it.
     """
-    # SciPy's optimisers are slow to import.
-    from bayestree.explain.counterfactual import counterfactual  # noqa: PLC0415
-    from bayestree.explain.explanation import explanation  # noqa: PLC0415
-
     X, row, cells = _one(estimator, x, "explain")
     mixture, prediction = estimator.fitted_, estimator.prediction
     predict = partial(mixture.expectation, prediction=prediction)
@@ -169,9 +164,6 @@ def robustness(
     TypeError
         If the splits of the tree have no facets.
     """
-    from bayestree.explain import counterfactual as room  # noqa: PLC0415 - SciPy is slow to import
-    from bayestree.explain.actions import movable_columns, moves_of  # noqa: PLC0415
-
     _, row, cells = _one(estimator, x, "robustness")
     mixture = estimator.fitted_
     tree, labels = mixture.shown.tree, mixture.response.labels
@@ -190,7 +182,7 @@ def robustness(
         for drawn in one.drawn_trees(each)
     )
     columns = movable_columns(estimator.encoding_, cells, row, tree, features)
-    return room.robustness(
+    return robustness_of(
         tree,
         drawn,
         row,

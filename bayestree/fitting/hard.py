@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from bayestree import inference
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import Scaling, TrainingRows, with_unused_columns
@@ -49,15 +49,18 @@ class HardForm:
         Also the statistics of these rows, if splits are polytopes.
         """
         if self.polytopes:
-            return self._of_polytopes(posterior, rows, data, scaling)
+            found, nodes = self.of_polytopes(posterior, rows, data, scaling)
+            standardised = scaling.standardise(rows.X)
+            return found, measure_nodes(posterior, found, rows.X, standardised, nodes, rows.weights)
         tree = self.splits(posterior, scaling, rows.class_names).prune(rows.X, self.limits.min_leaf)
         if posterior.model.topology.n_nodes and tree.topology.n_nodes == 0:
             warn_single_leaf(data.y, posterior.model.leaf, self.limits, ONE_WAY)
         return self.filled(tree, posterior, rows, data, scaling), None
 
-    def _of_polytopes(
+    def of_polytopes(
         self, posterior: Posterior, rows: TrainingRows, data: Data, scaling: Scaling
-    ) -> tuple[Tree, Reach]:
+    ) -> tuple[Tree, IntArray]:
+        """Derive the tree whose splits are polytopes, and its nodes in the posterior."""
         limits = self.limits
         if self.sampled:
             limits = replace(limits, min_gain=0.0, min_rows=0.0, min_leaf=1)
@@ -72,9 +75,7 @@ class HardForm:
                 f"{posterior.model.split!r}."
             )
         tree, kept = found.drop_experts(rows.X).pruned(rows.X, limits.min_leaf)
-        tree = self.filled(tree, posterior, rows, data, scaling)
-        nodes, standardised = hard.sources[kept], scaling.standardise(rows.X)
-        return tree, measure_nodes(posterior, tree, rows.X, standardised, nodes, rows.weights)
+        return self.filled(tree, posterior, rows, data, scaling), hard.sources[kept]
 
     def splits(
         self, posterior: Posterior, scaling: Scaling, class_names: tuple[str, ...]

@@ -1,7 +1,6 @@
 """Predictions against what was observed, and the effects of columns on them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +8,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import in_words
 from bayestree.diagnostics.scores import Calibration
 from bayestree.diagnostics.sparsity import SparsityPath
+from bayestree.diagnostics.uncertainty import Dependence
 from bayestree.plots import _style
 
 MARKERS = "osD^vP*X"
@@ -364,24 +364,6 @@ def draw_shapley(
     if classes:
         ax.legend(frameon=False, fontsize=_style.SMALL)
     return ax
-
-
-@dataclass(frozen=True, eq=False)
-class Dependence:
-    """Predictions at G values of a column: mean and band (G,), and the curves (n, G) of rows."""
-
-    feature: str
-    grid: AnyArray
-    mean: FloatArray
-    low: FloatArray
-    high: FloatArray
-    curves: FloatArray
-    label: str
-
-    def at(self, places: IntArray) -> "Dependence":
-        """Return the predictions at some of the values."""
-        of_values = ("grid", "mean", "low", "high", "curves")
-        return replace(self, **{name: getattr(self, name)[..., places] for name in of_values})
 
 
 @_style.literal

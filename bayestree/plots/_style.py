@@ -62,8 +62,8 @@ def literal(draw: Callable[Given, Result]) -> Callable[Given, Result]:
     def drawn(*args: Given.args, **given: Given.kwargs) -> Result:
         with mpl.rc_context({"text.parse_math": False, "text.usetex": False}):
             axes = draw(*args, **given)
-        for ax in np.ravel(np.array(axes, dtype=object)):
-            for text in ax.figure.findobj(Text):
+        for figure in {ax.figure for ax in np.ravel(np.array(axes, dtype=object))}:
+            for text in figure.findobj(Text):
                 if CONTROL.search(said := text.get_text()):
                     text.set_text(CONTROL.sub(" ", said))
         return axes

@@ -166,7 +166,8 @@ def page_style(salt: str = "") -> Iterator[None]:
 
 def _svg(figure: Figure, kind: str, *, on_paper: bool = False) -> ElementTree.Element:
     """Write a figure as an SVG element without styles, metadata and names of other groups."""
-    for ax in figure.findobj(Axes):
+    for ax in (axes := list[Any](figure.axes)):
+        axes += ax.child_axes
         ax.patch.set_visible(on_paper)
         for points in ax.collections:
             if len(np.asarray(points.get_offsets())) > MANY:

@@ -15,9 +15,9 @@ from bayestree._utils.wording import counted
 from bayestree.description import TreeDescription, features_of, has_draws
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.uncertainty import Dependence
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._tree import StagedTree
-from bayestree.plots._predictions import Dependence
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding, Features
 from bayestree.tree import LOG2, Tree

@@ -14,9 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted, isolated
@@ -79,7 +76,7 @@ class Baseline(NamedTuple):
     """A fitted linear model, and the number of training rows that it used."""
 
     name: str
-    model: Pipeline
+    model: Any  # a Pipeline
     n_rows: int
 
 
@@ -434,6 +431,10 @@ def fit_baseline(
     kept = positive[spread(len(positive), max_rows)]
     if classifies and len(np.unique(y[kept])) < 2:
         return None
+    from sklearn.linear_model import LogisticRegression, Ridge  # noqa: PLC0415 - slow
+    from sklearn.pipeline import Pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler  # noqa: PLC0415
+
     name = "logistic regression" if classifies else "ridge regression"
     linear = LogisticRegression(max_iter=LINEAR_STEPS) if classifies else Ridge()
     # Convert to double precision first, so that names or single precision on disk change nothing.

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import train_test_split
 
 from bayestree import tables
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
@@ -353,6 +352,8 @@ def _split_rows(
     n_held = round(fraction * len(y))
     kept = held = rows
     if fraction > 0:
+        from sklearn.model_selection import train_test_split  # noqa: PLC0415 - slow
+
         if not 1 <= n_held <= len(y) - 2:
             raise InputError(
                 f"a test fraction of {fraction:g} of {len(y)} rows leaves too few rows to train on "

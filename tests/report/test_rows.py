@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier
-from bayestree.plots._predictions import Dependence
+from bayestree.diagnostics.uncertainty import Dependence
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,

@@ -202,7 +202,7 @@ def near_optimal(
     found: list[_Candidate] = []
     for number, (mode, weight) in enumerate(mixture):
         for one, share in by_topology(mode.posterior, data, LEAST_SHARE):
-            tree, _ = projection.form.of(one, rows, data, mixture.scaling)
+            tree, _ = projection.form.of_polytopes(one, rows, data, mixture.scaling)
             if tree.n_nodes:
                 new = projection.of(mixture, tree, rows, data, excluded=excluded)
                 used = [bool(new.tree.hyperplane[:, own].any()) for own in projection.places]

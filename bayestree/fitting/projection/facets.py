@@ -163,14 +163,14 @@ def best_limit(values: FloatArray, gain: FloatArray, present: float) -> float:
     """
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    total = np.append(np.cumsum(gain[order][::-1])[::-1], 0.0)  # of the rows from each on
-    width = float(np.ptp(ordered)) or max(1.0, abs(ordered[0]))
-    ends = ordered[0] - width, ordered[-1] + width
-    cuts = np.concatenate([ends[:1], (ordered[:-1] + ordered[1:]) / 2, ends[1:]])
-    apart = np.concatenate([[True], ordered[:-1] < ordered[1:], [True]])
-    rounding = 1e-12 * np.abs(gain).sum()
-    best = np.flatnonzero(apart & (total >= total[apart].max() - rounding))
-    return float(cuts[best[np.abs(cuts[best] - present).argmin()]])
+    total = np.zeros(len(values) + 1)  # of the rows from each on
+    total[:-1] = np.cumsum(gain[order][::-1])[::-1]
+    total[1:-1][ordered[:-1] == ordered[1:]] = -np.inf
+    best = (total >= total.max() - 1e-12 * np.abs(gain).sum()).nonzero()[0]
+    width = float(ordered[-1] - ordered[0]) or max(1.0, abs(ordered[0]))
+    ends = ([ordered[0] - width], [ordered[-1] + width])
+    cuts = np.concatenate((ends[0], (ordered[:-1] + ordered[1:]) / 2, ends[1]))[best]
+    return float(cuts[np.abs(cuts - present).argmin()])
 
 
 def roundest(values: FloatArray, limit: float) -> float:

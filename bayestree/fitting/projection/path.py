@@ -275,23 +275,25 @@ class _Search:
         """
         now = self._now(one)
         one = replace(one, slopes=sum(now.slopes[: self.tree.n_leaves]))
-        best: tuple[float, float, int, Splits] | None = None
+        best: tuple[float, float, int, Facets | Splits] | None = None
         for node in one.nodes:
             own, gain = self._gains(one, now.right, node, now.expected)
-            before = float(gain[now.right[own, node]].sum())
-            cut = [
-                (before - after, one.with_facets(node, facets))
-                for after, facets in one.facets[node].shorter(self.X[own], gain)
-            ]
-            for lost, shorter in [*cut, self._without(one, node, own, gain, now)]:
-                price = lost / max(one.numbers - shorter.numbers, 1)
-                if shorter.nodes and (best is None or price < best[0]):
-                    best = price, lost, node, shorter
+            before, length = float(gain[now.right[own, node]].sum()), one.facets[node].rule.length
+            for after, facets in one.facets[node].shorter(self.X[own], gain):
+                lost = before - after
+                price = lost / max(length - facets.rule.length, 1)
+                if best is None or price < best[0]:
+                    best = price, lost, node, facets
+            lost, without = self._without(one, node, own, gain, now)
+            price = lost / max(one.numbers - without.numbers, 1)
+            if without.nodes and (best is None or price < best[0]):
+                best = price, lost, node, without
         if best is None:
             return None
-        _, lost, node, found = best
-        if found.side[node] >= 0:
-            return lost, found
+        _, lost, node, part = best
+        if isinstance(part, Splits):
+            return lost, part
+        found = one.with_facets(node, part)
         place = found.leaves(found.right(self.X, exact=True))
         expected = self.reference.expected_log_density(self._sums(place))
         return lost, self._improved(found, node, expected, select=False)
