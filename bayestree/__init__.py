@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from bayestree.estimators.survival import (
         ConvexPolytopeTreeSurvival as ConvexPolytopeTreeSurvival,
     )
-    from bayestree.export.dot import export_dot as export_dot
-    from bayestree.export.json import export_json as export_json
+    from bayestree.export.graphs import export_dot as export_dot
+    from bayestree.export.graphs import export_json as export_json
     from bayestree.export.onnx import export_onnx as export_onnx
-    from bayestree.export.rules import export_rules as export_rules
-    from bayestree.export.text import export_text as export_text
+    from bayestree.export.words import export_rules as export_rules
+    from bayestree.export.words import export_text as export_text
     from bayestree.fitted.assessment import UnconvergedWarning as UnconvergedWarning
     from bayestree.inference.growth.single_leaf import SingleLeafWarning as SingleLeafWarning
     from bayestree.literature.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
@@ -77,11 +77,11 @@ _MODULES = {
     "UnconvergedWarning": "bayestree.fitted.assessment",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.tables.profiling",
-    "export_dot": "bayestree.export.dot",
-    "export_json": "bayestree.export.json",
+    "export_dot": "bayestree.export.graphs",
+    "export_json": "bayestree.export.graphs",
     "export_onnx": "bayestree.export.onnx",
-    "export_rules": "bayestree.export.rules",
-    "export_text": "bayestree.export.text",
+    "export_rules": "bayestree.export.words",
+    "export_text": "bayestree.export.words",
     "html_comparison": "bayestree.report.comparison",
     "html_report": "bayestree.report.page",
     "load": "bayestree.estimators.files",
@@ -97,7 +97,8 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"bayestree.{name}")
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        return globals()[name]
     raise AttributeError(f"module 'bayestree' has no attribute {name!r}")
 
 

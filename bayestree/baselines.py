@@ -64,12 +64,21 @@ def from_sklearn(fitted: Any) -> Tree:
     classes = isinstance(fitted, DecisionTreeClassifier)
     value = inner.value[leaves, 0]
     named = getattr(fitted, "feature_names_in_", ())
+    # x <= cut in double precision iff float32(x) <= threshold: the midpoint of the last
+    # single-precision number that goes left and its successor, which itself rounds to the even one
+    threshold = inner.threshold[nodes]
+    last = threshold.astype(np.float32)
+    last = np.where(last > threshold, np.nextafter(last, np.float32(-np.inf)), last)
+    last = last.astype(np.float32)
+    after = np.nextafter(last, np.float32(np.inf))
+    middle = (last.astype(np.float64) + after.astype(np.float64)) / 2
+    tie_goes_left = middle.astype(np.float32) == last
     return Tree(
         topology=topology,
         expert_start=np.arange(len(nodes) + 1),
         weight=np.ones(len(nodes)),
         hyperplane=splits,
-        intercept=-_double_cut(inner.threshold[nodes]),
+        intercept=-np.where(tie_goes_left, middle, np.nextafter(middle, -np.inf)),
         value=value if classes else value[:, 0],
         leaf_rows=inner.weighted_n_node_samples[leaves].astype(np.float64),
         center=np.zeros(inner.n_features),
@@ -145,18 +154,3 @@ def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntA
     nodes = np.flatnonzero(inside)
     children = np.stack([number[left[nodes]], number[right[nodes]]], axis=1)
     return Topology(children.reshape(-1, 2)), nodes, np.flatnonzero(~inside)
-
-
-def _double_cut(threshold: FloatArray) -> FloatArray:
-    """Return cuts t' such that x <= t' in double precision iff float32(x) <= t.
-
-    Each is the midpoint of the last single-precision number that goes left and its successor. The
-    midpoint itself rounds to the even number.
-    """
-    last = threshold.astype(np.float32)
-    last = np.where(last > threshold, np.nextafter(last, np.float32(-np.inf)), last)
-    last = last.astype(np.float32)
-    after = np.nextafter(last, np.float32(np.inf))
-    middle = (last.astype(np.float64) + after.astype(np.float64)) / 2
-    tie_goes_left = middle.astype(np.float32) == last
-    return np.where(tie_goes_left, middle, np.nextafter(middle, -np.inf))

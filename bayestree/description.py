@@ -162,11 +162,6 @@ class TreeDescription:
         assert self.linear is not None
         return np.abs(self.linear.standardised_hyperplane)
 
-    @cached_property
-    def _facet_limit(self) -> FloatArray:
-        assert self.linear is not None
-        return self.linear.facet_limit
-
     @property
     def rule(self) -> str:
         """How several facets decide at a node."""
@@ -211,7 +206,8 @@ class TreeDescription:
     def half_space(self, expert: int, max_terms: int | None = None) -> HalfSpace:
         """Put a facet into words, with other ``max_terms`` than usual if they are given."""
         assert self.linear is not None
-        strength, threshold = self._strength[expert], float(self._facet_limit[expert])
+        assert self.linear is not None
+        strength, threshold = self._strength[expert], float(self.linear.facet_limit[expert])
         if not strength.any():
             return HalfSpace(expert, "", "", threshold, 0)
         node = int(np.searchsorted(self.linear.expert_start, expert, side="right")) - 1
@@ -445,11 +441,6 @@ def tree_of(estimator: object) -> RoutedTree:
             "such as estimators_[0]."
         )
     return found[0]
-
-
-def has_single_leaf(tree: RoutedTree) -> bool:
-    """Return whether a tree predicts the same for all rows: one leaf, without slopes."""
-    return tree.n_nodes == 0 and getattr(tree, "slope", None) is None
 
 
 def has_draws(estimator: object) -> bool:

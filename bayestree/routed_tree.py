@@ -87,6 +87,11 @@ class RoutedTree(ABC):
         return self.topology.n_nodes
 
     @property
+    def is_constant(self) -> bool:
+        """Whether the prediction is the same for all rows: one leaf, without slopes."""
+        return self.n_nodes == 0 and getattr(self, "slope", None) is None
+
+    @property
     def n_leaves(self) -> int:
         """Number of leaves."""
         return self.topology.n_leaves

@@ -39,13 +39,6 @@ def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) 
     return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
 
 
-def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
-    """Compute :func:`score` with intercepts as last coefficients; X ends with ones."""
-    n_nodes, n_experts, width = coefficient.shape
-    activation = coefficient.view(-1, width) @ X.T
-    return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
-
-
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     """Compute noisy-OR rates (n, V), sums of r softplus(activation), from (V, K, n)."""
     return _above_zero(_Vote.apply(activation, log_weight.exp())).T

@@ -38,7 +38,15 @@ class Topology:
         children = np.array(self.children, dtype=np.int64).reshape(-1, 2)
         children.setflags(write=False)
         object.__setattr__(self, "children", children)
-        _check_children(children)
+        n_nodes = len(children)
+        nodes = np.sort(children[children >= 0])
+        leaves = np.sort(~children[children < 0])
+        if not np.array_equal(nodes, np.arange(1, n_nodes)):
+            raise ValueError("children must name every node but the root (0) exactly once.")
+        if n_nodes and not np.array_equal(leaves, np.arange(n_nodes + 1)):
+            raise ValueError(f"children must name each of the {n_nodes + 1} leaves exactly once.")
+        if (children[children >= 0] <= np.nonzero(children >= 0)[0]).any():
+            raise ValueError("children must be numbered after their parents.")
 
     @classmethod
     def leaf(cls) -> "Topology":
@@ -266,13 +274,20 @@ def _consecutive(lengths: list[int]) -> tuple[slice, ...]:
     return tuple(map(slice, ends[:-1], ends[1:]))
 
 
-def _check_children(children: IntArray) -> None:
-    n_nodes = len(children)
-    nodes = np.sort(children[children >= 0])
-    leaves = np.sort(~children[children < 0])
-    if not np.array_equal(nodes, np.arange(1, n_nodes)):
-        raise ValueError("children must name every node but the root (0) exactly once.")
-    if n_nodes and not np.array_equal(leaves, np.arange(n_nodes + 1)):
-        raise ValueError(f"children must name each of the {n_nodes + 1} leaves exactly once.")
-    if (children[children >= 0] <= np.nonzero(children >= 0)[0]).any():
-        raise ValueError("children must be numbered after their parents.")
+Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged
+
+
+def matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
+    """Match the entries exchanged when two branches are swapped; None if their shapes differ."""
+    if left < 0 and right < 0:
+        return [("leaf", ~left, ~right)]
+    if left < 0 or right < 0:
+        return None
+    pairs: list[Swap] = [("node", left, right)]
+    children: IntArray = topology.children
+    for first, second in zip(children[left], children[right], strict=True):
+        below = matching(topology, int(first), int(second))
+        if below is None:
+            return None
+        pairs += below
+    return pairs

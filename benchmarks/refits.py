@@ -38,8 +38,7 @@ import bayestree as bt
 from bayestree._utils.arrays import Fold, split_rows
 from bayestree.diagnostics import loo, mixed_loo, stacking_weights
 from bayestree.fitted.validation import training_rows
-from bayestree.fitting.modes import PRIOR_ROWS
-from bayestree.fitting.stages import fitted_start
+from bayestree.fitting.modes import PRIOR_ROWS, fitted_start
 from bayestree.inference import Data, Posterior, Vi, pointwise
 from bayestree.inference.variational.factors import Factors, StepRule
 

@@ -22,7 +22,7 @@ from bayestree import diagnostics
 from bayestree._utils.arrays import shuffled
 from bayestree.diagnostics.scores import Score
 from bayestree.estimators.registry import ESTIMATORS
-from bayestree.fitting import hard, modes
+from bayestree.fitting import engine, modes
 from bayestree.inference import Data, Map, Vi, calibrated
 from bayestree.report.compared import Agreement, agreement_of, differences
 from bayestree.report.rows import permutation_importance, rows_of
@@ -412,8 +412,8 @@ def test_what_fits_remember_counts_copies(name, monkeypatch):
         made.append((form, posterior, rows, data, scaling, found))
         return found
 
-    derive = hard.HardForm.of
-    monkeypatch.setattr(hard.HardForm, "of", recorded)
+    derive = engine.HardForm.of
+    monkeypatch.setattr(engine.HardForm, "of", recorded)
     kind = getattr(bayestree, name)
     one = kind(**{key: value for key, value in CHEAP.items() if key in kind().get_params()})
     y = "times" if "Survival" in name else "numbers" if "Regressor" in name else "classes"

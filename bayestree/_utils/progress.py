@@ -235,12 +235,6 @@ def _can_show() -> bool:
     return console.is_jupyter or (terminal and not console.is_dumb_terminal)
 
 
-def _in_charge() -> bool:
-    """Return whether this is the main thread of the main process."""
-    main = threading.current_thread() is threading.main_thread()
-    return main and multiprocessing.current_process().name == "MainProcess"
-
-
 _DEFAULT = Bars()
 _monitor: ContextVar[Monitor] = ContextVar("monitor", default=_DEFAULT)
 
@@ -259,14 +253,17 @@ def steps_of(steps: Iterable[Item], label: str) -> Track[Item]:
 def fitting(verbose: Verbose) -> Iterator[None]:
     """Show the loops of a block according to ``verbose``, unless another monitor is active.
 
-    ``"auto"`` shows them after a second and only in the main process, because parallel workers
-    would overwrite each other's output.
+    ``"auto"`` shows them after a second and only in the main thread of the main process, because
+    parallel workers would overwrite each other's output.
     """
     if watched():
         yield
         return
     auto = verbose == "auto"
-    shown = bool(verbose) and (not auto or _in_charge())
+    shown = bool(verbose)
+    if shown and auto:
+        main = threading.current_thread() is threading.main_thread()
+        shown = main and multiprocessing.current_process().name == "MainProcess"
     with watching(Bars(shown=shown, since=time.monotonic() + DELAY if auto else 0.0)):
         yield
 

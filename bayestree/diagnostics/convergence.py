@@ -100,7 +100,9 @@ def check_convergence(
     """
     kind = _kind(quantities, stats)
     independent = kind in ("variational", "moved", "exact")
-    _check_finite(quantities)
+    for name, values in () if quantities is None else quantities.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"quantities[{name!r}] must be finite, but some draws are not.")
     known = evidence(stats) if "log_evidence" in stats else None
     more = MORE_TRANSITIONS if known is None else MORE_PARTICLES
     table, checks, not_judged = _chains(quantities, more, independent=independent)
@@ -217,12 +219,6 @@ def _size(quantities: xr.Dataset) -> tuple[int, int]:
     """Number of chains and of draws per chain."""
     n_chains, n_draws = (int(quantities.sizes.get(name, 1)) for name in ("chain", "draw"))
     return n_chains, n_draws
-
-
-def _check_finite(quantities: xr.Dataset | None) -> None:
-    for name, values in () if quantities is None else quantities.items():
-        if not np.isfinite(values).all():
-            raise ValueError(f"quantities[{name!r}] must be finite, but some draws are not.")
 
 
 def _chains(

@@ -313,7 +313,9 @@ def node_facets(
     members = [numbers == facet for facet in range(n_facets)]
     # With z = (x - center) / scale and |s| = 1, s . z <= t reads (s / scale) . x <= t + shift, and
     # dividing by length = |s / scale| makes the normal a unit vector in the units of the data.
-    strength = _directions(plane, members)
+    direction = plane / np.linalg.norm(plane, axis=1, keepdims=True)
+    strength = _each(members, lambda one: direction[one].mean(axis=0), (plane.shape[1],))
+    strength = strength / np.linalg.norm(strength, axis=1, keepdims=True)
     length = np.linalg.norm(strength / scale, axis=1)
     normal = strength / scale / length[:, None]
     shift = normal @ center
@@ -362,13 +364,6 @@ def _points(one: HalfSpaces, low: FloatArray, high: FloatArray) -> FloatArray:
     return np.column_stack([one.plane * (high - low) / 2, offset])
 
 
-def _directions(plane: FloatArray, members: Sequence[BoolArray]) -> FloatArray:
-    """Average the directions of the normals of each facet, as unit vectors."""
-    unit = plane / np.linalg.norm(plane, axis=1, keepdims=True)
-    mean = _each(members, lambda one: unit[one].mean(axis=0), (plane.shape[1],))
-    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
-
-
 def _each(
     members: Sequence[BoolArray], summary: Callable[[BoolArray], Any], shape: tuple[int, ...]
 ) -> FloatArray:
@@ -398,7 +393,10 @@ def match(draws: Sequence[FloatArray]) -> list[IntArray]:
         if all(np.array_equal(one, other) for one, other in zip(found, again, strict=True)):
             break
         found = again
-    return _by_frequency(found)
+    counts = np.bincount(np.concatenate(found))
+    place = np.empty(len(counts), dtype=np.int64)
+    place[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+    return [place[numbers] for numbers in found]
 
 
 def assign(points: FloatArray, centers: FloatArray) -> IntArray:
@@ -464,10 +462,3 @@ def _distance(points: FloatArray, centers: FloatArray) -> FloatArray:
     squares = (points**2).sum(axis=1)[:, None] + (centers**2).sum(axis=1)
     # Rounding can make the distance of equal points slightly negative.
     return np.maximum(squares - 2 * points @ centers.T, 0.0)
-
-
-def _by_frequency(found: Sequence[IntArray]) -> list[IntArray]:
-    counts = np.bincount(np.concatenate(found))
-    place = np.empty(len(counts), dtype=np.int64)
-    place[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
-    return [place[numbers] for numbers in found]

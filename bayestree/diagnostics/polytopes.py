@@ -204,7 +204,10 @@ def node_reach(
         if len(members) == 0:
             raise ValueError(f"rows must not be empty for node {int(node)}; leave the node out.")
         counts[place] = len(members)
-        low[place], high[place] = _box(X, members)
+        parts = (X[members[chunk]] for chunk in chunks(len(members), n_features))
+        ends = [(part.min(axis=0), part.max(axis=0)) for part in parts]
+        low[place] = np.min([least for least, _ in ends], axis=0)
+        high[place] = np.max([most for _, most in ends], axis=0)
         kept = members if max_rows is None else members[spread(len(members), max_rows)]
         some, share = X[kept], None if weights is None else weights[kept]
         at = {site: values[:, :, node] for site, values in _splits(draws).items()}
@@ -234,13 +237,6 @@ def leaves_in_use(
         tree = Tree.from_standardised(topology, *split, center=center, scale=scale)
         counts[one] = len(np.unique(tree.apply(some)))
     return counts
-
-
-def _box(X: RowSource, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Find minimum and maximum of each feature over some rows, read in chunks."""
-    parts = (X[rows[chunk]] for chunk in chunks(len(rows), X.shape[1]))
-    low, high = zip(*((part.min(axis=0), part.max(axis=0)) for part in parts), strict=True)
-    return np.min(low, axis=0), np.max(high, axis=0)
 
 
 def _splits(draws: Draws) -> Draws:

@@ -89,7 +89,8 @@ class Form:
         value, slope = self._leaves(self._leaf(facets.inside, 0), mean)
         for _ in range(ROUNDS):
             for node in range(self.tree.n_nodes):
-                of_leaves = self._leaf_losses(value, slope, mean)
+                predicted = value + (self.away @ slope.T)[..., None]
+                of_leaves = ((mean[:, None] - predicted) ** 2).sum(axis=-1)  # square errors (n, L)
                 for expert in range(*self.tree.expert_start[node : node + 2].tolist()):
                     self._fit(node, expert, facets, of_leaves)
                 value, slope = self._leaves(self._leaf(facets.inside, 0), mean)
@@ -168,12 +169,6 @@ class Form:
             value[number] = found[0]
             slope[number, features] = found[1:, 0] if len(features) else 0.0
         return value, slope
-
-    def _leaf_losses(self, value: FloatArray, slope: FloatArray, mean: FloatArray) -> FloatArray:
-        """Return the square error (n, L) of each row in each leaf."""
-        predicted = value + (self.away @ slope.T)[..., None]
-        found: FloatArray = ((mean[:, None] - predicted) ** 2).sum(axis=-1)
-        return found
 
 
 def _best(base: FloatArray, along: FloatArray, gain: FloatArray) -> tuple[float, FloatArray]:

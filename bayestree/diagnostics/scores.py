@@ -156,13 +156,15 @@ def calibration(
     distance = (p**2).sum(axis=1) - 2 * observed + 1  # |p - e_y|^2; E = 1 - |p|^2 if calibrated
     frequency = np.bincount(truth, share, minlength=p.shape[1])
     constant = (frequency**2).sum() - 2 * frequency[truth] + 1
+    found = _mean(confidence - (top == truth), 0 * confidence, share)
+    least = float(np.sqrt(share**2 @ (confidence * (1 - confidence))))
     return Calibration(
         accuracy=_mean(top == truth, confidence, share),
         ece=gaps[0],
         ece_width=gaps[1],
         ece_classwise=gaps[2],
         brier=_mean(distance, 1 - (p**2).sum(axis=1), share),
-        overconfidence=_overconfidence(confidence, top == truth, share),
+        overconfidence=Score(found.value, max(found.error, least), 0.0),
         log_score=_log_score(observed, p, share),
         gain=_mean(constant - distance, ((p - frequency) ** 2).sum(axis=1), share),
         n_rows=len(p),
@@ -214,12 +216,6 @@ def _mean(values: NDArray[np.generic], if_calibrated: FloatArray, share: FloatAr
     x = values.astype(np.float64)
     error = np.sqrt(share**2 @ (x - share @ x) ** 2)
     return Score(float(share @ x), float(error), float(share @ if_calibrated))
-
-
-def _overconfidence(confidence: FloatArray, right: BoolArray, share: FloatArray) -> Score:
-    found = _mean(confidence - right, 0 * confidence, share)
-    least = float(np.sqrt(share**2 @ (confidence * (1 - confidence))))
-    return Score(found.value, max(found.error, least), 0.0)
 
 
 def _log_score(observed: FloatArray, p: FloatArray, share: FloatArray) -> Score:

@@ -258,9 +258,9 @@ def node_shrinkage(
     """
     nodes = reach.nodes
     coefficient = point["hyperplane"][nodes].astype(np.float64)
-    log_weight = _descending(log_weight_of(draws, (slice(None), slice(None), nodes)))
+    log_weight = -np.sort(-log_weight_of(draws, (slice(None), slice(None), nodes)), axis=-1)
     no_prior = np.empty((0, coefficient.shape[1]))
-    expected = no_prior if prior is None else _descending(log_weight_of(prior, ...))
+    expected = no_prior if prior is None else -np.sort(-log_weight_of(prior, ...), axis=-1)
     scaled = dict(draws)
     if "shrinkage" in draws:
         scaled["shrinkage"] = coefficient_scale**2 * draws["shrinkage"]
@@ -354,7 +354,10 @@ def _match_experts(
 
     Both results have shape (draws, K). Two experts that hardly vote agree wherever they are.
     """
-    points = _comparison_points(low, high)
+    generator = np.random.default_rng(0)
+    middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
+    ends = generator.uniform(low, high, size=(N_POINTS, len(low)))
+    points = middle + (ends - middle) * generator.uniform(size=(N_POINTS, 1))
     target = _p_right_alone(point, node, points)
     order, agrees = [], []
     for one in np.ndindex(*draws["intercept"].shape[:2]):
@@ -367,14 +370,6 @@ def _match_experts(
             cost[pairs] <= np.maximum(MAX_DIFFERENCE * squares[pairs], N_POINTS * SHARE**2)
         )
     return np.array(order), np.array(agrees)
-
-
-def _comparison_points(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Generate reproducible points from the centre of the rows to the border of their box."""
-    generator = np.random.default_rng(0)
-    middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
-    ends = generator.uniform(low, high, size=(N_POINTS, len(low)))
-    return middle + (ends - middle) * generator.uniform(size=(N_POINTS, 1))
 
 
 def _p_right_alone(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
@@ -391,10 +386,6 @@ def _reordered(values: FloatArray, order: IntArray) -> FloatArray:
 
 def _flat(values: AnyArray) -> FloatArray:
     return flat(values).astype(np.float64)
-
-
-def _descending(log_weight: FloatArray) -> FloatArray:
-    return -np.sort(-log_weight, axis=-1)
 
 
 def _relative(log_weight: FloatArray) -> FloatArray:

@@ -129,7 +129,7 @@ class PriorSize:
     @property
     def weights(self) -> IntArray:
         """Number of experts whose largest vote is at least 1 % of log 2, (prior draw, V)."""
-        return _voting(self._known(self.largest))
+        return (self._known(self.largest) >= SHARE * LOG2).sum(axis=-1)
 
     @property
     def effective(self) -> FloatArray:
@@ -416,7 +416,7 @@ def size_of(
         found = _counts(draws, one, *box, cut)
         facets[chain, place, node], cutting[chain, place, node] = found
     return PolytopeSize(
-        weights=_voting(votes),
+        weights=(votes >= SHARE * LOG2).sum(axis=-1),
         facets=facets,
         effective=effective_number(votes),
         labels=tuple(labels),
@@ -448,10 +448,6 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
     )
     cut = reach.prior_cut[kept] if same and reach.prior_cut is not None else None
     return PriorSize(some, reach.low, reach.high, reach.prior_largest, cut)
-
-
-def _voting(votes: FloatArray) -> IntArray:
-    return (votes >= SHARE * LOG2).sum(axis=-1)
 
 
 def _interval(sizes: AnyArray, level: float, *, integer: bool) -> FloatArray:

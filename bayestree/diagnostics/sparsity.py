@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import linear_sum_assignment
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.wording import counted
@@ -230,13 +229,3 @@ def same_splits(one: RoutedTree, other: RoutedTree) -> bool:
         and np.array_equal(one.hyperplane, other.hyperplane)
         and np.array_equal(one.facet_limit, other.facet_limit)
     )
-
-
-def same_leaves(one: IntArray, other: IntArray, weights: FloatArray) -> float:
-    """Return the share of rows, of leaves (n,) in two trees, that are in corresponding leaves.
-
-    Leaves correspond in pairs, so that as many rows as possible are in both of a pair.
-    """
-    table = np.zeros((one.max() + 1, other.max() + 1))
-    np.add.at(table, (one, other), weights)
-    return float(table[linear_sum_assignment(table, maximize=True)].sum() / weights.sum())

@@ -9,9 +9,9 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.alignment import Matches
 from bayestree.diagnostics.draws import (
     Draws,
+    Matches,
     branch_log_probs,
     classifies,
     leaf_log_probs,

@@ -19,7 +19,7 @@ from bayestree.estimators._parameters import CLASSES, Classes, family_of
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.response import check_labels
 from bayestree.fitted.training_rows import TrainingRows, drawn_in
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.models.leaves import Leaf
 
 
@@ -63,7 +63,12 @@ class Classifier(ClassifierMixin, Estimator):
         labels: AnyArray = found.y
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
-        _check_several(np.unique(labels[weights > 0] if announced is None else announced).tolist())
+        several = np.unique(labels[weights > 0] if announced is None else announced).tolist()
+        if len(several) < 2:
+            raise ValueError(
+                f"the rows of positive weight have at most one class, {several}; a classifier "
+                "needs two classes or more."
+            )
         classes, encoded = _numbered(labels, announced)
         leaf = self._leaf_family(len(classes))
         if leaf.ordered:
@@ -103,15 +108,6 @@ class Classifier(ClassifierMixin, Estimator):
         """The labels of the classes, shape (C,), in the order of their probabilities."""
         check_is_fitted(self)
         return np.asarray(self.fitted_.response.labels)
-
-
-def _check_several(classes: list[Any]) -> None:
-    """Raise ValueError if the rows that count have a single class."""
-    if len(classes) < 2:
-        raise ValueError(
-            f"the rows of positive weight have at most one class, {classes}; a classifier "
-            "needs two classes or more."
-        )
 
 
 def _numbered(labels: AnyArray, announced: ArrayLike | None) -> tuple[AnyArray, AnyArray]:

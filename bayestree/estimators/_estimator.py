@@ -19,13 +19,13 @@ from bayestree._utils.progress import Verbose
 from bayestree._utils.state import InUsualState
 from bayestree._utils.wording import counted, nearest_match
 from bayestree.estimators.files import save
-from bayestree.export.text import export_text
+from bayestree.export.words import export_text
 from bayestree.fitted import explanations
 from bayestree.fitted.predictions import by_parts
 from bayestree.fitted.training_rows import Scaling, TrainingRows, columns_in_use
 from bayestree.fitted.tree import FittedTree, Mixture, Prediction
 from bayestree.fitted.validation import Encoded, checked, checked_weights
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.inference import Units
 from bayestree.inference.stage import Settings
 from bayestree.models.leaves import Leaf

@@ -23,7 +23,7 @@ from bayestree.fitted import predictions
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitted.validation import fitted_rows
 from bayestree.fitting.engine import Recipe, complete, fit_each, prepare
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.growth.single_leaf import warn_single_leaf, why_not_grown
 from bayestree.inference.memory_mapped import check_memory

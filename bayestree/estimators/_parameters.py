@@ -27,7 +27,7 @@ from bayestree._utils.progress import Verbose
 from bayestree._utils.user_classes import Own
 from bayestree.fitted import tree
 from bayestree.fitting.defaults import Dtype, PriorName
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.inference import GrowthLimits
 from bayestree.models.leaves import Leaf, NumericLeaf
 from bayestree.models.leaves.slopes import NO_SLOPE

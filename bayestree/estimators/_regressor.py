@@ -25,8 +25,8 @@ from bayestree.fitted.predictions import interval, sampled
 from bayestree.fitted.response import check_generated, check_numbers, checked_extra, separated
 from bayestree.fitted.training_rows import TOO_LARGE, FileRows, TrainingRows, drawn_in
 from bayestree.fitted.validation import checked_weights
+from bayestree.fitting.plan import Task
 from bayestree.fitting.rules import OUTPUTS
-from bayestree.fitting.task import Task
 from bayestree.inference import Units
 from bayestree.models import Gaussian, Outputs
 from bayestree.models.leaves import Leaf
@@ -285,7 +285,7 @@ class NumericRegressor(TreeRegressor):
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        return interval(self, X, level, self._known(exposure, _n_rows(X)))
+        return interval(self, X, level, self._known(exposure, np.shape(X)[0]))
 
     predict_interval.__doc__ = _documented(predictions.predict_interval, EXPOSURE)
 
@@ -297,7 +297,7 @@ class NumericRegressor(TreeRegressor):
         random_state: RandomState = None,
         exposure: ArrayLike | None = None,
     ) -> AnyArray:
-        return sampled(self, X, draws, random_state, self._known(exposure, _n_rows(X)))
+        return sampled(self, X, draws, random_state, self._known(exposure, np.shape(X)[0]))
 
     sample_posterior_predictive.__doc__ = _documented(
         predictions.sample_posterior_predictive, EXPOSURE
@@ -387,7 +387,3 @@ class NumericRegressor(TreeRegressor):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self._takes_outputs and self.leaf in ALONE
         return tags
-
-
-def _n_rows(X: Any) -> int:
-    return int(np.shape(X)[0])

@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parameters import parameters_of
+from bayestree._utils.parameters import ParameterError, parameters_of
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted import (
     arviz,
@@ -31,13 +31,11 @@ from bayestree.fitted.training_rows import FileRows, Scaling, UnitRule, units
 from bayestree.fitted.tree import Mixture, Prediction
 from bayestree.fitted.validation import fitted_rows, validated
 from bayestree.fitting.defaults import Dtype, precision_of
-from bayestree.fitting.engine import Recipe, fit_tree
-from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import FitPlan, Table
-from bayestree.fitting.rules import BASE, CONTRACT, STAGED, Case, Rules, check_rules, rules_of
+from bayestree.fitting.engine import HardForm, Recipe, fit_prepared, prepare
+from bayestree.fitting.modes import Stages
+from bayestree.fitting.plan import FitPlan, Table, Task
+from bayestree.fitting.rules import BASE, CONTRACT, STAGED, Case, Rules, first_broken, rules_of
 from bayestree.fitting.settings import refuse_settings
-from bayestree.fitting.stages import Stages
-from bayestree.fitting.task import Task
 from bayestree.inference import Data, GrowthLimits, Posterior, Units
 from bayestree.inference.memory_mapped import check_memory
 from bayestree.models import SoftTree, named
@@ -95,7 +93,7 @@ class BaseTree(Estimator):
         """Return the fitted tree."""
         recipe = self._recipe(task)
         self._check(task, recipe.model)
-        found = Mixture.of(fit_tree(recipe, task.rows))
+        found = Mixture.of(fit_prepared(recipe, prepare(recipe, task.rows)))
         warn_if_unconverged(found)
         return found
 
@@ -103,7 +101,8 @@ class BaseTree(Estimator):
         """Raise ParameterError for a combination of parameters that is refused."""
         rules = [rule for rule in rules_of(type(self)) if rule not in but]
         case = replace(self._case(), model=model, used=task.used, start=task.start, plan=task.plan)
-        check_rules(rules, case)
+        if reason := first_broken(rules, case):
+            raise ParameterError(reason)
 
     def _case(self) -> Case:
         """Return what rules judge before rows are known."""

@@ -24,7 +24,12 @@ from bayestree._utils.parameters import (
 from bayestree._utils.user_classes import Own
 from bayestree.diagnostics.sparsity import NearOptimalTrees
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._data_sets import fit_files, sample_check
+from bayestree.estimators._data_sets import (
+    fit_files,
+    partial_fit_classes,
+    partial_fit_numbers,
+    sample_check,
+)
 from bayestree.estimators._parameters import (
     ClassName,
     FacetColumns,
@@ -45,7 +50,6 @@ from bayestree.estimators._parameters import (
     sloping_leaves,
 )
 from bayestree.estimators._regressor import NumericRegressor
-from bayestree.estimators._streaming import partial_fit_classes, partial_fit_numbers
 from bayestree.estimators._tree import StagedTree
 from bayestree.fitted import assessment, diagnostics
 from bayestree.fitted.tree import Mixture, one_output
@@ -53,11 +57,10 @@ from bayestree.fitted.validation import counted_rows
 from bayestree.fitting.defaults import METHODS, MethodName, polytope_plan
 from bayestree.fitting.engine import Recipe
 from bayestree.fitting.modes import fit_modes, mode_seeds
-from bayestree.fitting.plan import FitPlan, Table
+from bayestree.fitting.plan import FitPlan, Table, Task
 from bayestree.fitting.projection import Projection, near_optimal
 from bayestree.fitting.rules import POLYTOPE
 from bayestree.fitting.settings import SETTINGS, prior_settings, with_methods, with_priors
-from bayestree.fitting.task import Task
 from bayestree.inference import Stage
 from bayestree.models.leaves import Leaf
 from bayestree.tables.encoding import column_numbers

@@ -156,7 +156,15 @@ def _built(content: bytes, network: Network | None) -> Any:
     check_described(described, arrays, len(content))
     described = _of_today(described)
     check_network(described, arrays, network)
-    _drop_levels(described["class"], arrays)
+    kind = described["class"]
+    # the levels at which nodes split, log 2 but with ``extend``
+    levels = [arrays.pop(name) for name in [*arrays] if name.endswith("reach/level")]
+    extended = not all(np.allclose(level, LOG2) for level in levels)
+    if extended or kind.startswith("LocallyConstantEnsemble"):
+        removed = "extend=True" if extended else kind
+        raise ModelFileError(
+            f"was fitted with {removed}, which this version does not have; use bayestree 0.2.0."
+        )
     if described["class"] not in ESTIMATORS:
         raise UndefinedClassError(described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
@@ -173,17 +181,6 @@ def _of_today(described: dict[str, Any]) -> dict[str, Any]:
     if "trees" in described:
         found["trees"] = [tree | {"columns": found["columns"]} for tree in described["trees"]]
     return found
-
-
-def _drop_levels(kind: str, arrays: Arrays) -> None:
-    """Drop the levels at which nodes split, log 2 but with ``extend``; refuse what was removed."""
-    levels = [arrays.pop(name) for name in [*arrays] if name.endswith("reach/level")]
-    extended = not all(np.allclose(level, LOG2) for level in levels)
-    if extended or kind.startswith("LocallyConstantEnsemble"):
-        removed = "extend=True" if extended else kind
-        raise ModelFileError(
-            f"was fitted with {removed}, which this version does not have; use bayestree 0.2.0."
-        )
 
 
 def _to_bytes(described: dict[str, Any], arrays: Arrays) -> bytes:

@@ -15,7 +15,7 @@ all of the above is linear as well, and the programs are mixed-integer ones.
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -124,17 +124,6 @@ def nearest_row(
     except _CutOffError:
         return search.found(complete=False)
     return search.found(complete=True)
-
-
-def nearest_of(found: list[NearestRow]) -> NearestRow:
-    """Return the nearest of the changes to several wanted outcomes."""
-    best = min(found, key=lambda one: one.distance)
-    return replace(
-        best,
-        bound=min(one.bound for one in found),
-        complete=all(one.complete for one in found),
-        programs=sum(one.programs for one in found),
-    )
 
 
 class _CutOffError(Exception):

@@ -24,7 +24,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.wording import nearest_match, plain, written
 from bayestree.diagnostics.draws import tails
 from bayestree.explain.actions import Features, Movable, Number, Values, movable_columns, moves_of
-from bayestree.explain.branch_and_bound import Moves, NearestRow, Outcome, nearest_of, nearest_row
+from bayestree.explain.branch_and_bound import Moves, NearestRow, Outcome, nearest_row
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
@@ -173,8 +173,13 @@ class Wanted(NamedTuple):
     def nearest(self, tree: Tree, row: FloatArray, moves: Moves, max_programs: int) -> NearestRow:
         """Find the nearest row to which a tree gives a wanted outcome."""
         outcomes = self.outcomes(tree)
-        return nearest_of(
-            [nearest_row(tree, row, one, moves, max_programs=max_programs) for one in outcomes]
+        found = [nearest_row(tree, row, one, moves, max_programs=max_programs) for one in outcomes]
+        best = min(found, key=lambda one: one.distance)
+        return replace(
+            best,
+            bound=min(one.bound for one in found),
+            complete=all(one.complete for one in found),
+            programs=sum(one.programs for one in found),
         )
 
 

@@ -14,8 +14,15 @@ import numpy as np
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.alignment import Matches, match
-from bayestree.diagnostics.draws import Draws, branch_log_probs, effective_number, scores, weight_of
+from bayestree.diagnostics.draws import (
+    Draws,
+    Matches,
+    branch_log_probs,
+    effective_number,
+    match,
+    scores,
+    weight_of,
+)
 from bayestree.diagnostics.loo import loo, mixed_loo
 from bayestree.diagnostics.polytopes import cuts_off, votes_and_cuts
 from bayestree.fitted.tree import FittedTree, sides_of

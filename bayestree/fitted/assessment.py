@@ -5,7 +5,6 @@ The functions that take an estimator are its methods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.wording import warn
-from bayestree.description import has_single_leaf
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, TreeIntervals, printed
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.label_free import spread_rows
@@ -127,7 +125,7 @@ def _checked(
         None if n_rows is None else _label_free(fitted, X, n_rows),
         fitted.posterior.stats,
         held_out=held_out,
-        single_leaf=has_single_leaf(fitted.tree),
+        single_leaf=fitted.tree.is_constant,
     )
 
 
@@ -205,7 +203,13 @@ def _label_free_mixture(mixture: Mixture, X: FloatArray | None, n_rows: int) -> 
     shown = mixture.shown
     rows, numbers = _representative(shown, shown.sample if X is None else X, n_rows)
     found = [_compared(tree, rows, numbers) for tree in mixture.trees]
-    return _as_chains(found).assign_attrs(mode_weights=mixture.weights.tolist())
+    import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
+
+    joined = xr.concat(found, dim="chain")
+    modes = np.repeat(np.arange(len(found)), [one.sizes["chain"] for one in found])
+    return joined.assign_coords(chain=np.arange(len(modes)), mode=("chain", modes)).assign_attrs(
+        mode_weights=mixture.weights.tolist()
+    )
 
 
 def _mean_predictions(mixture: Mixture, X: FloatArray | None) -> FloatArray:
@@ -246,15 +250,6 @@ def _compared(fitted: FittedTree, rows: FloatArray, numbers: IntArray | None) ->
 def _check_number(n_rows: int) -> None:
     if n_rows < 1:
         raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
-
-
-def _as_chains(found: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Join the draws of the modes as chains, in the order of the modes."""
-    import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
-
-    joined = xr.concat(found, dim="chain")
-    modes = np.repeat(np.arange(len(found)), [one.sizes["chain"] for one in found])
-    return joined.assign_coords(chain=np.arange(len(modes)), mode=("chain", modes))
 
 
 def evidence(estimator: MixtureEstimator) -> Evidence:

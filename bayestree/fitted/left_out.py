@@ -20,7 +20,7 @@ from bayestree.fitted.arviz import to_arviz
 from bayestree.fitted.assessment import is_variational, log_score
 from bayestree.fitted.tree import StagedEstimator
 from bayestree.fitted.validation import checked_weights, training_rows
-from bayestree.tables.files import as_pandas
+from bayestree.tables.encoding import as_pandas
 
 SEED = 0  # of the folds, which are the same for two models of the same rows
 #: Parameters of the deterministic tree alone, off.

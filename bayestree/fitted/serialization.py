@@ -11,7 +11,6 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.user_classes import UndefinedClassError, defined, name_of
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sparsity import SparsityPath
-from bayestree.fitted.removed import OLD_GUIDE, REMOVED
 from bayestree.fitted.training_rows import Scaling
 from bayestree.fitted.tree import FittedTree
 from bayestree.inference import GrowthLimits, Posterior, Units
@@ -23,6 +22,26 @@ from bayestree.models.likelihoods import LIKELIHOODS
 from bayestree.models.priors import Prior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
+
+#: Parameters of polytope trees in version 0.2.0 that were removed: former default, and remedy.
+#: Predictions of a fitted tree do not depend on them.
+REMOVED: dict[str, tuple[Any, str]] = {
+    "extend": (False, "remove it"),
+    "kl_schedule": ("linear", "remove it"),
+    "learn_prior": (False, "remove it, and choose kl_weight or the prior by a validation score"),
+    "mode_tree": ("medoid", "remove it; sparsity fits the tree to the predictions of all modes"),
+    "n_restarts": (1, "remove it; n_modes fits and keeps several trees"),
+    "refine": ("none", "remove it; sparsity fits the tree to the predictions of the posterior"),
+    "reset_idle": (False, "remove it; polytope_size() counts the facets of a node"),
+    "search_facets": (
+        False,
+        "remove it; the default and 'mcmc' sample the number of facets, up to n_experts, and "
+        "polytope_size() shows it",
+    ),
+}
+
+OLD_GUIDE = "partially-centred"  # of SVI in version 0.2.0, likewise
+
 
 #: The public parts of models, and of settings other than ``Settings``; a file can name no others.
 KINDS: tuple[type, ...] = (

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.alignment import Matches, match
-from bayestree.diagnostics.draws import classifies, leaf_means, leaf_shares, spread
+from bayestree.diagnostics.draws import Matches, classifies, leaf_means, leaf_shares, match, spread
 from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
 from bayestree.diagnostics.sample import SampleCheck

@@ -33,7 +33,7 @@ from bayestree.tables import (
     target_columns,
 )
 from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
-from bayestree.tables.files import as_pandas
+from bayestree.tables.encoding import as_pandas
 from bayestree.tables.learning import encode_with_y
 
 ROUNDING = 1e-5  # by which the sum of shares in single precision may differ from 1
@@ -60,7 +60,11 @@ def validated(
     reset = checks.get("reset", True)
     refuse_dask(X, *args, sample_weight)
     X = as_pandas(X)
-    _refuse_odd_tables(X)
+    if issparse(X):
+        raise TypeError("X is sparse, but dense rows are needed; pass X.toarray().")
+    if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
+        copies = map(repr, X.columns[X.columns.duplicated()].unique())
+        raise ValueError(f"X has several columns named {abbreviate(copies)}; rename them.")
     rows = X
     if isinstance(X, list):
         with suppress(ValueError):  # rows of different lengths, which scikit-learn refuses
@@ -135,7 +139,8 @@ def _numeric(
     if not in_file:
         with np.errstate(over="ignore"):
             means = [(value,) for value in mean_of(rows, weights).tolist()]
-    kinds = [Booleans if one else Numbers for one in _are_boolean(X, len(names))]
+    own = X.dtypes if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", object)] * len(names)
+    kinds = [Booleans if pd.api.types.is_bool_dtype(dtype) else Numbers for dtype in own]
     observed = Observed(len(names))
     for part in chunks(*rows.shape):
         observed.add(np.asarray(rows[part][weights[part] > 0], dtype=np.float64))
@@ -231,15 +236,6 @@ def _names(X: Any, n_columns: int) -> list[str]:
     return [f"x{number}" for number in range(n_columns)]
 
 
-def _refuse_odd_tables(X: Any) -> None:
-    """Refuse sparse matrices, and tables with several columns of the same name."""
-    if issparse(X):
-        raise TypeError("X is sparse, but dense rows are needed; pass X.toarray().")
-    if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
-        names = map(repr, X.columns[X.columns.duplicated()].unique())
-        raise ValueError(f"X has several columns named {abbreviate(names)}; rename them.")
-
-
 def _table(X: Any) -> pd.DataFrame | None:
     """Return X as a table, if it has columns that are not numbers; else None."""
     if getattr(getattr(X, "dtype", None), "kind", "f") not in "biufc" and X.ndim == 2:
@@ -254,12 +250,6 @@ def _table(X: Any) -> pd.DataFrame | None:
 def _is_number(dtype: Any) -> bool:
     """Tell whether scikit-learn converts a column of this type, gaps included."""
     return pd.api.types.is_numeric_dtype(dtype) and not isinstance(dtype, pd.BooleanDtype)
-
-
-def _are_boolean(X: Any, n_columns: int) -> list[bool]:
-    """Tell whether each column of numbers has the type bool."""
-    own = X.dtypes if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", object)] * n_columns
-    return [pd.api.types.is_bool_dtype(dtype) for dtype in own]
 
 
 def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyArray | None:

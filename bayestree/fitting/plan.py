@@ -1,14 +1,24 @@
-"""The plan of a fit: its stages with all their settings, its size, and the reasons."""
+"""The plan of a fit, and its task: rows that have been encoded, and what was decided about them.
+
+The plan has the stages with all their settings, the size of the fit, and the reasons. Estimators
+check what the user gives and state the task; it passes through the plan, the rules and the recipe
+to the engine, and the result keeps what is needed to predict. Nothing is set in between.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from bayestree._utils.arrays import BoolArray
 from bayestree._utils.wording import counted
+from bayestree.fitted.training_rows import Scaling, TrainingRows
+from bayestree.fitted.tree import Mixture
 from bayestree.inference import Growth, GrowthLimits, Stage
 from bayestree.inference.stage import Minibatches
+from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, GammaProcess, HyperplanePrior, WeightPrior
+from bayestree.tables import Encoding
 
 
 class Table(NamedTuple):
@@ -182,22 +192,18 @@ class FitPlan:
         parts += [f"{known.n_classes} classes"] * bool(known.n_classes)
         return f"Plan of a fit to {', '.join(parts)}" if parts else "Plan of a fit"
 
-    def _of_leaves(self) -> str:
-        """Say how many trees have which leaves, where they differ."""
+    def _decisions(self) -> dict[str, str]:
+        limits = self.limits
         constant = counted(self.n_trees - self.n_linear, "tree")
         linear = counted(self.n_linear, "tree")
         kind = "logistic" if self.table.n_classes else "linear"
-        return f"constant in {constant}, {kind} in {linear}" if self.n_linear else ""
-
-    def _decisions(self) -> dict[str, str]:
-        limits = self.limits
         found = {
             "method": self.method,
             "stages": f"\n{'':<12}".join(map(repr, self.stages)),
             "trees": str(self.n_trees),
             "averaged": f"by {self.mode_weights} weights" if self.n_trees > 1 else "",
             "processes": str(self.n_jobs or ""),
-            "leaf": self._of_leaves(),
+            "leaf": f"constant in {constant}, {kind} in {linear}" if self.n_linear else "",
             "depth": f"at most {limits.max_depth}",
             "leaves": "" if limits.max_leaves is None else f"at most {limits.max_leaves}",
             "facets": f"at most {self._n_facets} of a split",
@@ -210,3 +216,31 @@ class FitPlan:
             "time": "" if self.seconds is None else f"about {self.seconds:.2g} s of one core",
         }
         return {name: value for name, value in found.items() if value}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a fit is given."""
+
+    #: Those of positive weight; None where rules and priors are looked at without rows.
+    rows: TrainingRows | Any
+    leaf: Leaf  # the family of the leaves, before its prior is calibrated
+    #: The columns in use, the units of y and the classes; the units of the features too, if the fit
+    #: continues another one.
+    scaling: Scaling
+    encoding: Encoding  # how the columns of X became features
+    feature_names: tuple[str, ...] = ()  # empty for features without names
+    start: Mixture | None = None  # the fit that is continued
+    plan: FitPlan | Any = None  # for fits in stages
+    #: Features of which values far from all others were moved near them, (d,).
+    detached: BoolArray | None = None
+
+    @property
+    def used(self) -> BoolArray:
+        """Features that the fit may use, shape (d,)."""
+        return self.scaling.used
+
+    @property
+    def n_used(self) -> int:
+        """Number of these features."""
+        return int(self.used.sum())

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from bayestree._utils.arrays import BoolArray
-from bayestree._utils.parameters import ParameterError
 from bayestree.fitted.tree import Mixture
 from bayestree.fitting.defaults import asks_for_sparsity, scores_unseen_rows
 from bayestree.fitting.plan import FitPlan
@@ -67,12 +66,6 @@ def rules_of(kind: type) -> Rules:
     """Return the rules of a class of estimators, after the rules of its bases."""
     own = (vars(base).get("_rules", ()) for base in reversed(kind.__mro__))
     return tuple(chain.from_iterable(own))
-
-
-def check_rules(rules: Iterable[Rule], case: Case) -> None:
-    """Raise ParameterError for the first rule that a case breaks."""
-    if reason := first_broken(rules, case):
-        raise ParameterError(reason)
 
 
 def first_broken(rules: Iterable[Rule], case: Case) -> str:

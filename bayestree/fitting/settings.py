@@ -24,12 +24,12 @@ from bayestree._utils.parameters import (
     takes,
 )
 from bayestree._utils.wording import written
-from bayestree.fitted.removed import REMOVED
+from bayestree.fitted.serialization import REMOVED
 from bayestree.fitting.defaults import PIPELINES, WEIGHT_PRIORS, agreed, named_prior, pipeline
 from bayestree.inference import Growth, Map, Mcmc, Nuts, Smc, Stage, Svi, Vi
-from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.samplers.nuts import Chains
 from bayestree.inference.stage import Minibatches
+from bayestree.inference.training import Engine
 from bayestree.inference.variational.svi import Variational
 from bayestree.models.priors import GroupedScale
 

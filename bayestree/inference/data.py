@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from bayestree._utils.state import in_usual_state
 from bayestree.inference import memory_mapped
@@ -200,3 +201,10 @@ class Units(NamedTuple):
     def decode(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
         """Convert values of y to the units of the data."""
         return y * self.y_scale + self.y_center
+
+
+def padded(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Pad row numbers of V nodes to (V, m) with row 0; also return which are present."""
+    index = pad_sequence(rows, batch_first=True)
+    length = torch.tensor([len(part) for part in rows], device=index.device).unsqueeze(1)
+    return index, torch.arange(index.shape[1], device=index.device) < length

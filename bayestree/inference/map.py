@@ -20,11 +20,11 @@ from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
 from bayestree.inference.training import (
+    Engine,
     RoutedModule,
     RunningSums,
     Schedule,
@@ -287,7 +287,9 @@ class Point(RoutedModule):
         if self.sparse:
             value, sums = self.sparse_fit(batch, steepness, experts)
         else:
-            score = routing.joint_score(batch.X, log_weight, coefficient)
+            n_nodes, n_experts, width = coefficient.shape
+            activation = coefficient.view(-1, width) @ batch.X.T
+            score = routing.vote(activation.view(n_nodes, n_experts, len(batch.X)), log_weight)
             log_prob = routing.tree_log_probs(score, steepness, self.model.topology)
             likelihood = self.model.likelihood
             joint = likelihood.joint(leaf, leaves, log_prob, batch.y)

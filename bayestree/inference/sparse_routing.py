@@ -396,10 +396,3 @@ class _PathLogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return grad * slope, None, None, None, None
-
-
-def summed_by_leaf(paths: Paths, member: Tensor, statistics: Tensor, topology: Topology) -> Tensor:
-    """Sum statistics (n, c) over rows with memberships (Q,) to (L, c)."""
-    sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
-    share = member.unsqueeze(1) * statistics[paths.leaf_row]
-    return sums.index_add_(0, paths.leaf - topology.n_nodes, share)

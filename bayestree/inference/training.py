@@ -4,12 +4,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import pyro
 import torch
+from pyro import poutine
+from pyro.infer import SVI, Trace_ELBO
 from torch import Tensor, nn
 from torch.optim.adam import adam as fused_adam
 
+from bayestree._utils.parameters import Inference, declare
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_probs, leaf_sums, log_likelihood_rows, pays
 from bayestree.inference.posterior import Posterior
@@ -20,7 +24,6 @@ from bayestree.inference.sparse_routing import (
     Paths,
     path_log_likelihood,
     route,
-    summed_by_leaf,
 )
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.priors.base import Sites
@@ -270,7 +273,9 @@ class RoutedModule(nn.Module, ABC):
         scores = evaluation.scores(paths.slot)
         value, member = path_log_likelihood(scores, paths, table, batch.weights, steepness)
         statistics = self.model.leaf.statistics(batch.y, batch.weights)
-        return value, summed_by_leaf(paths, member, statistics, self.model.topology)
+        sums = statistics.new_zeros(self.model.topology.n_leaves, statistics.shape[1])
+        share = member.unsqueeze(1) * statistics[paths.leaf_row]
+        return value, sums.index_add_(0, paths.leaf - self.model.topology.n_nodes, share)
 
 
 class Ascent:
@@ -405,3 +410,70 @@ def expert_size(hyperplane: Tensor, intercept: Tensor, support: Tensor | None = 
     if support is not None:
         count = support.sum((1, 2))
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)
+
+
+@declare
+class Engine:
+    """What computes the steps of a method."""
+
+    engine: Annotated[
+        Literal["direct", "pyro"],
+        Inference(
+            "What computes the steps of MAP and of the package's own guide: the density of the "
+            "model, or pyro.infer.SVI on traces of the Pyro model, which states the same density "
+            "and takes several times as long. Pyro's autoguides always take the latter."
+        ),
+    ] = "direct"
+
+    @property
+    def direct(self) -> bool:
+        """Whether steps use the density, which knows constraints and earlier rows, too."""
+        return self.engine == "direct"
+
+    @property
+    def adds_rows(self) -> bool:
+        """Whether a fit can go on with further rows."""
+        return self.direct
+
+    @property
+    def ascent(self) -> type[Ascent]:
+        """The epochs of the engine."""
+        return Ascent if self.direct else PyroAscent
+
+
+class PyroAscent(Ascent):
+    """Epochs of steps by ``pyro.infer.SVI``, with the module as a guide of the model it states.
+
+    Pyro scales whole traces, by the ``scale`` of the prior; the weights of the rows are divided by
+    it, so that their log-likelihood keeps its own. Leaves are updated as by :class:`Ascent`.
+    """
+
+    def step(self, batch: Data, rate: float, gamma: float, prior: float) -> Tensor:
+        share, scale = len(batch.X) / len(self.data.X), self.weight * prior
+        self.optimiser.rate = self.learning_rate * rate
+        with torch.no_grad():
+            likelihood, penalty, sums = self.module.fit(batch, gamma)
+        model, guide = (
+            poutine.scale(one, scale=scale / self.total)
+            for one in (self.module.stated(gamma), self._guide)
+        )
+        fit = SVI(model, guide, _ByAdam(self.optimiser), Trace_ELBO())
+        with pyro.get_param_store().scope():
+            fit.step(batch.X[:, :-1], batch.y, batch.weights / (share * scale))
+        self.running.update(sums, share)
+        return likelihood - share * penalty
+
+    def _guide(self, *rows: Tensor) -> None:
+        pyro.module("guide", self.module)
+        self.module(*rows)
+
+
+class _ByAdam(pyro.optim.PyroOptim):
+    """An optimiser of this package for Pyro, which asks for one of its own."""
+
+    def __init__(self, adam: Adam) -> None:
+        super().__init__(torch.optim.Adam, {})
+        self.adam = adam
+
+    def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.adam.step()

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from bayestree.estimators._parameters import MaxFeatures, check_image, checked_pair
 from bayestree.inference import Data
-from bayestree.inference.splitters import FittedSplit, padded
+from bayestree.inference.data import padded
+from bayestree.inference.splitters import FittedSplit
 from bayestree.inference.training import at_prior_mean, check_counts
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, Priors
@@ -132,7 +133,13 @@ class EmStumps:
         self.sites = self.split.start(len(rows), data.X.shape[1], data.X)
         self.absent = absent
         if absent is not None:
-            self._mask_start(absent)
+            if "hyperplane" not in self.sites:
+                raise ValueError("features needs a linear split, such as Oblique().")
+            # the start without absent coefficients, projected back onto the unit sphere
+            self.sites["hyperplane"].masked_fill_(absent.unsqueeze(1), 0.0)
+            square = self.sites["hyperplane"].square().sum(-1) + self.sites["intercept"].square()
+            self.sites["hyperplane"] /= square.sqrt().unsqueeze(-1)
+            self.sites["intercept"] /= square.sqrt()
         self.adam = NodeAdam(self.sites, settings.learning_rate)
         empty = self.leaf.statistics(data.y[:0], data.weights[:0])
         self.leaves = self._estimate(empty.new_zeros(len(rows), 2, empty.shape[1]))
@@ -184,15 +191,6 @@ class EmStumps:
         complete = {**sites, **at_prior_mean(self.priors.hyperplane, sites)}
         first, *others = self.split.log_priors(self.priors, complete).values()
         return sum(others, start=first)
-
-    def _mask_start(self, absent: Tensor) -> None:
-        """Set absent coefficients to 0 and project the start back onto the unit sphere."""
-        if "hyperplane" not in self.sites:
-            raise ValueError("features needs a linear split, such as Oblique().")
-        self.sites["hyperplane"].masked_fill_(absent.unsqueeze(1), 0.0)
-        square = self.sites["hyperplane"].square().sum(-1) + self.sites["intercept"].square()
-        self.sites["hyperplane"] /= square.sqrt().unsqueeze(-1)
-        self.sites["intercept"] /= square.sqrt()
 
     def _estimate(self, sums: Tensor) -> dict[str, Tensor]:
         """Estimate sites (V, 2, ...) of the leaves from sums (V, 2, c) of statistics (eq. 13)."""

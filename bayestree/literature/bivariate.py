@@ -22,7 +22,7 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, Model, NonNegativeOrInf, declare
 from bayestree.estimators._parameters import MeanFamily
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.inference import Data
 from bayestree.inference.splitters import FittedSplit, NodeByNode
 from bayestree.inference.splitters.planes import (
@@ -222,7 +222,10 @@ class LineNode:
 
     def pair(self) -> Line | None:
         """Find the best split by two features."""
-        pairs = self._pairs()
+        order = np.argsort(-self.alone.quality, kind="stable")
+        limit = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 pairs
+        chosen = np.sort(self.usable[order[:limit]])
+        pairs = np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
         if len(pairs) == 0:
             return None
         directions = self.search.orientations()
@@ -252,13 +255,6 @@ class LineNode:
         if highest == -math.inf:
             return None
         return int(np.where(cuts.quality >= highest - self.slack, cuts.margin, -1.0).argmax())
-
-    def _pairs(self) -> IntArray:
-        """List pairs of features, shape (P, 2): all pairs, or pairs of the best single features."""
-        order = np.argsort(-self.alone.quality, kind="stable")
-        limit = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 pairs
-        chosen = np.sort(self.usable[order[:limit]])
-        return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
         """Find the best pairs at a few orientations: first on few rows, then on more."""

@@ -44,13 +44,10 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._tree import StagedTree
 from bayestree.fitting import defaults
-from bayestree.fitting.engine import Recipe
-from bayestree.fitting.hard import HardForm
-from bayestree.fitting.plan import FitPlan, Table
+from bayestree.fitting.engine import HardForm, Recipe
+from bayestree.fitting.plan import FitPlan, Table, Task
 from bayestree.fitting.rules import Case, Rule, Rules, complaint
 from bayestree.fitting.settings import prior_settings
-from bayestree.fitting.stages import grown
-from bayestree.fitting.task import Task
 from bayestree.inference import Data, Em, Growth, Posterior, Stage, Svi
 from bayestree.literature._em_stumps import EndToEndSplitter, FeatureMask, subset_rule
 from bayestree.models import Network, Oblique, SoftTree, named
@@ -297,7 +294,7 @@ class BaseEndToEndTree(StagedTree):
 
     def _grow(
         self,
-        growth: Stage,
+        growth: Growth,
         model: SoftTree,
         data: Data,
         n_trees: int,
@@ -312,7 +309,7 @@ class BaseEndToEndTree(StagedTree):
             features=_subsets(self, used),
             **{name: getattr(self, name) for name in OF_STUMPS},
         )
-        found = grown(growth, model, data, n_trees, splitter=splitter, **common)
+        found = growth.fit_several(model, data, n_trees, splitter=splitter, **common)
         reached = self._steepness_of_stumps()
         return [replace(one, model=one.model.with_(steepness=reached)) for one in found]
 

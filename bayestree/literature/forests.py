@@ -41,7 +41,7 @@ from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, Precisi
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.inference import Data, GrowthLimits, Posterior, Stage
 from bayestree.inference.em import Climb
 from bayestree.inference.growth.grow import GrowingTree, fitted_splits

@@ -39,8 +39,8 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling, TrainingRows
-from bayestree.fitting.hard import HardForm
-from bayestree.fitting.task import Task
+from bayestree.fitting.engine import HardForm
+from bayestree.fitting.plan import Task
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.growth.grow import GrowingTree
 from bayestree.inference.growth.single_leaf import warn_single_leaf, why_not_parted

@@ -141,9 +141,13 @@ class Tao(Sweeps, Stage):
         leaf = replace(tree, topology=topology, splits=splits).reach().leaf
         loss, objective = np.array(trace).T
         settings = vars(self) | {"solver": type(solver).__name__}
+        statistics = model.leaf.statistics(data.y, data.weights).double()
+        sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
+        place = torch.as_tensor(leaf, device=statistics.device)
         return Posterior.from_point(
             model.with_(topology=topology),
-            sites_of(splits, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
+            sites_of(splits, data.X.shape[1])
+            | model.leaf.estimate(sums.index_add_(0, place, statistics)),
             "tao",
             stats={"loss": loss, "objective": objective, "source": nodes},
             settings={name: value for name, value in settings.items() if name != "n_jobs"},
@@ -151,15 +155,6 @@ class Tao(Sweeps, Stage):
 
 
 tao = as_function(Tao, "tao")
-
-
-def _leaf_sites(
-    model: SoftTree, data: Data, topology: Topology, leaf: IntArray
-) -> dict[str, torch.Tensor]:
-    statistics = model.leaf.statistics(data.y, data.weights).double()
-    sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
-    place = torch.as_tensor(leaf, device=statistics.device)
-    return model.leaf.estimate(sums.index_add_(0, place, statistics))
 
 
 class RowRouting(NamedTuple):

@@ -17,8 +17,8 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import MeanName, Precision, ShareFamily, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.fitted.training_rows import Scaling, TrainingRows
-from bayestree.fitting.hard import HardForm
-from bayestree.fitting.task import Task
+from bayestree.fitting.engine import HardForm
+from bayestree.fitting.plan import Task
 from bayestree.inference import Data, Posterior
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
 from bayestree.literature.tao import Sweeps, Tao

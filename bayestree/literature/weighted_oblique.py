@@ -36,7 +36,7 @@ from bayestree.estimators._parameters import (
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling
-from bayestree.fitting.task import Task
+from bayestree.fitting.plan import Task
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters import FittedSplit
 from bayestree.models import SoftTree, named

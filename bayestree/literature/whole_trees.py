@@ -47,8 +47,8 @@ from bayestree.estimators._parameters import Depth, MeanFamily, Precision, Rando
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling, UnitRule
+from bayestree.fitting.modes import KEPT_LEAF
 from bayestree.fitting.rules import Rule
-from bayestree.fitting.stages import KEPT_LEAF
 from bayestree.inference import Data, Posterior, Stage, grow
 from bayestree.inference.data import PART
 from bayestree.inference.growth.single_leaf import (

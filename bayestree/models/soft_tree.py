@@ -339,9 +339,10 @@ class MonotonicityConstraints:
         if not any(model.monotone):
             return None
         rises = hyperplane.new_tensor(model.monotone)
-        side = larger_side((hyperplane * rises).sum((1, 2)).numpy(force=True))
-        signs = pad(hyperplane.new_tensor(side).view(-1, 1, 1) * rises, (0, 1))
-        return cls(signs, leaf_order(model.topology, side))
+        total = (hyperplane * rises).sum((1, 2)).numpy(force=True)
+        side = hyperplane.new_tensor(np.where(total < 0, -1.0, 1.0))
+        signs = pad(side.view(-1, 1, 1) * rises, (0, 1))
+        return cls(signs, leaf_order(model.topology, total))
 
     def fold(self, coefficient: Tensor) -> Tensor:
         """Fold free coefficients (V, K, d + 1), so that they have their signs."""
@@ -376,18 +377,14 @@ class MonotonicityConstraints:
         return found
 
 
-def larger_side(total: FloatArray) -> FloatArray:
-    """Return 1 for nodes whose predictions are larger on the right, -1 on the left, (V,).
+def leaf_order(topology: Topology, total: FloatArray) -> IntArray:
+    """Sort the leaves from the smallest prediction to the largest.
 
-    ``total`` (V,) are sums of the constrained coefficients of each node, times their directions.
+    Of each node, ``total`` (V,) is the sum of the constrained coefficients times their directions:
+    below 0 where predictions are larger on the left.
     """
-    return np.where(total < 0, -1.0, 1.0)
-
-
-def leaf_order(topology: Topology, side: FloatArray) -> IntArray:
-    """Sort the leaves from the smallest prediction to the largest, by :func:`larger_side`."""
     children = topology.children
-    mirrored = Topology(np.where(side[:, None] < 0, children[:, ::-1], children))
+    mirrored = Topology(np.where(total[:, None] < 0, children[:, ::-1], children))
     return np.argsort(mirrored.left_to_right[0])
 
 

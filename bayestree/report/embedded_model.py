@@ -17,8 +17,7 @@ from scipy.optimize import nnls
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
-from bayestree.diagnostics.alignment import Matches
-from bayestree.diagnostics.draws import flat, scores, spread
+from bayestree.diagnostics.draws import Matches, flat, scores, spread
 from bayestree.diagnostics.uncertainty import Splits
 from bayestree.estimators._estimator import Estimator
 from bayestree.fitted.tree import FittedTree

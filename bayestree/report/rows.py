@@ -294,7 +294,8 @@ def measured_effects(
         curve = estimator.partial_dependence(
             rows.X, column, grid=CURVE_POINTS, max_rows=CURVE_ROWS, level=0.9
         )
-        output = _moved_most(curve.mean)
+        n_outputs = curve.mean.shape[1]
+        output = n_outputs - 1 if n_outputs <= 2 else int(np.ptp(curve.mean, axis=0).argmax())
         shown = curve.of(output)
         measured = () if table is None else (_range(table, column, n) for n in ("loss", "votes"))
         found.append(Effect(column, shown, output, trend_of(shown), *measured))
@@ -324,12 +325,6 @@ def _losses(
     place = {name: j for j, name in enumerate(names)}
     found.index = pd.Index([place[name] for name in found.index])
     return found
-
-
-def _moved_most(mean: FloatArray) -> int:
-    """Choose the class that is shown: the second of two, else the one that changes most."""
-    n_outputs = mean.shape[1]
-    return n_outputs - 1 if n_outputs <= 2 else int(np.ptp(mean, axis=0).argmax())
 
 
 def trend_of(curve: Dependence) -> str:

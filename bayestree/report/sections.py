@@ -22,7 +22,7 @@ from bayestree.diagnostics import PolytopeSize, SplitUncertainty
 from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.diagnostics.sparsity import same_splits
 from bayestree.export import filled_values
-from bayestree.export.text import export_text
+from bayestree.export.words import export_text
 from bayestree.plots._predictions import draw_dependence
 from bayestree.report import figures
 from bayestree.report.cards import leaf_cards, node_cards

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
 from bayestree.description import HalfSpace, Mode, TreeDescription, modes_of, shown_mode
-from bayestree.export.text import export_text
+from bayestree.export.words import export_text
 from bayestree.plots._node_views import NodeRows, view_kind
 from bayestree.plots._tree import VIEWED_TIPS, NodePlace, boxes_of, layout, plain_description
 from bayestree.report import figures

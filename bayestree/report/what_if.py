@@ -16,9 +16,7 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, isolated
-from bayestree.description import has_single_leaf
-from bayestree.diagnostics.alignment import Matches
-from bayestree.diagnostics.draws import flat, spread, tails
+from bayestree.diagnostics.draws import Matches, flat, spread, tails
 from bayestree.models.leaves import Survival
 from bayestree.report.embedded_model import (
     DOUBLE,
@@ -125,7 +123,7 @@ class Choice(NamedTuple):
 
 def what_if(study: Study) -> Shown:
     """Carry what a browser needs to predict other rows, or say why this is not possible."""
-    if all(map(has_single_leaf, study.trees)):
+    if all(tree.is_constant for tree in study.trees):
         return None
     if reason := why_not(study.estimator):
         return "What if", {"reason": reason}
@@ -153,6 +151,8 @@ def what_if(study: Study) -> Shown:
         "target": _target(study),
         "times": None if times is None else times.tolist(),
     }
+    # No parser of HTML takes the text for markup.
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return "What if", {
         "reason": "",
         "fields": fields,
@@ -163,15 +163,11 @@ def what_if(study: Study) -> Shown:
         "kind": "" if choice.rows is None else choice.rows.kind,
         "notes": _notes(study, found, error, side_error if belief else None),
         "level": f"{100 * LEVEL:.0f}{SPACE}%",
-        "payload": Markup(_script_safe(payload)),
+        "payload": Markup(
+            text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+        ),
         **about,
     }
-
-
-def _script_safe(payload: dict[str, Any]) -> str:
-    """Write JSON that no parser of HTML takes for markup."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _choice(study: Study) -> Choice:

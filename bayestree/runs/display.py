@@ -71,7 +71,7 @@ class Log(Display):
 
     def tell(self, loop: "Loop", *, ended: bool) -> None:
         """Report a loop that is running, or has ended unless it was short and has no note."""
-        if not ended or loop.text or not loop.is_short:
+        if not ended or loop.text or not (loop.finished and loop.told == loop.started):
             self.say(f"{self.current_stage}: {loop.result() if ended else loop.progress()}")
 
 
@@ -145,11 +145,6 @@ class Loop(Watch):
 
     def stop(self) -> None:
         self.log.tell(self, ended=True)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the loop has finished before anything was told about it."""
-        return self.finished and self.told == self.started
 
     def progress(self) -> str:
         """Return steps, latest note and time left."""

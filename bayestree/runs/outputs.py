@@ -24,7 +24,7 @@ from bayestree.diagnostics.scores import squared_scores
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._tree import StagedTree
-from bayestree.export.text import export_text
+from bayestree.export.words import export_text
 from bayestree.fitted.training_rows import parts_of
 from bayestree.report.study import fit_baseline
 from bayestree.runs import store

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayestree._utils.wording import counted
-from bayestree.description import TreeDescription, has_draws, has_single_leaf, modes_of, trees_of
+from bayestree.description import TreeDescription, has_draws, modes_of, trees_of
 from bayestree.diagnostics import (
     Convergence,
     HeldOut,
@@ -25,11 +25,9 @@ from bayestree.diagnostics.size import MEANINGS
 from bayestree.diagnostics.verdict import Settled, residuals
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._tree import StagedTree
-from bayestree.export.dot import export_dot
-from bayestree.export.json import export_json
+from bayestree.export.graphs import export_dot, export_json
 from bayestree.export.onnx import check_onnx, export_onnx
-from bayestree.export.rules import export_rules
-from bayestree.export.text import export_text
+from bayestree.export.words import export_rules, export_text
 from bayestree.report.rows import (
     LabelledRows,
     evaluation_rows,
@@ -189,7 +187,7 @@ def diagnose(run: Run) -> Diagnosis:
     if has_draws(estimator) and isinstance(estimator, StagedTree):
         checks = replace(estimator.check_convergence(), held_out=held_out)
     else:
-        constant = all(map(has_single_leaf, trees_of(estimator)))
+        constant = all(tree.is_constant for tree in trees_of(estimator))
         checks = Convergence((), (), pd.DataFrame(), "point", held_out, single_leaf=constant)
     return Diagnosis(_inference(run), checks)
 

@@ -23,7 +23,7 @@ from joblib import parallel_config
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import Bars, watching
 from bayestree._utils.wording import InputError
-from bayestree.distributed.cluster import client_of, stopped
+from bayestree.distributed.passes import client_of, stopped
 from bayestree.estimators._data_sets import check_partitions, fit_sample
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators._tree import StagedTree, check_without_rows
@@ -63,7 +63,8 @@ def run(
     target = RunFolder(file.output.folder)
     target.check()
     with target.locked(), scratch_in(target.path):
-        folder = target.to_write(force=force)
+        inside, fitted = RunFolder(target / store.NEXT), (target / store.MODEL).is_file()
+        folder = inside if inside.is_run() or (force and fitted) else target
         with nullcontext() if folder is target else folder.locked():
             explicit = _run_in(folder, file, resume, force, display or Display(), command)
         if folder is not target:

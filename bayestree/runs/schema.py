@@ -16,7 +16,7 @@ from bayestree._utils.wording import InputError, nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.registry import GUESSED, TREES, tasks_of
-from bayestree.fitted.removed import OLD_GUIDE, REMOVED
+from bayestree.fitted.serialization import OLD_GUIDE, REMOVED
 from bayestree.runs.cards import FOLDERS, Card, find_any, find_card, read_pair, read_toml
 from bayestree.runs.configuration import (
     ClusterTable,

@@ -27,7 +27,7 @@ from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree._utils.wording import InputError, nearest_match
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.registry import TREES, tasks_of
-from bayestree.fitted.removed import REMOVED
+from bayestree.fitted.serialization import REMOVED
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 

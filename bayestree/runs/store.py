@@ -138,11 +138,6 @@ class RunFolder:
         self.clear_checkpoints()
         self.remove_drafts()
 
-    def to_write(self, *, force: bool) -> "RunFolder":
-        """Return this folder or, for a run that replaces a fitted one, one inside it."""
-        inside = RunFolder(self / NEXT)
-        return inside if inside.is_run() or (force and (self / MODEL).is_file()) else self
-
     def replace_by(self, other: "RunFolder") -> None:
         """Move a finished run, except its run file, to this folder in the place of its own.
 

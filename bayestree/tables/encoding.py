@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import InputError, brief, nearest_match, warn, written
@@ -24,7 +25,8 @@ from bayestree.tables.column_types import (
     texts,
 )
 from bayestree.tables.columns import Codes, abbreviate, check_complete, quote_columns, without_codes
-from bayestree.tables.files import as_pandas, open_table
+from bayestree.tables.dataset import from_arrow
+from bayestree.tables.files import open_table
 
 
 class Features(pd.DataFrame):
@@ -270,3 +272,39 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         raise TypeError(f"unknown entry: {value}")
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def as_pandas(X: Any) -> Any:
+    """Convert a table of another library, or columns of Arrow or sparse ones, to pandas' own types.
+
+    Anything else is returned as it is, single columns included.
+    """
+    if not isinstance(X, pd.DataFrame):
+        exports = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
+        if not exports or isinstance(X, pd.Series):
+            return X
+        if hasattr(X, "dtype"):  # an array of numbers, whose table may have a row for each of them
+            return np.asarray(X)
+        try:
+            table = pa.table(X)
+        except (pa.ArrowInvalid, TypeError):  # Arrow lacks a type, such as integers of 128 bits
+            if not hasattr(X, "columns"):
+                return X
+            return pd.DataFrame({name: [*X[name]] for name in X.columns})
+        if hasattr(X, "__len__") and len(X) != len(table):
+            raise TypeError(
+                f"X, a {type(X).__name__} of length {len(X)}, gives {len(table)} rows; convert it "
+                "to a DataFrame or an array with a row for each prediction."
+            )
+        return from_arrow(table)
+    changed = X
+    for place, dtype in enumerate(X.dtypes):
+        if isinstance(dtype, pd.ArrowDtype):
+            values = X.iloc[:, place].array.__arrow_array__().to_pandas().array
+        elif isinstance(dtype, pd.SparseDtype):
+            values = np.asarray(X.iloc[:, place])
+        else:
+            continue
+        changed = X.copy(deep=False) if changed is X else changed
+        changed.isetitem(place, values)
+    return changed

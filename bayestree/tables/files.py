@@ -14,13 +14,12 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from bayestree._utils.arrays import AnyArray
 from bayestree._utils.wording import CellError, InputError, brief, refuse_special
 from bayestree.tables.column_types import ordered
 from bayestree.tables.columns import MAX_TEXT, Codes, text_of
-from bayestree.tables.dataset import PARQUET, Dataset, from_arrow, is_dataset, rows_per_chunk
+from bayestree.tables.dataset import PARQUET, Dataset, is_dataset, rows_per_chunk
 
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
@@ -254,42 +253,6 @@ def _message_with_line(source: Path, error: CellError) -> str:
         raw = fields[header.index(error.column)].strip()
         place += f", where {raw!r} stands for a missing value" if raw else ""
     return error.located_at(place)
-
-
-def as_pandas(X: Any) -> Any:
-    """Convert a table of another library, or columns of Arrow or sparse ones, to pandas' own types.
-
-    Anything else is returned as it is, single columns included.
-    """
-    if not isinstance(X, pd.DataFrame):
-        exports = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
-        if not exports or isinstance(X, pd.Series):
-            return X
-        if hasattr(X, "dtype"):  # an array of numbers, whose table may have a row for each of them
-            return np.asarray(X)
-        try:
-            table = pa.table(X)
-        except (pa.ArrowInvalid, TypeError):  # Arrow lacks a type, such as integers of 128 bits
-            if not hasattr(X, "columns"):
-                return X
-            return pd.DataFrame({name: [*X[name]] for name in X.columns})
-        if hasattr(X, "__len__") and len(X) != len(table):
-            raise TypeError(
-                f"X, a {type(X).__name__} of length {len(X)}, gives {len(table)} rows; convert it "
-                "to a DataFrame or an array with a row for each prediction."
-            )
-        return from_arrow(table)
-    changed = X
-    for place, dtype in enumerate(X.dtypes):
-        if isinstance(dtype, pd.ArrowDtype):
-            values = X.iloc[:, place].array.__arrow_array__().to_pandas().array
-        elif isinstance(dtype, pd.SparseDtype):
-            values = np.asarray(X.iloc[:, place])
-        else:
-            continue
-        changed = X.copy(deep=False) if changed is X else changed
-        changed.isetitem(place, values)
-    return changed
 
 
 Frames = Iterator[pd.DataFrame]

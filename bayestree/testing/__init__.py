@@ -15,9 +15,13 @@ name begins with ``Test``, and :meth:`Contract.check` runs them anywhere.
 from bayestree.models.contracts.base import Contract
 from bayestree.models.contracts.leaves import LeafContract
 from bayestree.models.contracts.priors import HyperplanePriorContract, WeightPriorContract
-from bayestree.testing.contract import Stopped, check_every_stop, same_posterior
-from bayestree.testing.splitters import SplitterContract
-from bayestree.testing.stages import StageContract
+from bayestree.testing.contract import (
+    SplitterContract,
+    StageContract,
+    Stopped,
+    check_every_stop,
+    same_posterior,
+)
 
 __all__ = [
     "Contract",

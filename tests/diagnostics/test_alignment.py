@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayestree.diagnostics.alignment import Matches, match
+from bayestree.diagnostics.draws import Matches, match
 from bayestree.diagnostics.uncertainty import Other, Splits, split_uncertainty
 from bayestree.topology import Topology
 

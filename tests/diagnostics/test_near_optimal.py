@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayestree.diagnostics.sparsity import same_leaves
+from bayestree.fitting.projection.path import same_leaves
 
 
 def test_leaves_correspond_whatever_their_numbers():

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from bayestree.diagnostics import split_uncertainty
 from bayestree.diagnostics import uncertainty as module
-from bayestree.diagnostics.alignment import Matches
+from bayestree.diagnostics.draws import Matches
 from bayestree.diagnostics.uncertainty import Splits
 from bayestree.topology import Topology
 from tests.strategies import seeds, topologies

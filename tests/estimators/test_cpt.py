@@ -13,7 +13,7 @@ from bayestree import (
     export_text,
     load,
 )
-from bayestree.fitting import stages
+from bayestree.fitting import modes
 from bayestree.inference import Map, Nuts, Svi
 from bayestree.models import InverseGammaScale, Oblique, Polytope
 
@@ -293,7 +293,7 @@ def test_intervals_cover():
 def test_splits_become_steeper_where_the_mean_is_worse_than_the_tree(
     monkeypatch, worse, settings, expected
 ):
-    monkeypatch.setattr(stages, "fits_worse_than_tree", lambda found, data: worse)
+    monkeypatch.setattr(modes, "fits_worse_than_tree", lambda found, data: worse)
     model = regressor("svi", max_depth=1).set_params(**settings).fit(*jump(100))
     assert model.posterior_.model.steepness == expected
 

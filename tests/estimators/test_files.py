@@ -25,8 +25,7 @@ from bayestree.estimators import files
 from bayestree.estimators._serialization import arrays_of, describe
 from bayestree.estimators.files import ModelFileError
 from bayestree.estimators.registry import ESTIMATORS
-from bayestree.fitted.removed import REMOVED
-from bayestree.fitted.serialization import from_plain, model_from_plain, plain, plain_model
+from bayestree.fitted.serialization import REMOVED, from_plain, model_from_plain, plain, plain_model
 from bayestree.inference import Map, Svi
 from bayestree.models import (
     Flat,

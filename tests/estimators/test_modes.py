@@ -17,7 +17,7 @@ from bayestree.estimators._serialization import arrays_of, build, describe
 from bayestree.fitted import predictions
 from bayestree.fitting import defaults, modes
 from bayestree.fitting.engine import fit_each
-from bayestree.fitting.stages import Stages
+from bayestree.fitting.modes import Stages
 from bayestree.inference import Data, Map, Svi, Vi, pointwise
 from tests.estimators.modes import QUICK, weighted
 

@@ -10,7 +10,7 @@ from bayestree import (
     ConvexPolytopeTreeSurvival,
     load,
 )
-from bayestree.fitting.hard import with_ordered_leaves
+from bayestree.fitting.engine import with_ordered_leaves
 from bayestree.inference import Map, Svi
 from bayestree.topology import Topology
 from bayestree.tree import Tree

@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.estimators import _streaming
+from bayestree.estimators import _data_sets
 from bayestree.inference import Map, Svi
 
 FAST = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
@@ -104,7 +104,7 @@ def test_a_batch_of_one_side_does_not_undo_the_split():
 
 
 def test_the_memory_does_not_grow(monkeypatch):
-    monkeypatch.setattr(_streaming, "SAMPLE", 150)
+    monkeypatch.setattr(_data_sets, "SAMPLE", 150)
     X, y = labelled(100)
     clf = ConvexPolytopeTreeClassifier(**FAST, **by_map(1))
     size = {}
@@ -123,7 +123,7 @@ def test_the_sample_has_the_rows_of_the_smallest_numbers(monkeypatch):
     X, y = labelled(300)
     new = ConvexPolytopeTreeClassifier(**FAST, **by_map(1))
     every = streamed(clone(new), X, y).fitted_.shown.stream
-    monkeypatch.setattr(_streaming, "SAMPLE", 50)
+    monkeypatch.setattr(_data_sets, "SAMPLE", 50)
     few = streamed(clone(new), X, y).fitted_.shown.stream
     assert len(every["sample"]) == 300
     for name in ("key", "sample"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayestree import export_rules
-from bayestree.export.rules import Bound
+from bayestree.export.words import Bound
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 

@@ -24,7 +24,7 @@ from bayestree import (
 from bayestree.baselines import random_oblique
 from bayestree.estimators._tree import StagedTree
 from bayestree.fitted.training_rows import columns_in_use
-from bayestree.fitting.stages import Stages
+from bayestree.fitting.modes import Stages
 from bayestree.inference import Map, Nuts, Svi, memory_mapped
 from bayestree.inference.data import UNUSED
 from bayestree.models import Laplace, Network

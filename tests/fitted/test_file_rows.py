@@ -18,7 +18,7 @@ from bayestree import (
 )
 from bayestree.fitted import validation
 from bayestree.fitted.training_rows import FileRows, mean_of, units
-from bayestree.fitting.stages import Stages
+from bayestree.fitting.modes import Stages
 from bayestree.inference import Data, Map, Svi, memory_mapped
 from tests.sampling import quickly
 

@@ -18,7 +18,7 @@ from bayestree import (
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import split_rows
 from bayestree.diagnostics import loo, mixed_convergence, mixed_loo
-from bayestree.diagnostics.alignment import match
+from bayestree.diagnostics.draws import match
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.fitted.arviz import MIXED_GROUPS, MixedContainer, MixedDraws
 from bayestree.fitted.predictions import mode_counts

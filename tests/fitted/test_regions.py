@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.diagnostics.alignment import Matches
+from bayestree.diagnostics.draws import Matches
 from bayestree.diagnostics.uncertainty import RuleProbability, Splits, region_shares
 from bayestree.inference import Svi
 from bayestree.plots import boundary

@@ -11,7 +11,7 @@ import pytest
 
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndForestClassifier
-from bayestree.distributed import cluster
+from bayestree.distributed import passes
 from bayestree.inference import Nuts, Svi
 from bayestree.runs.runner import spread
 from bayestree.runs.sweep import sweep
@@ -118,7 +118,7 @@ def test_predictions_are_the_same(dask_cluster, tmp_path):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    monkeypatch.setattr(passes, "TIMEOUT", 1)
     with pytest.raises(InputError, match="no Dask scheduler answers"), spread("tcp://127.0.0.1:1"):
         pass
 
@@ -135,7 +135,7 @@ def test_without_dask(monkeypatch):
 
 
 def test_workers_of_another_version(dask_cluster, monkeypatch):
-    monkeypatch.setattr(cluster, "__version__", "99.0")
+    monkeypatch.setattr(passes, "__version__", "99.0")
     words = f"has bayestree {bayestree.__version__}, but this machine has 99.0"
     with pytest.raises(InputError, match=re.escape(words)), spread(dask_cluster.address):
         pass
@@ -172,7 +172,7 @@ def test_a_killed_worker_loses_no_point_and_doubles_none(dask_cluster, tmp_path)
 
 
 def test_no_workers(dask_cluster, monkeypatch):
-    monkeypatch.setattr(cluster, "TIMEOUT", 1)
+    monkeypatch.setattr(passes, "TIMEOUT", 1)
     for process in dask_cluster.workers:
         if process.poll() is None:
             dask_cluster.kill(process)

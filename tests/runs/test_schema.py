@@ -10,7 +10,7 @@ import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree.estimators.registry import TREES, tasks_of
-from bayestree.fitted.removed import REMOVED
+from bayestree.fitted.serialization import REMOVED
 from bayestree.inference import Smc, Svi
 from bayestree.inference.splitters.searches import OC1
 from bayestree.runs.cards import read_toml

@@ -16,11 +16,9 @@ from scipy import stats
 from bayestree._utils.monte_carlo import ess
 from bayestree.inference import Data, mcmc, nuts
 from bayestree.inference.core import experts
-from bayestree.inference.core.arrays import OLD, PRECISION
-from bayestree.inference.core.paths import load, refresh
+from bayestree.inference.core.paths import OLD, PRECISION, load, refresh
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.chains import Chains
-from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.chains import Chains, LeafMoves
 from bayestree.models import (
     Categorical,
     Gaussian,

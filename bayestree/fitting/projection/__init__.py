@@ -21,17 +21,15 @@ from bayestree.diagnostics.sparsity import (
     SAME,
     NearOptimalTrees,
     SparsityPath,
-    same_leaves,
     same_splits,
 )
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import FittedTree, Mixture
 from bayestree.fitting.defaults import MOST_SPARSE_LEAVES, asks_for_sparsity, facet_columns
-from bayestree.fitting.engine import as_data
-from bayestree.fitting.hard import HardForm, with_ordered_leaves
+from bayestree.fitting.engine import HardForm, as_data, with_ordered_leaves
 from bayestree.fitting.projection.nodes import Columns
-from bayestree.fitting.projection.path import Projected, Sparsity, project
+from bayestree.fitting.projection.path import Projected, Sparsity, project, same_leaves
 from bayestree.fitting.projection.reference import Reference, some_rows
 from bayestree.inference import Data, Posterior, Units
 from bayestree.inference.growth.single_leaf import SingleLeafWarning

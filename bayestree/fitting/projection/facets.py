@@ -1,4 +1,4 @@
-"""Facets as people write them down: a conjunction of short inequalities, or of scores.
+"""Facets as people write them down: conjunctions of short inequalities, or of scores, and splits.
 
 A sparse split is inside if every facet normal . x <= limit holds. In the tree, a facet is an expert
 of weight 1 with the vote softplus(C (normal . x - limit)): exactly log 2 on the facet and, for a
@@ -14,15 +14,18 @@ the projection. Further steps of single points were no better on other rows.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.topology import Topology
 from bayestree.tree import INSIDE
 
+THINNED = 0.25  # of the terms of a node that are left out at once, while there are many
 STEEP = 2.0**24  # steepness of votes, per unit of the feature
 MOST_DIGITS = 17
 NEGLIGIBLE = 0.02  # change of a facet by a column, relative to the largest, that rounding drops
@@ -309,3 +312,142 @@ def _reduced(points: IntArray) -> IntArray:
     divisor = np.gcd.reduce(points, axis=1)
     kept = divisor > 0
     return np.unique(points[kept] // divisor[kept, None], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Facets:
+    """The facets of a node."""
+
+    size: int  # maximum number of columns of each
+    coefficient: FloatArray  # standardised; 0 is the limit, (K, d + 1)
+    exact: Conjunction  # in the units of the data
+    rule: Conjunction  # the same after rounding
+
+    def shorter(self, X: FloatArray, gain: FloatArray) -> Iterator[tuple[float, "Facets"]]:
+        """Yield the facets without one of them, or without a term, and the gain of rows outside.
+
+        A facet that has lost a term gets the limit of the largest gain of the rows X outside.
+        """
+        normal, limit, beyond = self.exact.normal, self.exact.limit, self.exact.beyond(X)
+        for k, own in enumerate(normal):
+            others = np.arange(len(limit)) != k
+            excluded = beyond[:, others].any(axis=1)
+            without = float(gain[excluded].sum())
+            if others.any():
+                rest = Conjunction(normal[others], limit[others])
+                yield without, Facets(self.size, self.coefficient[others], rest, rest)
+            terms, free = np.flatnonzero(own), ~excluded
+            left, worth = X[free][:, terms] * own[terms], gain[free]
+            for place, term in enumerate(terms if len(terms) > 1 else ()):
+                values = np.delete(left, place, axis=1).sum(axis=1)
+                cut = best_limit(values, worth, limit[k]) if len(worth) else limit[k]
+                trial, limits, coefficient = normal.copy(), limit.copy(), self.coefficient.copy()
+                trial[k, term] = coefficient[k, term] = 0.0
+                limits[k] = cut
+                rest = Conjunction(trial, limits)
+                found = Facets(self.size, coefficient, rest, rest)
+                yield without + float(worth[values > cut].sum()), found
+
+    def thinned(self, X: FloatArray, gain: FloatArray) -> "Facets":
+        """Leave out a quarter of the terms at once, those that cost least when left out alone."""
+        normal = self.exact.normal
+        cuts = [one for one in self.shorter(X, gain) if len(one[1].coefficient) == len(normal)]
+        least = sorted(cuts, key=lambda one: -one[0])[: math.ceil(THINNED * len(cuts))]
+        kept = np.logical_and.reduce([normal != 0, *(one.exact.normal != 0 for _, one in least)])
+        kept |= ~kept.any(axis=1, keepdims=True)  # a facet that would lose all keeps them
+        rest = Conjunction(np.where(kept, normal, 0.0), self.exact.limit)
+        support = np.column_stack((kept, np.ones(len(kept), dtype=bool)))
+        return Facets(self.size, np.where(support, self.coefficient, 0.0), rest, rest)
+
+    def n_columns(self, groups: Sequence[IntArray]) -> int:
+        """Return the largest number of columns of a facet."""
+        used = self.rule.normal != 0
+        return int(max(sum(one[own].any() for own in groups) for one in used))
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Splits of a topology of which some nodes are left out."""
+
+    topology: Topology
+    facets: tuple[Facets, ...]  # of each node, also of those that are left out
+    #: -1 for a node that remains, or the side to which one that is left out sends all rows, (V,).
+    side: IntArray
+    slopes: int = 0  # the number of slopes that pay for themselves in the leaves
+
+    def child(self, node: int, side: int) -> int:
+        """Return the node or leaf on a side of a node, behind those that are left out."""
+        found = int(self.topology.children[node, side])
+        while found >= 0 and self.side[found] >= 0:
+            found = int(self.topology.children[found, self.side[found]])
+        return found
+
+    def below(self, root: int) -> list[int]:
+        """Return the nodes that remain from a node or leaf on, parents first."""
+        if root < 0:
+            return []
+        return [root, *self.below(self.child(root, 0)), *self.below(self.child(root, 1))]
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """The nodes that remain, parents first."""
+        root = 0
+        while root >= 0 and self.side[root] >= 0:
+            root = int(self.topology.children[root, self.side[root]])
+        return self.below(root)
+
+    @cached_property
+    def terms(self) -> int:
+        """The number of terms of all facets."""
+        return sum(self.facets[node].rule.length for node in self.nodes)
+
+    @property
+    def numbers(self) -> int:
+        """The numbers of the tree: terms of facets, a limit with the first, leaves and slopes."""
+        return self.terms + len(self.nodes) + 1 + self.slopes
+
+    def right(self, X: FloatArray, *, exact: bool = False) -> BoolArray:
+        """Mark the rows that are right of each node, before or after rounding, (n, V)."""
+        found = np.empty((len(X), len(self.facets)), dtype=bool)
+        for node, (side, own) in enumerate(zip(self.side.tolist(), self.facets, strict=True)):
+            rule = own.exact if exact else own.rule
+            found[:, node] = side if side >= 0 else rule.outside(X)
+        return found
+
+    def leaves(self, right: BoolArray, start: int = 0) -> IntArray:
+        """Return the leaf below a child to which the sides lead each row."""
+        at = np.full(len(right), start)
+        every = np.arange(len(right))
+        while (inner := at >= 0).any():
+            rows = every[inner]
+            at[rows] = self.topology.children[at[rows], right[rows, at[rows]].astype(np.intp)]
+        return ~at
+
+    def places(self, X: FloatArray) -> IntArray:
+        """Return the leaf of each row."""
+        return self.leaves(self.right(X))
+
+    def reach(self, right: BoolArray, node: int) -> IntArray:
+        """Return the rows that reach a node."""
+        reached = np.ones(len(right), dtype=bool)
+        while node > 0:
+            parent = int(self.topology.node_parent[node])
+            reached &= right[:, parent] == (self.topology.children[parent, 1] == node)
+            node = parent
+        return np.flatnonzero(reached)
+
+    def with_facets(self, node: int, facets: Facets) -> "Splits":
+        """Replace the facets of a node."""
+        return replace(self, facets=(*self.facets[:node], facets, *self.facets[node + 1 :]))
+
+    def without(self, node: int, side: int, slopes: int) -> "Splits":
+        """Leave out a node, and send its rows to a side, which adds a number of slopes."""
+        kept = np.where(np.arange(len(self.side)) == node, side, self.side)
+        return replace(self, side=kept, slopes=self.slopes + slopes)
+
+    def leaves_below(self, root: int) -> list[int]:
+        """Return the leaves below a node, or the leaf itself."""
+        if root < 0:
+            return [~root]
+        both = ((node, side) for node in self.below(root) for side in (0, 1))
+        return [~child for child in (self.child(*one) for one in both) if child < 0]

@@ -6,7 +6,6 @@ regression. It is fitted to sides of rows that are known or have probabilities, 
 cross-entropy, with the weights r fixed.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +15,7 @@ import numpy as np
 from scipy.special import expit, gammaincc, gammaln
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
-from bayestree.fitting.projection.facets import Conjunction, best_limit
+from bayestree.fitting.projection.facets import Conjunction, Facets
 from bayestree.tree import Tree, facet_threshold
 
 RIDGE = 1e-4  # of standardised coefficients, relative to the loss of the mean row
@@ -29,7 +28,6 @@ SINGULAR = 1e-9  # share of the variance of a column, below which others determi
 RANK = 1e-6  # the same, of the combinations of features that count as degrees of freedom
 PASSES = 2  # over the facets of a node
 IMPROVEMENT = 1e-9  # of the share of rows on the wrong side, at least
-THINNED = 0.25  # of the terms of a node that are left out at once, while there are many
 ALONE = np.ones(1)  # the weight of a single facet
 
 
@@ -231,57 +229,6 @@ class Columns(NamedTuple):
     def most(self) -> int:
         """The largest number of columns that a facet may have."""
         return len(self.groups) if self.together is None else int(self.together.sum(1).max())
-
-
-@dataclass(frozen=True, eq=False)
-class Facets:
-    """The facets of a node."""
-
-    size: int  # maximum number of columns of each
-    coefficient: FloatArray  # standardised; 0 is the limit, (K, d + 1)
-    exact: Conjunction  # in the units of the data
-    rule: Conjunction  # the same after rounding
-
-    def shorter(self, X: FloatArray, gain: FloatArray) -> Iterator[tuple[float, "Facets"]]:
-        """Yield the facets without one of them, or without a term, and the gain of rows outside.
-
-        A facet that has lost a term gets the limit of the largest gain of the rows X outside.
-        """
-        normal, limit, beyond = self.exact.normal, self.exact.limit, self.exact.beyond(X)
-        for k, own in enumerate(normal):
-            others = np.arange(len(limit)) != k
-            excluded = beyond[:, others].any(axis=1)
-            without = float(gain[excluded].sum())
-            if others.any():
-                rest = Conjunction(normal[others], limit[others])
-                yield without, Facets(self.size, self.coefficient[others], rest, rest)
-            terms, free = np.flatnonzero(own), ~excluded
-            left, worth = X[free][:, terms] * own[terms], gain[free]
-            for place, term in enumerate(terms if len(terms) > 1 else ()):
-                values = np.delete(left, place, axis=1).sum(axis=1)
-                cut = best_limit(values, worth, limit[k]) if len(worth) else limit[k]
-                trial, limits, coefficient = normal.copy(), limit.copy(), self.coefficient.copy()
-                trial[k, term] = coefficient[k, term] = 0.0
-                limits[k] = cut
-                rest = Conjunction(trial, limits)
-                found = Facets(self.size, coefficient, rest, rest)
-                yield without + float(worth[values > cut].sum()), found
-
-    def thinned(self, X: FloatArray, gain: FloatArray) -> "Facets":
-        """Leave out a quarter of the terms at once, those that cost least when left out alone."""
-        normal = self.exact.normal
-        cuts = [one for one in self.shorter(X, gain) if len(one[1].coefficient) == len(normal)]
-        least = sorted(cuts, key=lambda one: -one[0])[: math.ceil(THINNED * len(cuts))]
-        kept = np.logical_and.reduce([normal != 0, *(one.exact.normal != 0 for _, one in least)])
-        kept |= ~kept.any(axis=1, keepdims=True)  # a facet that would lose all keeps them
-        rest = Conjunction(np.where(kept, normal, 0.0), self.exact.limit)
-        support = np.column_stack((kept, np.ones(len(kept), dtype=bool)))
-        return Facets(self.size, np.where(support, self.coefficient, 0.0), rest, rest)
-
-    def n_columns(self, groups: Sequence[IntArray]) -> int:
-        """Return the largest number of columns of a facet."""
-        used = self.rule.normal != 0
-        return int(max(sum(one[own].any() for own in groups) for one in used))
 
 
 @dataclass(frozen=True, eq=False)

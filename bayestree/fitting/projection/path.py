@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import isotonic_regression
+from scipy.optimize import isotonic_regression, linear_sum_assignment
 from torch import Tensor
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.sparsity import same_leaves
 from bayestree.fitting.defaults import COLUMNS
-from bayestree.fitting.projection.facets import in_points, round_units
-from bayestree.fitting.projection.nodes import Columns, Facets, Node, nodes_of
+from bayestree.fitting.projection.facets import Facets, Splits, in_points, round_units
+from bayestree.fitting.projection.nodes import Columns, Node, nodes_of
 from bayestree.fitting.projection.reference import Reference, some_rows
-from bayestree.fitting.projection.splits import Splits
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.routed_tree import RowSource
@@ -450,3 +448,13 @@ def _held_out(folds: Sequence[_Fold], trees: Sequence[Splits]) -> FloatArray:
     for fold, tree in zip(folds, trees, strict=True):
         found[fold.own] = fold.log_density(tree)
     return found
+
+
+def same_leaves(one: IntArray, other: IntArray, weights: FloatArray) -> float:
+    """Return the share of rows, of leaves (n,) in two trees, that are in corresponding leaves.
+
+    Leaves correspond in pairs, so that as many rows as possible are in both of a pair.
+    """
+    table = np.zeros((one.max() + 1, other.max() + 1))
+    np.add.at(table, (one, other), weights)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / weights.sum())

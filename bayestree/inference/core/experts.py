@@ -10,7 +10,20 @@ import numpy as np
 from numba import njit
 
 from bayestree._utils.arrays import MIN_SCORE
-from bayestree.inference.core.arrays import (
+from bayestree.inference.core.elementary import (
+    LOG2,
+    LOOP,
+    ONCE,
+    PART,
+    exp_and_rest,
+    factorise,
+    log,
+    moments,
+    softplus,
+    solve_lower,
+    solve_upper,
+)
+from bayestree.inference.core.paths import (
     ACTIVATION,
     BLOCK,
     ELSEWHERE,
@@ -34,17 +47,13 @@ from bayestree.inference.core.arrays import (
     RIGHT,
     SPARE,
     STEP,
+    TINY,
     TWO,
     UNIT,
     VALUE,
     VOTES,
     WEIGHTS,
     Work,
-)
-from bayestree.inference.core.elementary import LOG2, LOOP, ONCE, PART, exp_and_rest, log, softplus
-from bayestree.inference.core.linear import factorise, moments, solve_lower, solve_upper
-from bayestree.inference.core.paths import (
-    TINY,
     activation,
     add_votes,
     branch,

@@ -348,7 +348,12 @@ def _finished(
         kept = prune(tree, kept)
         reason = "pruning merged all leaves; lower its penalty (ccp_alpha)"
     if validation is not None and kept:
-        kept = _best_depth(tree, kept, validation)
+        # at the depth whose deterministic tree predicts the validation rows best
+        deepest = max((tree.nodes[i].depth for i in kept), default=-1) + 1
+        cuts = [{i for i in kept if tree.nodes[i].depth < depth} for depth in range(deepest + 1)]
+        grown = (recalibrated(tree.assemble(cut, "grow"), tree.data) for cut in cuts)
+        scores = [_hard_score(posterior, validation) for posterior in grown]
+        kept = cuts[int(np.argmax(scores))]
         reason = (
             f"the {len(validation.X)} validation rows are predicted best without a split; hold "
             "out more rows or none (validation_fraction)"
@@ -464,15 +469,6 @@ def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[lis
                 continue
         groups.append([i])
     return groups
-
-
-def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]:
-    """Cut at the depth whose deterministic tree predicts the validation rows best."""
-    deepest = max((tree.nodes[i].depth for i in kept), default=-1) + 1
-    cuts = [{i for i in kept if tree.nodes[i].depth < depth} for depth in range(deepest + 1)]
-    grown = (recalibrated(tree.assemble(cut, "grow"), tree.data) for cut in cuts)
-    scores = [_hard_score(posterior, validation) for posterior in grown]
-    return cuts[int(np.argmax(scores))]
 
 
 def _hard_score(posterior: Posterior, rows: Data) -> float:

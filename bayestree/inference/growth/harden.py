@@ -103,16 +103,6 @@ def harden_sums(
     return hard, leaf
 
 
-def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDArray[np.bool_]:
-    """Return which nodes the deterministic form keeps, shape (V,)."""
-    sites = posterior.point_sites(data.X)
-    needed = np.zeros(posterior.model.topology.n_nodes, dtype=np.bool_)
-    with torch.no_grad():
-        _, sources, kept = _cut(posterior, sites, data, limits)
-    needed[[sources[i] for i in kept]] = True
-    return needed
-
-
 def _cut(
     posterior: Posterior, sites: Sites, data: Data, limits: GrowthLimits, *, drawn: bool = False
 ) -> tuple[GrowingTree, dict[int, int], set[int]]:
@@ -239,14 +229,21 @@ def without_idle(posterior: Posterior, data: Data) -> Posterior:
     least 4, with the same gamma process truncated there; experts of the largest votes remain. The
     posterior is returned unchanged if its tree needs no node.
     """
-    model = posterior.model
+    model, sites = posterior.model, posterior.point_sites(data.X)
     limits = GrowthLimits(max_depth=model.topology.depth, min_leaf=1)
-    needed = needed_nodes(posterior, data, limits)
-    if not needed.any():
+    with torch.no_grad():
+        _, sources, kept = _cut(posterior, sites, data, limits)
+    if not kept:
         return posterior
-    sites = posterior.point_sites(data.X)
+    needed = np.isin(np.arange(model.topology.n_nodes), [sources[i] for i in kept])
     topology, nodes, leaves = collapsed(model, sites, data, needed)
-    votes = _largest_votes(posterior, data)[nodes]
+    coefficient = joined(sites)
+    tops = [coefficient.flatten(0, 1) @ part.X.T for part in data.parts(ones=True)]
+    top = torch.stack([each.amax(1) for each in tops]).amax(0).view(coefficient.shape[:2])
+    weight = torch.as_tensor(posterior.weight()).to(top)
+    # the largest vote r softplus(beta . x + b) of each expert over the rows, (V, K)
+    votes: FloatArray = (weight * torch.nn.functional.softplus(top)).numpy(force=True)
+    votes = votes.astype(np.float64)[nodes]
     in_use = int((votes > routing.LOG2).sum(1).max())
     n_experts = min(model.split.n_experts, max(MIN_EXPERTS, int(SPARE * in_use)))
     experts = np.sort(np.argsort(-votes, axis=1, kind="stable")[:, :n_experts], axis=1)
@@ -281,16 +278,6 @@ def collapsed(
         parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
     sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
     return model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
-
-
-def _largest_votes(posterior: Posterior, data: Data) -> FloatArray:
-    """Return the largest vote r softplus(beta . x + b) of each expert over the rows, (V, K)."""
-    sites = posterior.point_sites(data.X)
-    coefficient = joined(sites)
-    tops = [coefficient.flatten(0, 1) @ part.X.T for part in data.parts(ones=True)]
-    top = torch.stack([each.amax(1) for each in tops]).amax(0).view(coefficient.shape[:2])
-    weight = torch.as_tensor(posterior.weight()).to(top)
-    return (weight * torch.nn.functional.softplus(top)).numpy(force=True).astype(np.float64)
 
 
 def _selected(

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import FloatArray
 from bayestree.inference.samplers.density import Layout, Sites
 from bayestree.models.soft_tree import SoftTree
-from bayestree.topology import Topology
+from bayestree.topology import matching
 
 LOG2 = math.log(2.0)
 # Minimum log-weight of an expert whose boundary is flipped or kept; below it, no row is affected.
@@ -196,25 +196,6 @@ class ExpertMoves(BorderMoves):
         dimensions = self.model.dimensions
         own = {n: value[node, expert] for n, value in free.items() if "node" in dimensions[n]}
         return sum(prior.log_density(own, self.shape[1]) for prior in self.model.split_priors)
-
-
-Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged
-
-
-def matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
-    """Match the entries exchanged when two branches are swapped; None if their shapes differ."""
-    if left < 0 and right < 0:
-        return [("leaf", ~left, ~right)]
-    if left < 0 or right < 0:
-        return None
-    pairs: list[Swap] = [("node", left, right)]
-    children: IntArray = topology.children
-    for first, second in zip(children[left], children[right], strict=True):
-        below = matching(topology, int(first), int(second))
-        if below is None:
-            return None
-        pairs += below
-    return pairs
 
 
 def _accepts(gain: float, rng: np.random.Generator) -> bool:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from bayestree.inference.data import Data
 
@@ -55,10 +54,3 @@ class NodeByNode(ABC):
     @abstractmethod
     def split(self, data: Data) -> FittedSplit | None:
         """Split the rows of a node; None if no split leaves enough of them on each side."""
-
-
-def padded(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Pad row numbers of V nodes to (V, m) with row 0; also return which are present."""
-    index = pad_sequence(rows, batch_first=True)
-    length = torch.tensor([len(part) for part in rows], device=index.device).unsqueeze(1)
-    return index, torch.arange(index.shape[1], device=index.device) < length

@@ -1,7 +1,7 @@
 """Gradient-based stumps: V nodes x R restarts x K experts in one batched problem."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bayestree.inference.data import Data, part_size
-from bayestree.inference.splitters import FittedSplit, padded
+from bayestree.inference.data import Data, padded, part_size
+from bayestree.inference.splitters import FittedSplit
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
@@ -203,7 +203,12 @@ class StumpFitter:
         order = climb.values[..., -1].argsort(dim=2, descending=True)
         fitted = climb.values.take_along_dim(order.unsqueeze(-1), 2)
         turned = start.values.clone()
-        turned[:, :, 0] = _turned(fitted[:, :, 0], start.size)
+        facet = fitted[:, :, 0]  # of weight 1, below with the same border and the other side
+        border = log_odds(LOG2 * torch.exp(-facet[..., -1]))  # the activation whose vote is log 2
+        found = -facet
+        found[..., -2] += border / start.size.unsqueeze(-1)
+        found[..., -1] = 0.0
+        turned[:, :, 0] = found
         rises = self._side_difference(batch, Stumps(fitted, start.size))
         agree = (rises * rises.take_along_dim(group[:, :1, None], 1)).sum(-1) >= 0
         n_used = np.unique(np.geomspace(1, min(n_experts, n_groups), self.n_restarts).round())
@@ -395,36 +400,17 @@ class StumpFitter:
         def statistics(some: Tensor) -> Tensor:
             return terms(y[some], weights[some])
 
-        return best_split(sites, scores, self.leaf.criterion, statistics, self.min_leaf, fits)
-
-
-def best_split(
-    sites: Mapping[str, Tensor],
-    scores: Tensor,
-    criterion: Criterion,
-    statistics: Callable[[Tensor], Tensor],
-    min_leaf: int,
-    fits: Rule | None = None,
-) -> FittedSplit | None:
-    """Split at the :func:`best_threshold` of the scores, which the sites absorb."""
-    found = best_threshold(scores, criterion, statistics, min_leaf, fits)
-    if found is None:
-        return None
-    threshold, gain = found
-    return FittedSplit(absorb(sites, threshold), scores > threshold, gain)
-
-
-def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:
-    """Absorb a score threshold t into the parameters, so that the node splits at P(right) = 1/2.
-
-    Free weights become r log 2 / t. With weight 1, softplus(a) > t means a > log(e^t - 1), which
-    is subtracted from the intercept.
-    """
-    if "log_weight" in sites:
-        shifted = {"log_weight": sites["log_weight"] + math.log(LOG2 / threshold)}
-    else:
-        shifted = {"intercept": sites["intercept"] - math.log(math.expm1(threshold))}
-    return {**sites, **shifted}
+        found = best_threshold(scores, self.leaf.criterion, statistics, self.min_leaf, fits)
+        if found is None:
+            return None
+        threshold, gain = found
+        # The node splits at P(right) = 1/2 if the threshold t is absorbed. Free weights become
+        # r log 2 / t. With weight 1, softplus(a) > t means a > log(e^t - 1).
+        if "log_weight" in sites:
+            shifted = {"log_weight": sites["log_weight"] + math.log(LOG2 / threshold)}
+        else:
+            shifted = {"intercept": sites["intercept"] - math.log(math.expm1(threshold))}
+        return FittedSplit({**sites, **shifted}, scores > threshold, gain)
 
 
 def _gain(split: FittedSplit | None) -> float:
@@ -480,15 +466,6 @@ def _running_sums(statistics: Tensor, before: Tensor) -> Tensor:
     found = statistics.double()
     found[0] += before
     return found.cumsum_(0)
-
-
-def _turned(facet: Tensor, size: Tensor) -> Tensor:
-    """Return facets (V, R, d + 2) of weight 1 with the same border and the other side."""
-    border = log_odds(LOG2 * torch.exp(-facet[..., -1]))  # the activation whose vote is log 2
-    found = -facet
-    found[..., -2] += border / size.unsqueeze(-1)
-    found[..., -1] = 0.0
-    return found
 
 
 def _quantile(values: Tensor, level: Tensor, total: Tensor) -> Tensor:

@@ -39,20 +39,18 @@ def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
     support = support_of(model, joined(sites))
     given = sites["intercept"], sites["hyperplane"].shape[-1] + 1
     scales = hyperplane.factors(*given, *(() if support is None else (support,)))
-    faults = {
-        f"a GammaProcess as the prior on weights, got {weight}": (
-            weight.implements("law") or not model.split.weighted
-        ),
-        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
-        f"expected_log_prob, got {hyperplane}": scales is not None,
-    }
-    for what, fine in faults.items():
-        if not fine:
-            raise ValueError(
-                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
-                "guide='AutoNormal'."
+    has_law = weight.implements("law") or not model.split.weighted
+    if scales is None or not has_law:
+        needed = f"a GammaProcess as the prior on weights, got {weight}"
+        if has_law:
+            needed = (
+                "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that "
+                f"has expected_log_prob, got {hyperplane}"
             )
-    assert scales is not None
+        raise ValueError(
+            f"The polytope guide needs {needed}: name a Pyro autoguide instead, such as "
+            "guide='AutoNormal'."
+        )
     return scales
 
 

@@ -32,10 +32,9 @@ from bayestree.inference.convergence import (
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.pyro_engine import Engine
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
-from bayestree.inference.training import Ascent, check_linear, check_soft, check_topology
+from bayestree.inference.training import Ascent, Engine, check_linear, check_soft, check_topology
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models.priors import GroupedScale
 from bayestree.models.soft_tree import SoftTree

@@ -249,7 +249,9 @@ class Student(NumericLeaf):
         loc = torch.where(mass > 0, location(parts), self.mean)
         square, uncertainty = torch.full_like(loc, self.unit**2), torch.zeros_like(loc)
         for _ in range(STEPS):
-            share, first, second = self._weighted(parts, loc, square, uncertainty).unbind(-1)
+            away = Bins.squares(parts, loc) / square.unsqueeze(-1) + uncertainty.unsqueeze(-1)
+            weight = (self.df + 1) / (self.df + away)
+            share, first, second = (parts * weight.unsqueeze(-1)).sum(-2).unbind(-1)
             strength = self.strength + share
             loc = (self.strength * self.mean + first) / strength
             spread = second + self.strength * self.mean**2 - strength * loc**2
@@ -262,12 +264,6 @@ class Student(NumericLeaf):
         shape = self.shape + df / (df + 3) * mass / 2
         law = StudentPosterior(loc, strength, shape, shape * square, self.prior(sums), df)
         return law, torch.stack((share, first, second), dim=-1)
-
-    def _weighted(self, parts: Tensor, loc: Tensor, square: Tensor, uncertainty: Tensor) -> Tensor:
-        """Sum the bins (L, B, 3), weighted by the expected precisions of their rows, (L, 3)."""
-        away = Bins.squares(parts, loc) / square.unsqueeze(-1) + uncertainty.unsqueeze(-1)
-        weight = (self.df + 1) / (self.df + away)
-        return (parts * weight.unsqueeze(-1)).sum(-2)
 
     def distribution(self, sites: Sites) -> dist.StudentT:
         return dist.StudentT(self.df, sites["leaf_mean"], sites["leaf_scale"])

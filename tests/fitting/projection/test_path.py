@@ -7,11 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree.fitting.projection.facets import Conjunction
-from bayestree.fitting.projection.nodes import Columns, Facets, nodes_of
+from bayestree.fitting.projection.facets import Conjunction, Facets, Splits
+from bayestree.fitting.projection.nodes import Columns, nodes_of
 from bayestree.fitting.projection.path import MOST_LOST, Sparsity, _Search
 from bayestree.fitting.projection.reference import Reference
-from bayestree.fitting.projection.splits import Splits
 from bayestree.inference import Data
 from bayestree.models import Categorical, Gaussian, LinearGaussian
 from bayestree.topology import Topology

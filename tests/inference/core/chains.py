@@ -9,8 +9,7 @@ from numba import njit
 
 from bayestree.inference import Data
 from bayestree.inference.core import experts
-from bayestree.inference.core.arrays import OTHERS
-from bayestree.inference.core.paths import add_votes
+from bayestree.inference.core.paths import OTHERS, add_votes
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.mcmc.chains import Chains
 from bayestree.models import GroupedScale, Oblique

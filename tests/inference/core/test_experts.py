@@ -7,8 +7,7 @@ from numba import njit
 from scipy import stats
 
 from bayestree.inference.core import experts
-from bayestree.inference.core.arrays import OLD, OTHERS, PRECISION
-from bayestree.inference.core.paths import add_votes
+from bayestree.inference.core.paths import OLD, OTHERS, PRECISION, add_votes
 from bayestree.models import Oblique
 from tests.inference.core.chains import (
     CASES,

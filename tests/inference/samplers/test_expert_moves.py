@@ -11,10 +11,10 @@ from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
 from bayestree.inference.samplers import expert_moves
 from bayestree.inference.samplers.density import NumpyDensity
-from bayestree.inference.samplers.expert_moves import MIN_LOG_WEIGHT, ExpertMoves, matching
+from bayestree.inference.samplers.expert_moves import MIN_LOG_WEIGHT, ExpertMoves
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.soft_tree import sample_prior
-from bayestree.topology import Topology
+from bayestree.topology import Topology, matching
 from tests.models.cases import TOPOLOGIES, WEIGHTS, Oblique, make, rows
 
 # A complete tree of depth 2 whose nodes and leaves are numbered out of order.

@@ -21,8 +21,7 @@ from bayestree.inference.stage import as_function
 from bayestree.models.soft_tree import SoftTree
 
 if TYPE_CHECKING:
-    from bayestree.inference.samplers.mcmc.chains import Chains
-    from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+    from bayestree.inference.samplers.mcmc.chains import Chains, LeafMoves
 
 MOVES = ("newton", "slide", "weight", "fresh", "mirror", "leaf")
 NEAR = 0.1  # standard deviation of the starts about a point estimate
@@ -183,8 +182,11 @@ class Mcmc(ChainSampler):
             a split, plug-in leaves, or other priors.
         """
         # numba takes half a second to import
-        from bayestree.inference.samplers.mcmc.chains import Chains, compiled  # noqa: PLC0415
-        from bayestree.inference.samplers.mcmc.leaves import LeafMoves  # noqa: PLC0415
+        from bayestree.inference.samplers.mcmc.chains import (  # noqa: PLC0415
+            Chains,
+            LeafMoves,
+            compiled,
+        )
 
         self.check(model)
         init = self._checked(model, init, data)

@@ -203,7 +203,11 @@ class Smc(Stage):
                 "sample of the rows."
             )
         own: Any = self.sized()
-        model = self._on_complete_tree(model)
+        split = model.split
+        if self.max_experts is not None and split.weighted and split.n_experts > self.max_experts:
+            split = replace(split, n_experts=self.max_experts)  # type: ignore[type-var]
+        topology = Topology.complete(self.max_depth)
+        model = model.with_(topology=topology, split=split).collapsed()
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         plain = plain.for_leaf(model.leaf)
         prior = self._prior(model, plain)
@@ -232,13 +236,6 @@ class Smc(Stage):
         rounds = self.n_rounds or min(max(count // RESAMPLED, LEAST_ROUNDS), MOST_ROUNDS)
         rounds = max(1, min(rounds, count // LEAST_RESAMPLED))
         return replace(self, n_particles=count, n_rounds=rounds)
-
-    def _on_complete_tree(self, model: SoftTree) -> SoftTree:
-        split = model.split
-        if self.max_experts is not None and split.weighted and split.n_experts > self.max_experts:
-            split = replace(split, n_experts=self.max_experts)  # type: ignore[type-var]
-        topology = Topology.complete(self.max_depth)
-        return model.with_(topology=topology, split=split).collapsed()
 
     def _prior(self, model: SoftTree, data: Data) -> ParticlePrior:
         layout = Layout(model, data.X.shape[1])

@@ -165,7 +165,8 @@ class ParticleMoves:
         ``draw`` returns values (count, M, K, ...), the current ones first, and their log
         prior / q, (count, M).
         """
-        node_of, below = self._random_node(), self.below()
+        score = np.where(self.particles.splits, self.rng.random(self.particles.splits.shape), -1.0)
+        node_of, below = np.where(score.max(axis=1) < 0, -1, score.argmax(axis=1)), self.below()
         for node in range(self.particles.splits.shape[1]):
             who = np.flatnonzero(node_of == node)
             if not len(who):
@@ -190,11 +191,6 @@ class ParticleMoves:
                 self.free[name][who, node] = value[each, chosen]
             self.routed.left[who, node] = left[each, chosen]
             self.routed.right[who, node] = right[each, chosen]
-
-    def _random_node(self) -> IntArray:
-        """Choose a random node that splits, for each particle; -1 if there is none."""
-        score = np.where(self.particles.splits, self.rng.random(self.particles.splits.shape), -1.0)
-        return np.where(score.max(axis=1) < 0, -1, score.argmax(axis=1))
 
     def leaves(self) -> None:
         """Propose each leaf from a conjugate posterior (see :meth:`propose_leaves`)."""

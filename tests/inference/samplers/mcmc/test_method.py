@@ -11,8 +11,7 @@ from scipy import stats
 
 from bayestree.inference import Data, Posterior, mcmc, nuts
 from bayestree.inference.samplers.density import Layout
-from bayestree.inference.samplers.mcmc.chains import Chains, compiled
-from bayestree.inference.samplers.mcmc.leaves import LeafMoves
+from bayestree.inference.samplers.mcmc.chains import Chains, LeafMoves, compiled
 from bayestree.inference.samplers.mcmc.method import MOVES, starts
 from bayestree.models import (
     Categorical,
