@@ -32,7 +32,7 @@ PORTABLE = $(shell grep -rl mark.portable tests --include='test_*.py')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo analysis check test test-fast test-portable test-browser test-kernels test-statistical \
-    test-oldest test-newest test-arviz1 coverage docs docs-check lint bench dist test-dist audit clean
+    test-oldest test-newest test-arviz1 coverage docs docs-check lint bench guard dist test-dist audit clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
@@ -52,6 +52,7 @@ help:
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
 	@echo "make lint              formatting, lint, types and layers only"
 	@echo "make bench             time the steps of the inference"
+	@echo "make guard             fail if default fits have become slower beside a forest"
 	@echo "make dist              wheel and source distribution; dist/"
 	@echo "make test-dist         each of them installed and tried, and the fast tests of the latter"
 	@echo "make audit             known vulnerabilities of the pinned versions, oldest and newest"
@@ -127,6 +128,10 @@ lint: .venv/test.stamp
 
 bench: .venv/runtime.stamp
 	$(BIN)/python benchmarks/steps.py
+
+# Fails if default fits have become slower beside a forest.
+guard: .venv/runtime.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py
 
 # With TAG, as in TAG=v0.2.0, the version must be this one. Every tool that takes part in the build is
 # pinned by the hash of its file.

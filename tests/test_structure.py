@@ -9,8 +9,8 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 67_960,
-    "files": 233,
+    "lines": 68_036,
+    "files": 234,
     "files of a default fit": 79,  # 9 of them sample
     "functions of a default fit": 975,  # a few depend on rounding, and so on the CPU
     "pairs of files that call each other": 5,

@@ -19,6 +19,8 @@ from threadpoolctl import threadpool_limits
 
 #: Whether tasks, also in other processes, may ask for more memory than is free.
 memory_forced: ContextVar[bool] = ContextVar("memory_forced", default=False)
+#: How many threads compiled loops may have where the steps of a fit have a single one.
+loop_threads: ContextVar[int] = ContextVar("loop_threads", default=1)
 WATCH = 1.0  # seconds between checks whether the parent is alive
 
 Key = TypeVar("Key", bound=Hashable)
@@ -148,6 +150,7 @@ SMALL = 500_000
 def one_thread() -> Iterator[None]:
     """Run the block on one thread, so that sums have the same order in every process."""
     with threads_for(0), threadpool_limits(1):
+        loop_threads.set(1)  # until the end of threads_for
         yield
 
 
@@ -159,9 +162,11 @@ def threads_for(work: int) -> Iterator[None]:
     machine under load.
     """
     before = torch.get_num_threads()
+    token = loop_threads.set(max(before, loop_threads.get()))
     if work < SMALL:
         torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        loop_threads.reset(token)

@@ -96,8 +96,8 @@ class BasePolytopeTree(StagedTree):
     n_experts: Annotated[
         Count | None,
         Model(
-            "Maximum number of facets of a split; by default 4 with 'vi' or 'mcmc', otherwise 20 "
-            "for classes and 8 for numbers. 1 gives an oblique tree, CPT (K = 1)."
+            "Maximum number of facets of a split; by default 4 (beyond 10,000 rows 8) with 'vi' or "
+            "'mcmc', otherwise 20 for classes, 8 for numbers. 1: an oblique tree, CPT (K = 1)."
         ),
     ] = None
     inference: Annotated[
@@ -105,9 +105,9 @@ class BasePolytopeTree(StagedTree):
         | Annotated[InstanceOf[Stage], ByName(METHODS)]
         | tuple[InstanceOf[Stage], ...],
         Inference(
-            "'auto' is 'vi' for up to 10,000 rows or 100 features in memory, unless another "
-            "parameter needs 'svi' (see ``plan``). 'grow' stops at the greedy tree; 'map' refines "
-            "all nodes; 'vi' gives a variational posterior, in seconds, and 'svi' for any table; "
+            "'auto' is 'vi' for up to 10,000 rows or 100 features, and 10 million numbers, unless "
+            "another parameter needs 'svi' (see ``plan``). 'grow' stops at the greedy tree; 'map' "
+            "refines all nodes; 'vi' gives a posterior in seconds, and 'svi' for any table; "
             "'nuts' and 'mcmc' sample the exact posterior of a small tree; 'smc' also samples the "
             "topology, for max_depth up to 3 and 2,000 rows, and gives the evidence. Or an object, "
             "such as bayestree.inference.Svi(epochs=20), or a list of stages, the method last: "

@@ -63,7 +63,8 @@ MOST_SPARSE_FEATURES, MOST_SPARSE_LEAVES = 500, 32  # of a tree that is made spa
 SECONDS_OF_CLASSES, SECONDS_OF_NUMBERS = (0.0088, 0.82, 0.17, 0.49), (0.0156, 0.60, 0.88, 0.0)
 #: CPU seconds of a sweep for each row and expert, and for each pair of its coefficients.
 SECONDS_OF_ROW, SECONDS_OF_PAIR, USUAL_NODES = 60e-9, 0.3e-9, 3
-STEPS_BEFORE, SWEPT_TIME = 60, 0.4  # steps before sweeps; CPU time of the sweeps, of that of a fit
+#: Steps before sweeps; CPU time of the sweeps of a tree, of that of the fit of four without them.
+STEPS_BEFORE, SWEPT_TIME = 60, 0.4
 FEWEST_SWEEPS, MOST_SWEEPS = 10, 30  # of each chain; with either fewer or more, little changes
 TIMED_LEAVES = ("auto", "constant", "linear")
 
@@ -269,8 +270,8 @@ def _defaults(
     if kind is Map and isinstance(after, Svi):
         return after.chosen(*parameters_of(Minibatches))
     automatic = isinstance(given["inference"], str) and given["inference"] == "auto"
-    if kind is Vi and automatic:
-        n_sweeps = _n_sweeps(given, table)
+    if kind is Vi:
+        n_sweeps = _n_sweeps(given, table) if automatic else 0
         # the sweeps go on from where fewer steps have come
         swept = {"n_steps": STEPS_BEFORE, "n_sweeps": n_sweeps} if n_sweeps else {}
         return swept | ({"batch_size": LARGE_BATCH} if (table.n_rows or 0) > MANY_ROWS else {})
@@ -281,14 +282,16 @@ def _defaults(
 
 
 def _n_sweeps(given: Given, table: Table) -> int:
-    """Return the sweeps of each chain that take about half as long as the fit before; 0 if few."""
+    """Return the sweeps of each chain; 0 if those of a tree take longer than half of a fit."""
     n_rows, n_features, *_ = table
     constrained = given.get("interaction_constraints") is not None
-    if not (n_rows and n_features) or n_rows > MANY_ROWS or constrained:
+    if not (n_rows and n_features) or constrained:
         return 0
-    n_trees, n_experts = given["n_modes"] or Vi.default_modes, given["n_experts"] or FEW_EXPERTS
+    if n_rows > MANY_ROWS or n_features > MOST_FEATURES:
+        return 0
+    n_experts = given["n_experts"] or FEW_EXPERTS
     each = SECONDS_OF_ROW + SECONDS_OF_PAIR * (n_features + 1) ** 2
-    sweep = n_trees * SWEPT_CHAINS * USUAL_NODES * n_experts * n_rows * each
+    sweep = SWEPT_CHAINS * USUAL_NODES * n_experts * n_rows * each  # of one tree
     allowed = int(SWEPT_TIME * _seconds_of(table) / sweep)
     return 0 if allowed < FEWEST_SWEEPS else min(allowed, MOST_SWEEPS)
 

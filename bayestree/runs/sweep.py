@@ -17,10 +17,9 @@ from typing import Any, Final, Literal, Self
 import pandas as pd
 from joblib import parallel_config
 from pydantic import TypeAdapter
-from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import AnyArray, FloatArray, Fold, IntArray, split_rows
-from bayestree._utils.parallel import Call, in_parallel, threads_for
+from bayestree._utils.parallel import Call, in_parallel, one_thread
 from bayestree._utils.wording import InputError
 from bayestree._utils.write import write_whole
 from bayestree.estimators._estimator import Estimator
@@ -88,7 +87,7 @@ def fit_and_score(
         warnings.simplefilter("always")
         started = time.perf_counter()
         try:
-            with parallel_config("sequential"), threads_for(0), threadpool_limits(1):
+            with parallel_config("sequential"), one_thread():
                 estimator.fit(X, y, weights)
                 seconds = time.perf_counter() - started
                 scores = scored(estimator, X_scored, y_scored, weights_scored)

@@ -12,7 +12,15 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 
 from bayestree._utils import parallel
-from bayestree._utils.parallel import in_order, in_parallel, processes_for
+from bayestree._utils.parallel import (
+    SMALL,
+    in_order,
+    in_parallel,
+    loop_threads,
+    one_thread,
+    processes_for,
+    threads_for,
+)
 
 distributed = pytest.importorskip("distributed")
 
@@ -133,6 +141,21 @@ def test_processes_share_the_cores_evenly(monkeypatch, n_threads, n_tasks, expec
         assert processes_for(n_tasks) is None
     with Parallel(n_jobs=2, backend="threading") as pool:
         assert pool(delayed(processes_for)(n_tasks) for _ in range(2)) == [None, None]
+
+
+def test_loops_have_the_threads_that_small_steps_leave():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with threads_for(SMALL):
+            assert (torch.get_num_threads(), loop_threads.get()) == (3, 3)
+        with threads_for(0), threads_for(0):
+            assert (torch.get_num_threads(), loop_threads.get()) == (1, 3)
+        with one_thread():
+            assert (torch.get_num_threads(), loop_threads.get()) == (1, 1)
+        assert (torch.get_num_threads(), loop_threads.get()) == (3, 1)
+    finally:
+        torch.set_num_threads(before)
 
 
 DRIVER = """

@@ -73,11 +73,18 @@ def test_auto_goes_by_the_rows(table, method):
     assert plan(table).method == method
 
 
+@pytest.mark.parametrize("inference", ["auto", "vi"])
 @pytest.mark.parametrize(("n_rows", "experts", "batch"), [(10_000, 4, 2000), (10_001, 8, 5000)])
-def test_many_rows_get_more_experts_and_larger_steps_but_no_sweeps(n_rows, experts, batch):
-    found = plan(Table(n_rows, 5, 2))
+def test_many_rows_get_more_experts_and_larger_steps_but_no_sweeps(
+    n_rows, experts, batch, inference
+):
+    found = plan(Table(n_rows, 5, 2), inference=inference)
     assert (found.n_experts, found.last.batch_size) == (experts, batch)
-    assert (found.last.n_sweeps > 0) == (n_rows == 10_000)
+    assert (found.last.n_sweeps > 0) == (n_rows == 10_000 and inference == "auto")
+
+
+def test_wide_tables_get_no_sweeps():
+    assert [plan(Table(300, d)).last.n_sweeps > 0 for d in (100, 101)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -399,9 +406,9 @@ def table(n=60, d=2):
     [
         (Table(150, 4, 3), {}, 30),
         (Table(150, 4, 3), {"inference": "vi"}, 0),
-        (Table(4000, 20, 2), {}, 14),
-        (Table(4000, 20, 2), {"n_experts": 2}, 28),
-        (Table(4000, 20, 2), {"n_modes": 2}, 28),
+        (Table(4000, 50, 2), {}, 15),
+        (Table(4000, 50, 2), {"n_experts": 3}, 20),
+        (Table(4000, 50, 2), {"n_modes": 1}, 15),  # as one of several trees is planned
         (Table(4000, 85, 2), {}, 0),
         (Table(150, 4, 3), {"interaction_constraints": [[0, 1], [2, 3]]}, 0),
         (Table(n_classes=2), {}, 0),

@@ -232,3 +232,14 @@ def test_leaves_may_lose_all_slopes(planted):
     )
     assert leaf.calibrate(sums).slope_strength == leaf.slope_strength
     assert (leaf.sparse_values(sums)["slope"] == 0).all()
+
+
+def test_slopes_go_from_a_precision_that_rounding_left_indefinite():
+    """A fit of weights of 1e6 did not end: a negative rate gave a leaf without slopes no cost."""
+    precision = torch.eye(3, dtype=torch.float64).repeat(2, 1, 1)
+    precision[0, 1, 2] = precision[0, 2, 1] = 2.0
+    loc = torch.ones(2, 1, 3, dtype=torch.float64)
+    noise = np.ones(2), np.full(2, 0.2)
+    found = slopes.paying(loc, precision, np.ones(2), 0.0, noise)
+    assert (found[..., 1:] == 0).all()
+    assert np.isfinite(found).all()

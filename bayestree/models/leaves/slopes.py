@@ -190,7 +190,7 @@ def paying(
         along = np.linalg.solve(block, found.swapaxes(1, 2)[..., None])[..., 0]  # (L, p, C)
         rise = np.where(slopes, (along * found.swapaxes(1, 2)).sum(-1), np.inf)
         j = rise.argmin(axis=1)
-        least = rise[every, j]
+        least = rise[every, j].clip(min=0.0)  # rounding can leave it below zero
         cost = least / 2 if rate is None else shape * np.log1p(least / (2 * rate))
         lost = cost - price
         own = np.flatnonzero(lost < 0)

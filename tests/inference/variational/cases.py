@@ -77,6 +77,14 @@ def factors_of(data, trees=TREES, seed=0, *, low_rank=False, **settings):
     return found
 
 
+def precision_of(factors):
+    """The matrices of precision, (V, K, d + 1, d + 1)."""
+    if not isinstance(factors, LowRankFactors):
+        return factors.precision
+    inner = factors.axes @ factors.axes.mT + torch.eye(factors.mean.shape[-1])
+    return inner / factors.root.unsqueeze(-1) / factors.root.unsqueeze(-2)
+
+
 def reaching(topology, right):
     """P(leaf | x) of each leaf (L, n), from P(right) (V, n), branch by branch."""
     found = [torch.zeros(0)] * topology.n_leaves

@@ -16,7 +16,15 @@ from bayestree.models import Gaussian, Oblique
 from bayestree.models.splits import joined
 from bayestree.topology import JoinedTopology
 from tests.inference.problems import normal
-from tests.inference.variational.cases import PRIORS, TREES, factors_of, grown, model_of, rows
+from tests.inference.variational.cases import (
+    PRIORS,
+    TREES,
+    factors_of,
+    grown,
+    model_of,
+    precision_of,
+    rows,
+)
 
 SPLITS = {"polytope": {}, "oblique": {"split": Oblique()}}
 LEAVES = {"classes": {}, "numbers": {"leaf": Gaussian()}}
@@ -26,14 +34,6 @@ def within(draws, expected, errors=4.5):
     """Whether means of draws (n, ...) are as expected; a fixed seed draws them."""
     error = draws.std(0, correction=1) / len(draws) ** 0.5
     return bool((abs(draws.mean(0) - expected) <= errors * error + 1e-12).all())
-
-
-def precision_of(factors):
-    """The matrices of precision, (V, K, d + 1, d + 1)."""
-    if not isinstance(factors, LowRankFactors):
-        return factors.precision
-    inner = factors.axes @ factors.axes.mT + torch.eye(factors.mean.shape[-1])
-    return inner / factors.root.unsqueeze(-1) / factors.root.unsqueeze(-2)
 
 
 def normal_of(factors):

@@ -20,6 +20,7 @@ from tests.inference.variational.cases import (
     TREES,
     factors_of,
     log_likelihoods,
+    precision_of,
     rows,
 )
 
@@ -267,6 +268,10 @@ def test_a_step_of_low_rank_ends_at_the_latest_where_it_gains_most(correlated):
     whole += torch.diag_embed(-2 * of_variance)
     goal = whole.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(moved.precision, torch.lerp(factors.precision, goal, rate))
+    unit = moved.precision.rsqrt()
+    scaled = precision_of(factors).lerp(whole, rate) * unit.unsqueeze(-1) * unit.unsqueeze(-2)
+    factors._turn(scaled @ factors.directions)
+    torch.testing.assert_close(moved.axes @ moved.axes.mT, factors.axes @ factors.axes.mT)
     slope = found.coefficient + of_mean
     along = moved.covariance(slope)
     bend = torch.einsum("vki,vkij,vkj->vk", along, whole, along)

@@ -11,6 +11,7 @@ import torch
 from numpy.random import Generator
 
 from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.parallel import loop_threads
 from bayestree._utils.state import draw_seed, seeded
 from bayestree.inference.core.experts import LEAF, sweep
 from bayestree.inference.core.paths import (
@@ -93,7 +94,7 @@ class Chains:
         self.rows = rows_of(own.X.numpy(), weights, model.topology, model.steepness)
         self.priors = priors_of(weight, model.priors.hyperplane, n_experts, d)
         count, n = len(vectors), len(own.X)
-        n_threads = min(count, torch.get_num_threads())
+        n_threads = min(count, loop_threads.get())
         self.works = [workspace(self.rows, self.priors, n_experts) for _ in range(n_threads)]
         self.weights = np.broadcast_to(weights, (count, n))
         self.n_nodes, self.n_leaves = n_nodes, model.topology.n_leaves

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
+from bayestree._utils.parallel import loop_threads
 from bayestree.inference import Data, Posterior, mcmc, nuts
 from bayestree.inference.samplers.density import Layout
 from bayestree.inference.samplers.mcmc.chains import Chains, LeafMoves, compiled
@@ -30,6 +31,27 @@ from tests.models.cases import make, rows
 from tests.statistical.joint import from_prior, places, thinned, tree
 
 SHORT = {"n_chains": 3, "n_warmup": 4, "n_draws": 6, "thinning": 2, "random_state": 0}
+
+
+def test_threads_change_no_number():
+    """The chains of a thread follow each other; those of several threads move at once."""
+    model = make(topology="complete")
+    drawn = sample_prior(model, 2, 5, random_state=0)
+    data, found = Data.of(*rows(model, n=3000)), []
+    for n_threads in (1, 2, 3):
+        each = [{name: value[i].numpy() for name, value in drawn.items()} for i in range(5)]
+        vectors = np.array([Layout(model, 2).vector(one) for one in each])
+        token = loop_threads.set(n_threads)
+        chains = Chains(model, data, vectors, np.random.default_rng(0).spawn(5))
+        loop_threads.reset(token)
+        assert len(chains.works) == n_threads
+        for _ in range(3):
+            chains.sweep(mirrors=True)
+        found.append((chains.vectors, chains.tally))
+    assert (found[0][1].sum(axis=(1, 2)) > 0).all()
+    for other in found[1:]:
+        for values, expected in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(values, expected)
 
 
 def start(model, n_draws=10, seed=1, n_chains=1):
