@@ -54,6 +54,16 @@ def test_threads_change_no_number():
             np.testing.assert_array_equal(values, expected)
 
 
+def test_errors_of_threads_are_raised():
+    model = make()
+    drawn = {name: value[0].numpy() for name, value in sample_prior(model, 2, 1).items()}
+    vectors = np.repeat(Layout(model, 2).vector(drawn)[None], 2, axis=0)
+    chains = Chains(model, Data.of(*rows(model)), vectors, np.random.default_rng(0).spawn(2))
+    chains.tally = chains.tally[:1]
+    with pytest.raises(IndexError):
+        chains.sweep(mirrors=False)
+
+
 def start(model, n_draws=10, seed=1, n_chains=1):
     """Draws of the prior."""
     drawn = sample_prior(model, 2, n_chains * n_draws, random_state=seed)
