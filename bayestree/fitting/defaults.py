@@ -43,12 +43,12 @@ PIPELINES: Mapping[str, tuple[type[Stage], ...]] = {
 }
 METHODS: Mapping[str, type[Stage]] = {name: kinds[-1] for name, kinds in PIPELINES.items()}
 
-#: Above MANY_ROWS rows VI takes steps on LARGE_BATCH of them. "auto" selects "vi" up to so many
-#: rows, or so many features and numbers in X.
+#: "auto" selects "vi" up to MANY_ROWS rows or MOST_FEATURES features, if X has at most MOST_NUMBERS
+#: numbers; beyond MANY_ROWS, a step of VI takes LARGE_BATCH rows.
 MANY_ROWS, LARGE_BATCH, MOST_FEATURES, MOST_NUMBERS = 10_000, 5_000, 100, 10_000_000
 SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision, and trees have a process each
-#: Experts of a node, if the fit is, or starts with, one by VI, up to MANY_ROWS and above; otherwise
-#: for classes, for numbers.
+#: Experts of a node in fits by VI, or that start with one, up to MANY_ROWS and beyond; in other
+#: fits, for classes and for numbers.
 FEW_EXPERTS, MORE_EXPERTS, OF_CLASSES, OF_NUMBERS = 4, 8, 20, 8
 KINDS = ("numbers", "classes")
 # Slow growth leaves more to the refinement by Adam, which then generalises better.
@@ -282,10 +282,9 @@ def _defaults(
 
 
 def _n_sweeps(given: Given, table: Table) -> int:
-    """Return the sweeps of each chain; 0 if those of a tree take longer than half of a fit."""
+    """Return how many sweeps of each chain take, for a tree, SWEPT_TIME of a fit; 0 if few."""
     n_rows, n_features, *_ = table
-    constrained = given.get("interaction_constraints") is not None
-    if not (n_rows and n_features) or constrained:
+    if not (n_rows and n_features) or given.get("interaction_constraints") is not None:
         return 0
     if n_rows > MANY_ROWS or n_features > MOST_FEATURES:
         return 0
