@@ -36,3 +36,10 @@ def test_the_reference_lists_everything_public(module):
 def test_no_picture_is_kept_by_hand_but_that_of_the_readme():
     kept = [one for one in (DOCS / "images").iterdir() if one.suffix == ".png"]
     assert [one.name for one in kept] == ["rings.png"]
+
+
+def test_no_page_has_more_than_900_words():
+    copies = {"release-notes", "measured", "contributing", "security"}  # made by the build
+    pages = [one for one in [*DOCS.glob("*.md"), *DOCS.glob("*/*.md")] if one.stem not in copies]
+    assert len(pages) > 70
+    assert not [one.name for one in pages if len(one.read_text(encoding="utf-8").split()) > 900]

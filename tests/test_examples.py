@@ -104,6 +104,7 @@ PAGES = [
 WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
     for name in (
+        "start/methods",
         "posterior/questions",
         "trees/fitting",
         "show/export",
@@ -114,15 +115,19 @@ WITHOUT_PICTURES = [
         "posterior/scores",
         "posterior/arviz",
         "show/explain",
+        "show/chosen",
+        "show/features",
         "data/responses",
+        "data/numbers",
         "data/monotone",
         "posterior/smc",
         "data/large-data",
         "develop/own-parts",
+        "develop/own-leaves",
         "develop/own-methods",
     )
 ]
-N_QUICK = 5  # of these; what the others show has tests of its own
+N_QUICK = 6  # of these; what the others show has tests of its own
 
 
 #: This one shows the defaults at work. In others few epochs, draws and particles will do, and one
@@ -189,7 +194,8 @@ def test_python_of_the_pages_runs(page, capsys, monkeypatch):
             stack.enter_context(shorter())
         exec(code, {"__name__": "__main__"})
     said = capsys.readouterr().out
-    assert ("Converged: yes" if page.stem == "convergence" else "leaf") in said
+    expected = {"convergence": "Converged: yes", "methods": "Plan of a fit"}
+    assert expected.get(page.stem, "leaf") in said
 
 
 def test_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):

@@ -32,7 +32,7 @@ OVER_TREES = (
     "topologies of the draws."
 )
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
-# docs/posterior/convergence.md has the shares of these intervals that hold the truth.
+# docs/posterior/coverage.md has the shares of these intervals that hold the truth.
 NODES = "Do not rely on intervals of nodes: fit a small tree with inference='nuts' for these."
 VARIATIONAL = f"approximate, from one variational fit: somewhat narrow for P(y | x). {NODES}"
 VARIATIONAL_MODES = (

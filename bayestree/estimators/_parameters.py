@@ -236,7 +236,7 @@ FAMILIES = (
     "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is a linear "
     "function of the features, with a shrinkage of each that is learned, which suits smooth "
     "responses; a Poisson distribution of counts; or a Student-t distribution, for responses with "
-    "outliers. Or a family of your own (see docs/develop/own-parts.md)."
+    "outliers. Or a family of your own (see docs/develop/own-leaves.md)."
 )
 NumericFamily = Annotated[NumericName | Annotated[InstanceOf[NumericLeaf], Own], Model(FAMILIES)]
 MixedFamily = Annotated[

@@ -293,7 +293,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
             "features, with a shrinkage of each that is learned; or constant, with an order of the "
             "classes (of a pandas ordered categorical, or sorted). 'auto' is constant, but "
             "logistic in half of several trees by VI. Or a family of your own (see "
-            "docs/develop/own-parts.md)."
+            "docs/develop/own-leaves.md)."
         ),
     ] = "constant"
 

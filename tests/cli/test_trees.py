@@ -101,7 +101,11 @@ def test_a_forest_is_written_tree_by_tree(tables, tmp_path):
     assert bayestree.export_text(model.estimators_[3]) in text
 
 
-def test_the_page_of_the_command_line_lists_every_tree():
-    page = (Path(__file__).parents[2] / "docs" / "run" / "cli.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| `([\w-]+)` \| .* \| yes \| (yes)? ?\|$", page, re.MULTILINE)
-    assert dict(told) == {n: "yes" if TREES[n].regressor else "" for n in TREES}
+def test_the_table_of_trees_lists_every_card_and_what_has_no_regressor():
+    page = (Path(__file__).parents[2] / "docs" / "trees" / "trees.md").read_text(encoding="utf-8")
+    table = page.partition("\n## ")[0]
+    cells = re.findall(r"^\| .* \| (.*) \| ((?:`[\w-]+`(?:, )?)+) \|$", table, re.MULTILINE)
+    told = {
+        n: "no regressor" not in by for by, cards in cells for n in re.findall(r"[\w-]+", cards)
+    }
+    assert told == {n: bool(TREES[n].regressor) for n in TREES}

@@ -1,4 +1,4 @@
-"""docs/run/runs.md agrees with the code: keys, cards, messages, and blocks that run."""
+"""The pages on run files and cards agree with the code: keys, cards, messages, blocks that run."""
 
 import re
 import tomllib
@@ -9,9 +9,10 @@ import pytest
 from bayestree.estimators.registry import TREES
 from bayestree.runs.cards import cards
 from bayestree.runs.schema import RunFile
-from bayestree.runs.settings import inference_cards, keys_of, trees_by_parameter
+from bayestree.runs.settings import inference_cards, keys_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "run" / "runs.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs" / "run"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("runs.md", "cards.md"))
 
 
 def blocks(language):
@@ -34,16 +35,6 @@ def first_cells(text):
 )
 def test_keys_of_the_sections(title, table):
     assert first_cells(section(title)) == list(keys_of(table))
-
-
-def test_which_parameter_is_of_which_table():
-    text = section("`[model]` and `[inference]`")
-    model, _, inference = text.partition("- **model**:")[2].partition("- **inference**:")
-    known = trees_by_parameter()
-    assert set(re.findall(r"`(\w+)`", model)) == known["model"].keys()
-    named = set(re.findall(r"`(\w+)`", inference.partition("\n\n")[0]))
-    assert named
-    assert named <= known["inference"].keys()
 
 
 def test_inference_cards():
