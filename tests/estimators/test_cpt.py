@@ -144,16 +144,6 @@ def test_pipelines_grids_and_clones():
     assert clone(model).get_params() == model.get_params()
 
 
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_a_fit_is_that_of_its_random_state(inference):
-    X, y = ring(120)
-    one, again, other = (
-        classifier(inference, random_state=seed).fit(X, y).predict_proba(X) for seed in (1, 1, 2)
-    )
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, other)
-
-
 @pytest.mark.parametrize(("make", "inference"), PAIRS)
 def test_one_expert_is_the_oblique_tree(make, inference):
     X, y = ring(150)

@@ -11,7 +11,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeRegressor, load
 from bayestree._utils import arviz_compat
 from bayestree._utils.parameters import ParameterError
-from bayestree.inference import Map, Nuts, Smc, Svi
+from bayestree.inference import Svi
 from bayestree.tables import UnusedColumnsWarning
 
 N = 240
@@ -200,23 +200,6 @@ def test_texts_show_the_strongest_slopes(fitted):
     text = bayestree.export_text(reg, max_features=1)
     assert len(re.findall(r"mean [-\d.]+ [+-] [\d.]+ x1\b", text)) == 2
     assert '"slope"' in bayestree.export_json(reg)
-
-
-NUTS = [Svi(epochs=40, n_draws=8), Nuts(thinning=4, drop_idle=True, n_draws=20)]
-LONG = [
-    pytest.param(one, marks=pytest.mark.statistical)
-    for one in (NUTS, Smc(n_draws=20, max_experts=4))
-]
-
-
-@pytest.mark.parametrize("inference", ["grow", Map(epochs=40, steepness=None), *LONG], ids=str)
-def test_every_inference_fits_linear_leaves(inference):
-    X, y = planted(n=60)
-    reg = regressor(inference=inference, max_depth=1).fit(X, y)
-    error = np.mean((reg.predict(X) - y) ** 2)
-    # constant leaves explain the difference of the two means alone, a tenth of the variance
-    assert error < 0.5 * y.var()
-    assert reg.posterior_.draws["leaf_slope"].shape[2:] == (2, 3)
 
 
 def test_modes_and_warm_starts(fitted):

@@ -11,7 +11,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, export_rules, export_text, load
 from bayestree._utils.parameters import ParameterError
 from bayestree.description import TreeDescription
-from bayestree.inference import Map, Nuts, Smc, Svi, Vi
+from bayestree.inference import Map, Vi
 from bayestree.tables import UnusedColumnsWarning
 
 N = 300
@@ -174,29 +174,6 @@ def test_onnx_has_the_probabilities_of_the_tree(fitted):
     (name,) = (one.name for one in session.get_inputs())
     (found,) = session.run(["probabilities"], {name: X})
     np.testing.assert_allclose(found, clf.tree_.predict(X), atol=1e-9)
-
-
-NUTS = [
-    Svi(epochs=5, n_draws=8),
-    Nuts(n_chains=1, n_warmup=100, thinning=4, drop_idle=True, n_draws=20),
-]
-LONG = [
-    pytest.param(one, marks=pytest.mark.statistical)
-    for one in (NUTS, Smc(n_draws=20, max_experts=4))
-]
-
-
-@pytest.mark.parametrize("inference", ["grow", Map(epochs=5, steepness=None), *LONG], ids=str)
-def test_every_inference_has_logistic_leaves(inference):
-    X, y = planted(n=80)
-    y = np.where(X[:, 2] > 1, "top", y)  # three classes
-    clf = classifier(inference=inference).fit(X, y)
-    p = clf.predict_proba(X)
-    np.testing.assert_allclose(p.sum(axis=1), 1)
-    # better than the shares of the classes
-    own = p[np.arange(80), np.searchsorted(clf.classes_, y)]
-    shares = np.array([np.mean(y == label) for label in clf.classes_])
-    assert np.log(own).mean() > np.sum(shares * np.log(shares)) + 0.1
 
 
 def test_single_precision_is_refused():

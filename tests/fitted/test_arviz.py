@@ -294,14 +294,6 @@ class TestPosteriorPredictive:
             else:
                 assert found == expected
 
-    def test_draws_follow_their_seed(self, case):
-        estimator, X, _ = case
-        one, again, other = (
-            estimator.sample_posterior_predictive(X, 5, random_state=seed) for seed in (0, 0, 1)
-        )
-        assert (one == again).all()
-        assert (one != other).any()
-
     def test_less_than_one_draw_is_refused(self, reg):
         with pytest.raises(ValueError, match="draws must be 1 or more, got 0"):
             reg.sample_posterior_predictive(frame(), 0)

@@ -198,17 +198,6 @@ def test_probabilities_that_float32_rounded_are_drawn_from():
     assert pointwise.sample_y(posterior.model, posterior.each(), X, 0).max() < 200
 
 
-def test_draws_follow_their_seed(fitted):
-    posterior, data = fitted
-    wanted = ["prior", "prior_predictive", "posterior_predictive"]
-    one, same, other = (
-        posterior.to_arviz(data, groups=wanted, n_prior=3, random_state=seed) for seed in (0, 0, 1)
-    )
-    for name in wanted:
-        xr.testing.assert_identical(arviz_compat.group(one, name), arviz_compat.group(same, name))
-        assert not arviz_compat.group(one, name).equals(arviz_compat.group(other, name))
-
-
 def test_a_warm_up_has_groups_of_its_own(fitted):
     posterior, _ = fitted
     warm = {name: values[:, :4] for name, values in posterior.draws.items()}

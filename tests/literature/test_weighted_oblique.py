@@ -243,16 +243,6 @@ def test_it_reads_digits():
     assert clf.get_n_leaves() < cart.get_n_leaves()
 
 
-def test_a_seed_gives_one_tree():
-    X, y = load_iris(return_X_y=True)
-    first, again, other = (
-        WeightedObliqueTreeClassifier(random_state=seed).fit(X, y).tree_.hyperplane
-        for seed in (0, 0, 1)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 def test_units_of_the_features_do_not_matter():
     X, y = load_iris(return_X_y=True)
     moved = X * 1000 - 7

@@ -40,18 +40,6 @@ def hard_leaves(posterior, X):
     return tree.apply(X.double().numpy()), tree
 
 
-@pytest.mark.parametrize("n_restarts", [1, 3])
-def test_growth_is_that_of_its_seed(n_restarts):
-    settings = {"steps": 30, "n_restarts": n_restarts}
-    one, again, other = (
-        grow(soft_tree(), ring(), random_state=seed, **settings) for seed in (3, 3, 4)
-    )
-    assert one.model.topology == again.model.topology
-    for name, value in one.point.items():
-        assert np.array_equal(value, again.point[name])
-    assert not np.array_equal(one.point["hyperplane"][:1], other.point["hyperplane"][:1])
-
-
 @pytest.mark.parametrize("split", ["polytope", "oblique"])
 @pytest.mark.parametrize("kind", ["classes", "reals"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -88,13 +88,6 @@ def assert_same(one, two):
 
 
 class TestNumbers:
-    def test_follow_from_the_seed(self):
-        one, two = (sampled(make("stump")) for _ in range(2))
-        assert_same(one, two)
-        other = sampled(make("stump"), random_state=1)
-        assert (one.draws["intercept"] != other.draws["intercept"]).any()
-        assert (one.draws["intercept"][0] != one.draws["intercept"][1]).any()
-
     def test_do_not_depend_on_the_segments(self, monkeypatch):
         one = sampled(make("incomplete"))
         monkeypatch.setitem(mcmc_globals(), "SEGMENTS", 3)
