@@ -152,13 +152,13 @@ def softplus(x):
 
 
 @njit(**PART)
-def moments(X, g, out, one, two):
-    """Compute the lower triangle (p, p) of sum_i g_i x_i x_i', eight products at a time.
+def moments(X, g, n, out, one, two):
+    """Compute the lower triangle (p, p) of sum_i g_i x_i x_i' of n rows, eight products at a time.
 
     Some of the upper triangle are computed as well, and some products twice. ``one`` and ``two``
     are space (n,).
     """
-    p, n = X.shape
+    p = X.shape[0]
     for j in range(0, p, 2):
         h = min(j + 1, p - 1)
         xj, xh = X[j], X[h]

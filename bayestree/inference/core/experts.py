@@ -77,6 +77,7 @@ LOG_SHORTEST = math.log(0.03)  # smallest standard deviation of a slide, on the 
 TRADE = 3.0  # exchanges of weight are longer than slides by this factor
 JITTER = 1e-10  # relative to the diagonal of a curvature, which rounding may leave indefinite
 NEGLIGIBLE = 1e-12  # share of the likelihood of a row, that the branches of a node may change
+INFORMATIVE = 512  # about as many rows show the curvature of a proposal as well as all do
 MAX_LOG_WEIGHT = 50.0  # of a slide: its border would vanish in floating point
 
 
@@ -367,26 +368,35 @@ def set_slopes(work, steepness, r, own, now):
 
 
 @njit(**PART)
+def stride(n):
+    """Return the distance of the rows, of n, that the information of a proposal is based on."""
+    return max(n // INFORMATIVE, 1)
+
+
+@njit(**PART)
 def set_newton_step(work, steepness, r, own, now, b, step, unit, H):
     """Compute the Newton step from b, and the Cholesky factor of the information; False if none.
 
     ``now`` holds the branches and likelihoods of the rows. The information is the empirical
-    one, of squared slopes, plus the precision of the prior. The factor is in ``units`` of the
-    inverse roots of its diagonal.
+    one, of squared slopes, plus the precision of the prior; of many rows, that of evenly spaced
+    ones, since any curvature makes a valid proposal. The factor is in ``units`` of the inverse
+    roots of its diagonal.
     """
     set_slopes(work, steepness, r, own, now)
     pull, precision, (p, n) = work.rows[PULL], work.small[PRECISION], work.X.shape
+    some = -(-n // stride(n))
+    share = n / some
     for j in range(p):
         s, xj = 0.0, work.X[j]
         for i in range(n):
             s += pull[i] * xj[i]
         step[j] = s - precision[j] * b[j]
-    moments(work.X, work.rows[SPARE], H, work.rows[ONE], work.rows[TWO])
+    moments(work.X, work.rows[SPARE], some, H, work.rows[ONE], work.rows[TWO])
     for j in range(p):
-        unit[j] = 1.0 / math.sqrt(H[j, j] + precision[j])
+        unit[j] = 1.0 / math.sqrt(share * H[j, j] + precision[j])
         step[j] *= unit[j]
         for m in range(j):
-            H[j, m] *= unit[j] * unit[m]
+            H[j, m] *= share * unit[j] * unit[m]
         H[j, j] = 1.0 + JITTER
     if not factorise(H):
         return False
@@ -516,6 +526,7 @@ def enter(rows, chain, space, node):
     index, count = space.rows[TWO], choose(rows.weights, space.rows)
     p, n_experts = rows.X.shape[0], chain.log_weight.shape[1]
     m, first = -(-count // PAD) * PAD, p + 2 * n_experts
+    spread(index, count, stride(m), space.rows[SPARE])
     table = space.buffer[: (first + N_ROWS) * m].reshape(first + N_ROWS, m)
     table[:, count:] = 0.0
     work = Work(
@@ -566,6 +577,19 @@ def choose(weights, w):
         depends = abs(one - two) > NEGLIGIBLE * (w[ELSEWHERE, i] + min(one, two))
         count += depends and weights[i] > 0.0
     return count
+
+
+@njit(**PART)
+def spread(index, count, step, spare):
+    """Put every ``step``-th of the numbers of rows first, then those after each, and so on."""
+    if step == 1:
+        return
+    copy(index, spare)
+    place = 0
+    for first in range(step):
+        for i in range(first, count, step):
+            index[place] = spare[i]
+            place += 1
 
 
 @njit(**PART)

@@ -32,6 +32,7 @@ CASES: dict[str, Any] = {
 def chains_of(parts, n_chains=3, n=20, seed=0):
     """Chains, and the rows."""
     parts = dict(parts)
+    n = parts.pop("n", n)
     hyperplane = parts.pop("hyperplane", None)
     model = make(**parts)
     if hyperplane is not None:
