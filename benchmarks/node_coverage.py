@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree._utils.monte_carlo import central_interval
 from bayestree.diagnostics.draws import branch_log_probs, scores
 from bayestree.inference import Posterior, Vi
 from bayestree.inference.pointwise import leaf_sums
@@ -126,17 +127,6 @@ def truth(seed: int, cell: Cell) -> Any:
             return model, sites, draws, X, y, mean, right
 
 
-def quantiles(values: Any, weights: Any) -> Any:
-    """Central interval of values (S, ...) of draws with weights (S,)."""
-    order = np.argsort(values, axis=0)
-    total = np.cumsum(weights[order], axis=0)
-    low, high = (
-        (total >= q * total[-1]).argmax(axis=0) for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    )
-    ordered = np.take_along_axis(values, order, axis=0)
-    return [np.take_along_axis(ordered, place[None], axis=0)[0] for place in (low, high)]
-
-
 def score(low: Any, high: Any, true: Any) -> Any:
     """Interval score: the width, and what the truth is outside times 2 / (1 - LEVEL)."""
     outside = np.maximum(low - true, 0) + np.maximum(true - high, 0)
@@ -185,7 +175,7 @@ def evaluate(fit: Any, known: Any, seed: int, cell: Cell) -> dict[str, Any]:
     t = {k: torch.as_tensor(v) for k, v in sites.items()}
     shares = model.leaf_log_probs(t, torch.as_tensor(points)).exp().numpy()
     true = shares @ (sites["leaf_probs"].numpy()[:, 1] if classes else sites["leaf_mean"].numpy())
-    low, high = quantiles(values, weights)
+    low, high = central_interval(values, weights, mixture.chains, LEVEL)
     found["y"], found["width"] = ((low <= true) & (true <= high)).mean(), (high - low).mean()
     found["score"] = score(low, high, true)
     if not tree.n_nodes:

@@ -2,7 +2,8 @@
 
 R-hat, effective sample sizes and E-BFMI of chains; Pareto smoothed importance sampling (Vehtari et
 al., JMLR 25, 2024). ArviZ has the same, but takes a second to import and a millisecond for each
-quantity or row; its versions 0.x and 1.x have opposite signs of k.
+quantity or row; its versions 0.x and 1.x have opposite signs of k. Intervals of few draws, which it
+does not have.
 """
 
 from typing import Literal
@@ -13,7 +14,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import logsumexp, ndtri
 from scipy.stats import rankdata
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 
 STILL = 1e-15  # range below which a quantity never changes
 SPREAD = 1e-9  # log ratios that differ by less count as equal
@@ -49,6 +50,63 @@ def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> Fl
         return np.minimum(*(_effective(_halves((array <= end).astype(float))) for end in ends))
     halves = _halves(array)
     return _effective(_normal_scores(halves) if kind == "bulk" else halves)
+
+
+def effective_draws(values: FloatArray, weights: FloatArray, chains: IntArray) -> FloatArray:
+    """Compute effective numbers of draws by an analysis of variance, one way, between chains.
+
+    Draws of one chain resemble each other: with the variance b between chains and w within them,
+    the weighted mean has the variance b sum_c W_c^2 + w sum_s w_s^2, where W_c are the weights of
+    the chains, and n independent draws would have (b + w) / n. Unlike ``ess``, this needs no order
+    and few draws of each chain, and a chain of a single draw is an independent one.
+
+    ``values`` are (S, ...), of draws from ``chains`` (S,) with weights (S,); the result is (...).
+    """
+    share = weights / weights.sum()
+    names, place = np.unique(chains, return_inverse=True)
+    member = (place == np.arange(len(names))[:, None]) * share
+    of_chain = member.sum(axis=1)
+    flat = values.reshape(len(values), -1)
+    mean = member @ flat / of_chain[:, None]
+    within = share @ (flat - mean[place]) ** 2
+    between = of_chain @ (mean - share @ flat) ** 2
+    # their expectations are w (1 - a) and b (1 - B) + w (a - A)
+    a, A, B = float(share @ (share / of_chain[place])), float(share @ share), of_chain @ of_chain
+    w = within / (1 - a) if 1 - a > STILL else np.zeros_like(within)
+    b = np.maximum(between - w * (a - A), 0.0) / (1 - B) if 1 - B > STILL else np.zeros_like(w)
+    total, least = b + w, np.finfo(np.float64).tiny
+    found = np.where(total > least, total / np.maximum(b * B + w * A, least), 1 / A)
+    return found.reshape(values.shape[1:])
+
+
+def central_interval(
+    values: FloatArray, weights: FloatArray, chains: IntArray, level: float
+) -> FloatArray:
+    """Compute the ends (2, ...) of central intervals of draws (S, ...), as ``effective_draws``.
+
+    Of n independent draws, another one is below the quantile of rank n q + 1/2 with the probability
+    (n q + 1/2) / (n + 1), which is p for q = p - (1/2 - p) / n: intervals between the quantiles p
+    and 1 - p of few draws would hold too little. They leave out p / 5 of all draws or more at each
+    end, as a few chains that disagree say little of what is farther away.
+    """
+    order = np.argsort(values, axis=0, kind="stable")
+    share = weights[order] / weights.sum()
+    below, ordered = np.cumsum(share, axis=0) - share / 2, np.take_along_axis(values, order, axis=0)
+    p = (1 - level) / 2
+    outside = np.maximum(p - level / 2 / effective_draws(values, weights, chains), p / 5)
+    return np.stack([_at(ordered, below, q) for q in (outside, 1 - outside)])
+
+
+def _at(ordered: FloatArray, below: FloatArray, level: FloatArray) -> FloatArray:
+    """Interpolate ascending values (S, ...) where ``below`` (S, ...) reaches a level (...)."""
+    after = (below < level).sum(axis=0)[None]
+    ends = [np.clip(place, 0, len(ordered) - 1) for place in (after - 1, after)]
+    (first, last), (low, high) = (
+        [np.take_along_axis(one, place, axis=0)[0] for place in ends] for one in (below, ordered)
+    )
+    gap = np.where(last > first, last - first, 1.0)
+    share = np.clip((level - first) / gap, 0.0, 1.0)
+    return np.where(share > 0, low + (high - low) * share, low)
 
 
 def bfmi(energy: ArrayLike, change: ArrayLike | None = None) -> FloatArray:

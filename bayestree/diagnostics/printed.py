@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, weighted_quantiles
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.monte_carlo import central_interval
 from bayestree._utils.wording import limit as rounded
 from bayestree._utils.wording import plain
 from bayestree.description import TreeDescription
-from bayestree.diagnostics.draws import tails
 from bayestree.tree import Tree
 
 ROUNDS = 2  # in which each number is fitted once
@@ -279,11 +279,16 @@ def _between(ends: FloatArray, digits: int | None) -> str:
 
 
 def tree_intervals(
-    tree: Tree, X: FloatArray, draws: Iterable[tuple[FloatArray, FloatArray]], level: float
+    tree: Tree,
+    X: FloatArray,
+    draws: Iterable[tuple[FloatArray, FloatArray]],
+    chains: IntArray,
+    level: float,
 ) -> TreeIntervals:
     """Compute intervals of the numbers of a tree from means of y at rows X (n, d).
 
-    ``draws`` are groups of draws of means, (S, n) or (S, n, q), and their weights (S,).
+    ``draws`` are groups of draws of means, (S, n) or (S, n, q), and their weights (S,); ``chains``
+    are those of all draws.
     """
     form, found, weights = Form(tree, X), list[Numbers](), list[FloatArray]()
     for means, each in draws:
@@ -297,9 +302,9 @@ def tree_intervals(
 
         It reaches to what is printed, which was rounded and, in leaves, moved towards y.
         """
-        first, last = tails(level)
-        lower = np.minimum(weighted_quantiles(low, weight, [first])[0], shown)
-        return np.stack((lower, np.maximum(weighted_quantiles(high, weight, [last])[0], shown)), -1)
+        lower, _ = central_interval(low, weight, chains, level)
+        _, upper = central_interval(high, weight, chains, level)
+        return np.stack((np.minimum(lower, shown), np.maximum(upper, shown)), -1)
 
     def of_ranges(ranges: FloatArray, shown: FloatArray) -> FloatArray:
         """Divide as the facet is printed, whose divisor may be negative."""

@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.monte_carlo import central_interval
 from bayestree.diagnostics.draws import (
     Draws,
     Matches,
@@ -41,7 +42,8 @@ class SplitUncertainty:
     mean, sd : arrays, shape (n, V)
         Mean and standard deviation of P(right) over the draws.
     interval : array, shape (n, V, 2)
-        Central interval of P(right) of probability ``level``.
+        Central interval of P(right) of probability ``level``. It is wider than the quantiles of
+        the draws, as these are few and those of one chain resemble each other.
     outside : array, shape (n, V)
         Share of the draws in which the row is outside the polytope: P(right) > 1/2.
     disagreement : array, shape (n, V)
@@ -190,6 +192,7 @@ class Other(NamedTuple):
     steepness: float
     matches: Matches
     weight: float
+    chains: IntArray  # of each draw, (S,)
 
 
 def split_uncertainty(
@@ -202,6 +205,7 @@ def split_uncertainty(
     splits: Splits | None = None,
     others: Sequence[Other] = (),
     weight: float = 1.0,
+    chains: IntArray | None = None,
     y_scale: float = 1.0,
     y_center: float = 0.0,
     level: float = 0.9,
@@ -231,6 +235,9 @@ def split_uncertainty(
         Posteriors of other trees. Where their draws have a node, they count for its side.
     weight : float
         Weight of these draws beside those of ``others``.
+    chains : array, shape (S,), optional
+        The chain of each draw; draws of one chain resemble each other. By default that of its
+        place in the draws.
     y_scale, y_center : float
         Scale and origin of y in the draws, in the units of the data.
     level : float
@@ -248,12 +255,13 @@ def split_uncertainty(
         raise ValueError(f"X must have shape (n, {n_features}) like the draws, got {X.shape}.")
     if right.shape != (len(X), n_nodes):
         raise ValueError(f"right must have shape ({len(X)}, {n_nodes}), got {right.shape}.")
-    bounds = tails(level)
+    tails(level)
+    if chains is None:
+        n_chains, n_draws = draws["intercept"].shape[:2]
+        chains = np.repeat(np.arange(n_chains), n_draws)
+    own = Other(draws, steepness, splits.matches, weight, chains)
     parts = [
-        _of_rows(
-            Other(draws, steepness, splits.matches, weight), others, some, topology, splits, bounds
-        )
-        for some in _chunks(draws, X, n_nodes)
+        _of_rows(own, others, some, topology, splits, level) for some in _chunks(draws, X, n_nodes)
     ]
     whole: dict[str, Any] = {
         name: None if first is None else np.concatenate([part[name] for part in parts])
@@ -320,7 +328,7 @@ def _of_rows(
     X: FloatArray,
     topology: Topology,
     splits: Splits,
-    bounds: list[float],
+    level: float,
 ) -> dict[str, FloatArray | None]:
     """Average over the draws for some rows."""
     every = [*np.ndindex(*own.draws["intercept"].shape[:2])]
@@ -339,8 +347,12 @@ def _of_rows(
     weights *= own.matches.alike.reshape(weights.shape)
     each = [(p_right, outside, weights), *(_sides_of(other, splits, X) for other in others)]
     p_right, outside, weights = map(np.concatenate, zip(*each, strict=True))
+    before = np.cumsum([0, *(one.chains.max() + 1 for one in (own, *others))])
+    chains = np.concatenate(
+        [one.chains + first for one, first in zip((own, *others), before, strict=False)]
+    )
     return {
-        **_of_sides(p_right, outside, weights, bounds),
+        **_of_sides(p_right, outside, weights, chains, level),
         "leaf_probability": leaf_probability / len(every),
         **predicted.parts(),
     }
@@ -360,9 +372,13 @@ def _sides_of(
 
 
 def _of_sides(
-    p_right: FloatArray, outside: BoolArray, weights: FloatArray, bounds: list[float]
+    p_right: FloatArray,
+    outside: BoolArray,
+    weights: FloatArray,
+    chains: IntArray,
+    level: float,
 ) -> dict[str, FloatArray]:
-    """Average sides of draws (S, n, V) by weights (S, V), node by node."""
+    """Average sides of draws (S, n, V) of ``chains`` by weights (S, V), node by node."""
     shape = p_right.shape[1:]
     (mean, sd, share), interval = np.empty((3, *shape)), np.empty((*shape, 2))
     for node, weight in enumerate(weights.T):
@@ -371,9 +387,7 @@ def _of_sides(
         mean[:, node] = np.average(values, axis=0, weights=own)
         sd[:, node] = np.sqrt(np.average((values - mean[:, node]) ** 2, axis=0, weights=own))
         share[:, node] = np.average(outside[..., node], axis=0, weights=own)
-        equal = own[drawn].min() == own[drawn].max()
-        given = {} if equal else {"weights": own[drawn], "method": "inverted_cdf"}
-        interval[:, node] = np.quantile(values[drawn], bounds, axis=0, **given).T
+        interval[:, node] = central_interval(values[drawn], own[drawn], chains[drawn], level).T
     return {"mean": mean, "sd": sd, "interval": interval, "outside": share}
 
 

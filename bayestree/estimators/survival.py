@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import FloatArray, weighted_quantiles
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.monte_carlo import central_interval
 from bayestree._utils.parameters import Model, declare
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.scores import concordance
@@ -154,23 +155,26 @@ class ConvexPolytopeTreeSurvival(Regressor, BasePolytopeTree):
         at = np.asarray(times, dtype=np.float64)
         if at.ndim != 1 or not (at >= 0).all():
             raise ValueError(f"times must be a list of times of 0 or more, got {times!r}.")
-        ends = None if level is None else tails(level)
-        parts = self._by_parts(X, partial(self._survival, times=at, ends=ends))
+        if level is not None:
+            tails(level)
+        parts = self._by_parts(X, partial(self._survival, times=at, level=level))
         return parts[0] if level is None else parts
 
     def _survival(
-        self, rows: FloatArray, times: FloatArray, ends: list[float] | None
+        self, rows: FloatArray, times: FloatArray, level: float | None
     ) -> tuple[FloatArray, ...]:
-        """Return the mean survival probabilities (n, T), and their quantiles ``ends``."""
-        found = []
+        """Return the mean survival probabilities (n, T), and their intervals."""
+        found, mixture = [], self.fitted_
+        used = [(one, weight) for one, weight in mixture.by_weight() if weight]
         for start in range(0, max(len(rows), 1), PART):
-            X = self.fitted_.scaling.standardise(rows[start : start + PART])
-            each = [1 - one.posterior.distributions(X, times) for one in self.fitted_.trees]
+            X = mixture.scaling.standardise(rows[start : start + PART])
+            each = [1 - one.posterior.distributions(X, times) for one, _ in used]
             counts = [len(one) for one in each]
-            weights = np.repeat(self.fitted_.weights / counts, counts)
+            weights = np.repeat([w / n for (_, w), n in zip(used, counts, strict=True)], counts)
             values = np.concatenate(each)
             mean = np.tensordot(weights, values, axes=1)
-            bounds = () if ends is None else weighted_quantiles(values, weights, ends)
+            own = values, weights, mixture.chains
+            bounds = () if level is None else central_interval(*own, level)
             found.append((mean, *bounds))
         return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, weighted_quantiles
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.monte_carlo import central_interval
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.uncertainty import Dependence
 from bayestree.routed_tree import RoutedTree
@@ -141,11 +142,13 @@ def partial_dependence(
     X: FloatArray,
     setting: ColumnGrid,
     *,
+    chains: IntArray,
     classes: tuple[str, ...],
     level: float,
 ) -> PartialDependence:
-    """Compute how predictions of draws for rows X (n, d) depend on one column."""
-    bounds, grid = tails(level), setting.grid
+    """Compute how predictions of draws, of ``chains``, for rows X (n, d) depend on one column."""
+    grid = setting.grid
+    tails(level)
     rows = np.tile(X, (len(grid), 1))
     rows[:, setting.features] = np.repeat(setting.blocks, len(X), axis=0)
     averages, weights = [], []
@@ -156,7 +159,7 @@ def partial_dependence(
         weights.append(weight)
         total = total + np.tensordot(weight, each, axes=1)
     average, share = np.concatenate(averages), np.concatenate(weights)
-    low, high = weighted_quantiles(average, share, bounds)
+    low, high = central_interval(average, share, chains, level)
     curves = np.swapaxes(total / share.sum(), 0, 1)
     mean = curves.mean(axis=0)
     return PartialDependence(setting.name, classes, grid, mean, low, high, curves, level)

@@ -371,7 +371,8 @@ def tree_intervals(
         )
     rows, mixture = fitted_rows(estimator, X), estimator.fitted_
     rows = rows[:: max(1, -(-len(rows) // MOST_ROWS))]
-    return printed.tree_intervals(mixture.shown.tree, rows, mixture.drawn(rows), level)
+    drawn = mixture.drawn(rows)
+    return printed.tree_intervals(mixture.shown.tree, rows, drawn, mixture.chains, level)
 
 
 def _rows_of_nodes(fitted: FittedTree, X: FloatArray, n_points: int) -> dict[int, FloatArray]:

@@ -319,7 +319,13 @@ def _uncertainty(mixture: Mixture, number: int, rows: FloatArray, level: float) 
     others = []
     if number == mixture.medoid:  # the other trees are asked about y alone
         others = [
-            Other(one.posterior.described_draws, one.posterior.model.steepness, matches, weight)
+            Other(
+                one.posterior.described_draws,
+                one.posterior.model.steepness,
+                matches,
+                weight,
+                one.posterior.chains,
+            )
             for (one, weight), matches in zip(mixture, mixture.matches, strict=True)
             if weight and one is not fitted
         ]
@@ -332,6 +338,7 @@ def _uncertainty(mixture: Mixture, number: int, rows: FloatArray, level: float) 
         splits=Splits(tree.topology, fitted.matches),
         others=others,
         weight=float(mixture.weights[number]),
+        chains=fitted.posterior.chains,
         y_scale=units.y_scale,
         y_center=units.y_center,
         level=level,

@@ -210,16 +210,17 @@ def partial_dependence(
         if isinstance(count, int | np.integer) and count < 1:
             raise ValueError(f"{name} must be 1 or more, got {count}.")
     one_output(estimator, "partial_dependence")
-    rows = fitted_rows(estimator, X)
+    rows, mixture = fitted_rows(estimator, X), estimator.fitted_
     column, own = estimator.encoding_.part(feature)
     shown = rows[:, own[0]].tolist()
     if column in estimator.encoding_.columns:
         shown = estimator.encoding_.shown(X)[estimator.encoding_.columns.index(column)]
     return dependence.partial_dependence(
-        partial(_predicted_draws, estimator.fitted_, estimator.prediction),
+        partial(_predicted_draws, mixture, estimator.prediction),
         rows[spread(len(rows), max_rows)],
         dependence.column_grid(column, own, shown, grid),
-        classes=estimator.fitted_.response.class_names,
+        chains=mixture.chains if mixture.averages(estimator.prediction) else np.zeros(1, int),
+        classes=mixture.response.class_names,
         level=level,
     )
 

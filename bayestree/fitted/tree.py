@@ -285,6 +285,13 @@ class Mixture:
                     each = np.full(len(group), weight / one.n_draws)
                     yield units.decode(group.astype(np.float64)), each
 
+    @property
+    def chains(self) -> IntArray:
+        """The number of the chain of each draw, in the order in which they are ``drawn``."""
+        each = [one.posterior.chains for one, weight in self.by_weight() if weight]
+        before = np.cumsum([0, *(own.max() + 1 for own in each)])
+        return np.concatenate([own + first for own, first in zip(each, before, strict=False)])
+
     def output(self, number: int) -> "Mixture":
         """Return the mixture of a single output."""
         return replace(self, trees=[tree.output(number) for tree in self.trees])

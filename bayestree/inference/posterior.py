@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.state import InUsualState, RandomState, draw_seed
 from bayestree._utils.wording import counted
 from bayestree.inference.data import PART, Data, Units, part_size
@@ -87,6 +87,16 @@ class Posterior(InUsualState):
     def n_draws(self) -> int:
         """Number of draws of each chain."""
         return int(next(iter(self.draws.values())).shape[1])
+
+    @property
+    def chains(self) -> IntArray:
+        """The number of the chain of each draw, (C S,); independent draws have one each.
+
+        Of chains that moved independent draws, each gave every ``n_chains``-th draw.
+        """
+        if self.n_chains > 1:
+            return np.repeat(np.arange(self.n_chains), self.n_draws)
+        return np.arange(self.n_draws) % self.settings.get("n_chains", self.n_draws)
 
     def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
         """Return one draw as tensors."""

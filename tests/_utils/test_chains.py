@@ -1,10 +1,11 @@
-"""Statistics of chains, which are those of ArviZ."""
+"""Statistics of chains, most of which are those of ArviZ."""
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bayestree._utils import arviz_compat
-from bayestree._utils.monte_carlo import bfmi, ess, r_hat
+from bayestree._utils.monte_carlo import bfmi, central_interval, effective_draws, ess, r_hat
 
 
 def by_arviz(name, values, **settings):
@@ -95,3 +96,37 @@ def test_bad_values():
         r_hat(np.zeros((4, 3)))
     with pytest.raises(ValueError, match="must be finite"):
         ess(np.full((4, 10), np.nan))
+
+
+def test_effective_draws_count_a_chain_that_is_stuck_once():
+    values, chains = np.repeat([0.0, 1.0, 5.0, 7.0], 5), np.repeat(np.arange(4), 5)
+    assert effective_draws(values, np.ones(20), chains) == pytest.approx(4)
+    # chains with 3/4 and 1/4 of the weight, of which only the former moves, about the other
+    uneven = np.r_[-1.0, 1.0, 0.0], np.r_[3.0, 3.0, 2.0], np.r_[0, 0, 1]
+    assert effective_draws(*uneven) == pytest.approx(1 / (2 * 0.375**2 + 0.25**2))
+    assert effective_draws(np.ones(6), np.ones(6), np.arange(6)) == pytest.approx(6)
+
+
+def test_intervals_of_independent_draws_hold_another_draw():
+    """Between the values of rank (n + 1) p, and (n + 1) (1 - p)."""
+    values = np.random.default_rng(0).normal(size=(30, 2))
+    found = central_interval(values, np.ones(30), np.arange(30), 0.8)
+    np.testing.assert_allclose(found, np.quantile(values, [0.1, 0.9], axis=0, method="weibull"))
+    few = central_interval(values[:5], np.ones(5), np.arange(5), 0.8)
+    np.testing.assert_allclose(few, [values[:5].min(axis=0), values[:5].max(axis=0)])
+
+
+def test_intervals_of_chains_hold_another_draw():
+    """Twenty-four chains of four draws, whose correlation is .8, of weights 1 to 3."""
+    rng, n = np.random.default_rng(1), 20_000
+    chains, weights = np.repeat(np.arange(24), 4), np.repeat([1.0, 2.0, 3.0] * 8, 4)
+    values = 2 * rng.normal(size=(24, n))[chains] + rng.normal(size=(96, n))
+    law = stats.norm(scale=5**0.5)
+
+    def held(chains):
+        low, high = central_interval(values, weights, chains, 0.9)
+        return law.cdf(high) - law.cdf(low)
+
+    found = held(chains)
+    assert found.mean() == pytest.approx(0.9, abs=0.01)
+    assert held(np.arange(96)).mean() < 0.885, "as if they were independent"

@@ -64,7 +64,10 @@ class TestSplitUncertainty:
 
     def found(self, own, *others):
         right, reached = RIGHT[:, :1], EVERYWHERE[:, :1]
-        given = [Other(one, 1.0, match(one, X, right, reached), w) for one, w in others]
+        given = [
+            Other(one, 1.0, match(one, X, right, reached), w, np.arange(len(one["intercept"][0])))
+            for one, w in others
+        ]
         splits = Splits(self.topology, match(own, X, right, reached))
         return split_uncertainty(
             own, X, right, topology=self.topology, splits=splits, others=given, weight=0.5

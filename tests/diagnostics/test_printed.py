@@ -82,12 +82,14 @@ def test_intervals_are_weighted_quantiles_of_the_projected_draws(rows):
     limits = np.linspace(0.01, 1.0, 100)
     draws = np.where(rows[:, 0] >= -limits[:, None], 1.0, 0.0)
     weights = np.where(np.arange(100) < 50, 3.0, 1.0)
-    found = tree_intervals(tree, rows, [(draws, weights)], 0.9)
+    found = tree_intervals(tree, rows, [(draws, weights)], np.arange(100), 0.9)
     x = np.sort(rows[:, 0])
-    # Ten of a total of 200 are the ten last draws. Above .95 of it are 3.3 of the first ones, each
-    # of weight 3. Every draw jumps between two rows.
-    low, high = -limits[90], -limits[3]
-    expected = x[np.searchsorted(x, low) - 1], x[np.searchsorted(x, high)]
+    # Like 80 equal draws, so that .05 - .45 / 80 of the weights, 200 in all, is outside at an end:
+    # the middle of draw 8.375 from there, or of the one of weight 3 after 2 + 11/24 others. Every
+    # draw jumps between two rows.
+    before, after = np.searchsorted(x, -limits) - 1, np.searchsorted(x, -limits)
+    low = np.interp(99 - 8.375, np.arange(100), x[before])
+    expected = low, np.interp(2 + 11 / 24, np.arange(100), x[after])
     np.testing.assert_allclose(found.limit[0], expected, rtol=1e-6)
     (name,) = (one for one in found.to_frame().index if "limit" in one[1])
     assert name == ("root", "limit of x0")
@@ -106,13 +108,14 @@ def test_a_single_leaf_has_an_interval():
         value=np.array([2.0]),
         leaf_rows=np.ones(1),
     )
-    draws = np.arange(21.0)[:, None] * np.ones(5)
-    found = tree_intervals(leaf, np.zeros((5, 3)), [(draws, np.ones(21))], 0.9)
-    np.testing.assert_allclose(found.value, [[1.0, 19.0]])
+    each = np.arange(21)
+    draws = each[:, None] * np.ones(5)
+    found = tree_intervals(leaf, np.zeros((5, 3)), [(draws, np.ones(21))], each, 0.9)
+    np.testing.assert_allclose(found.value, [[0.1, 19.9]])
     far = tree_intervals(
-        leaf._with(value=np.array([30.0])), np.zeros((5, 3)), [(draws, np.ones(21))], 0.9
+        leaf._with(value=np.array([30.0])), np.zeros((5, 3)), [(draws, np.ones(21))], each, 0.9
     )
-    np.testing.assert_allclose(far.value, [[1.0, 30.0]])  # it reaches to what is printed
+    np.testing.assert_allclose(far.value, [[0.1, 30.0]])  # it reaches to what is printed
     assert [*found.to_frame().index] == [("root", "mean")]
 
 
@@ -134,7 +137,8 @@ def test_logistic_leaves_have_no_intervals(rows):
 def test_intervals_of_linear_leaves_are_at_the_means(rows):
     """The constant of the equation that is printed is that at 0."""
     tree = stump([1, 0, 0], 0.0, [0.0, 1.0], slope=np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
-    found = tree_intervals(tree, rows, [(rows[:3, :1] + rows[:, 1], np.ones(3))], 0.9)
+    draws = rows[:3, :1] + rows[:, 1], np.ones(3)
+    found = tree_intervals(tree, rows, [draws], np.arange(3), 0.9)
     assert found.of_leaf(0, 3).endswith(" at the means)")
     assert "means" not in found.of_leaf(1, 3)
 

@@ -38,7 +38,7 @@ class TestStump:
         np.testing.assert_allclose(found.mean[:, 0], chance.mean(axis=1))
         np.testing.assert_allclose(found.sd[:, 0], chance.std(axis=1))
         np.testing.assert_allclose(
-            found.interval[:, 0], np.quantile(chance, [0.05, 0.95], axis=1).T
+            found.interval[:, 0], np.quantile(chance, [0.05, 0.95], axis=1, method="weibull").T
         )
         np.testing.assert_allclose(found.outside[:, 0], [0, 2 / 4, 1])
         np.testing.assert_allclose(found.disagreement[:, 0], [0, 2 / 4, 0])

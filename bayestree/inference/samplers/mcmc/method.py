@@ -265,7 +265,7 @@ def swept(found: Posterior, data: Data, n_sweeps: int, progress: bool) -> Poster
         model=moved.model,
         draws=joined(moved.draws),
         stats={**{n: v for n, v in found.stats.items() if n not in OF_FACTORS}, **own},
-        settings={**found.settings, "mirror": True},
+        settings={**found.settings, "mirror": True, "n_chains": n_chains},
     )
 
 
