@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.special import expit
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, softplus
@@ -285,26 +285,34 @@ class _Search:
         c = rows[~flat, -1] / norm[~flat] - BEYOND
         if not len(self.cost):
             return np.zeros(0)
-        if not len(self.options):
-            return self._linear(a, c, np.zeros(0))
-        taken = self._integer(a, c)
-        return None if taken is None else self._linear(a, c, taken)
+        n_numbers = 2 * len(self.free)  # z = up - down, each at least 0
+        high = np.concatenate([self.high, -self.low, np.ones(len(self.options))])
+        low = np.zeros_like(high)
+        found = self._least(a, c, low, high)
+        if found is not None and len(self.options):
+            low[n_numbers:] = high[n_numbers:] = np.round(found[n_numbers:])
+            found = self._least(a, c, low, high)  # the numbers, with options that are 0 or 1
+        if found is None:
+            return None
+        up, down, taken = np.split(found, [len(self.free), n_numbers])
+        return np.append(up - down, taken)
 
-    def _integer(self, a: FloatArray, c: FloatArray) -> FloatArray | None:
-        """Find the options of the least move; None if infeasible."""
+    def _least(
+        self, a: FloatArray, c: FloatArray, low: FloatArray, high: FloatArray
+    ) -> FloatArray | None:
+        """Find the ups, downs and options of the least move within bounds; None if infeasible."""
         n_free, n_options = len(self.free), len(self.options)
         A, ends = self._exclusive()
         number, option = a[:, :n_free], a[:, n_free:]
+        limits = np.vstack([np.hstack([-number, number, -option]), A])
         done = milp(
             np.append(self.cost[:n_free], self.cost),
             integrality=np.repeat([0, 1], [2 * n_free, n_options]),
-            bounds=Bounds(0.0, np.concatenate([self.high, -self.low, np.ones(n_options)])),
-            constraints=LinearConstraint(
-                np.vstack([np.hstack([-number, number, -option]), A]), ub=np.append(c, ends)
-            ),
+            bounds=Bounds(low, high),
+            constraints=LinearConstraint(limits, ub=np.append(c, ends)) if len(limits) else None,
             options={"mip_rel_gap": 0.0},
         )
-        return None if done.x is None else np.round(done.x[2 * n_free :])
+        return None if done.x is None else np.asarray(done.x, dtype=np.float64)
 
     def _exclusive(self) -> tuple[FloatArray, FloatArray]:
         """Allow one option of a column, and moves of a missing number only with its own."""
@@ -318,27 +326,6 @@ class _Search:
         most = np.where(feature[:, None] == gate, np.append(self.high, -self.low)[:, None], 0.0)
         of_gate = np.hstack([moves[shut], -most[shut]])
         return np.vstack([of_group, of_gate]), np.repeat([1.0, 0.0], [len(one), shut.sum()])
-
-    def _linear(self, a: FloatArray, c: FloatArray, taken: FloatArray) -> FloatArray | None:
-        """Find the least move of the numbers with these options; None if infeasible."""
-        n_free = len(self.free)
-        c = c + a[:, n_free:] @ taken
-        if not n_free:
-            return taken if (c >= -BEYOND).all() else None
-        # z = up - down, each at least 0
-        shut = np.isin(self.free, self.moves.gate[self.options][taken == 0])
-        ends = np.where(np.tile(shut, 2), 0.0, np.append(self.high, -self.low))
-        done = linprog(
-            np.ones(2 * n_free),
-            A_ub=np.hstack([-a[:, :n_free], a[:, :n_free]]),
-            b_ub=c,
-            bounds=[(0.0, end) for end in ends.tolist()],
-            method="highs",
-        )
-        if done.x is None:
-            return None
-        up, down = np.split(np.asarray(done.x, dtype=np.float64), 2)
-        return np.append(up - down, taken)
 
     # Rows [a, c] of the inequality a . z + c >= 0.
 

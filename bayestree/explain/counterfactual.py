@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, weighted_quantiles
 from bayestree._utils.wording import nearest_match, plain, written
 from bayestree.diagnostics.draws import tails
 from bayestree.explain.actions import Features, Movable, Number, Values, movable_columns, moves_of
@@ -442,10 +442,7 @@ class Robustness:
         """Return the least radii that shares ``levels`` of the draws do not exceed."""
         if not len(self.drawn):
             return np.full(len(levels), np.nan)
-        order = np.argsort(self.drawn, kind="stable")
-        # a sum of weights may round to less than 1
-        place = np.searchsorted(self.weights[order].cumsum(), np.array(levels) - 1e-12)
-        return self.drawn[order][np.minimum(place, len(order) - 1)]
+        return weighted_quantiles(self.drawn, self.weights, levels)
 
     def __str__(self) -> str:
         text = (

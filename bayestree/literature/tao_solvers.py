@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from scipy.optimize import fmin_l_bfgs_b
+from scipy.special import expit
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference import Posterior
 from bayestree.literature.bivariate import Line, LineNode, LineSearch
-from bayestree.literature.tao_logistic import fit_logistic
 from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree, facet_threshold
@@ -106,6 +107,60 @@ def sites_of(splits: list[NodeSplit], n_features: int) -> dict[str, torch.Tensor
     return {"hyperplane": torch.as_tensor(plane), "intercept": torch.as_tensor(intercept)}
 
 
+STEPS = 500  # maximum number of steps of L-BFGS
+
+
+def fit_logistic(
+    X: AnyArray,
+    right: BoolArray,
+    weight: FloatArray,
+    *,
+    l1: float = 0.0,
+    l2: float = 0.0,
+    start: tuple[FloatArray, float] | None = None,
+    tolerance: float = 1e-6,
+) -> NodeSplit:
+    """Fit a weighted logistic regression to rows (m, d); ``right`` (m,) marks the positive ones.
+
+    It minimises sum_i c_i log(1 + exp(-t_i (w . x_i + b))) + l1 |w|_1 + l2/2 |w|^2 over w and an
+    unpenalised intercept b, with t_i = +-1, by L-BFGS-B. Under l1, w is the difference of two
+    vectors that are bounded below by 0, so that its zeros are exact. One of the penalties must be
+    positive if the classes may be separable. ``start`` is (coefficients, intercept). A step that
+    lowers the objective by less than ``tolerance``, relative to that of a constant split, is the
+    last one. Rows may be float32; sums over coefficients are in double precision.
+    """
+    sign, d = np.where(right, 1.0, -1.0), X.shape[1]
+    parts = np.array([1.0, -1.0] if l1 else [1.0])  # signs of the vectors whose sum is w
+
+    def objective(point: FloatArray, unit: float = 1.0) -> tuple[float, FloatArray]:
+        w = parts @ point[:-1].reshape(-1, d)
+        margin = (X @ w.astype(X.dtype)).astype(np.float64) + point[-1]
+        value = weight @ np.logaddexp(0.0, -sign * margin) + l2 / 2 * (w @ w)
+        first = weight * (expit(margin) - right)
+        slope = (first.astype(X.dtype) @ X).astype(np.float64) + l2 * w
+        whole = np.append(l1 + np.outer(parts, slope), first.sum())
+        return float(value + l1 * point[:-1].sum()) / unit, whole / unit
+
+    # Summed separately: the weights of one side may vanish next to the other side's.
+    odds = float(np.log(weight[right].sum()) - np.log(weight[~right].sum()))
+    first = np.append(np.zeros(len(parts) * d), odds)
+    unit = objective(first)[0]  # since L-BFGS-B compares decreases of less than 1 with 1
+    if start is not None:
+        halves = np.outer(parts, start[0])
+        warm = np.append(np.maximum(halves, 0.0) if l1 else halves, start[1])
+        first = min(first, warm, key=lambda point: objective(point)[0])
+    point, *_ = fmin_l_bfgs_b(
+        objective,
+        first,
+        args=(unit,),
+        bounds=[(0.0 if l1 else None, None)] * (len(first) - 1) + [(None, None)],
+        factr=tolerance / np.finfo(np.float64).eps,
+        pgtol=0.0,
+        maxiter=STEPS,
+    )
+    return NodeSplit(parts @ point[:-1].reshape(-1, d), float(point[-1]))
+
+
 @dataclass(frozen=True)
 class LogisticSolver:
     """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree."""
@@ -115,7 +170,7 @@ class LogisticSolver:
     #: Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows; ignored
     #: if ``l1`` > 0.
     ridge: float = 0.1
-    tolerance: float = 1e-3  # relative decrease below which a fit stops
+    tolerance: float = 1e-5
 
     def penalty(self, split: NodeSplit) -> float:
         return self.l1 * float(np.abs(split.hyperplane).sum(dtype=np.float64))
@@ -123,7 +178,7 @@ class LogisticSolver:
     def __call__(
         self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
-        fit = fit_logistic(
+        return fit_logistic(
             X,
             right,
             weight,
@@ -132,97 +187,24 @@ class LogisticSolver:
             start=(current.hyperplane, float(current.intercept)),
             tolerance=self.tolerance,
         )
-        return NodeSplit(fit.coefficients, fit.intercept)
-
-
-MAX_ELEMENTS = 4_000_000  # maximum size of the arrays sorted at a time
-
-
-@dataclass(frozen=True)
-class AxisSolver:
-    """The best feature, cut and direction: the exact minimum of the reduced problem.
-
-    The children are given, so x_j > t may go right or left. In a tie, the current split is kept;
-    next, a split that sends all rows to one side is preferred.
-    """
-
-    rate: float = 0.0  # penalty of a split that uses a feature
-
-    def penalty(self, split: NodeSplit) -> float:
-        return self.rate if split.hyperplane.any() else 0.0
-
-    def __call__(
-        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
-    ) -> NodeSplit:
-        signed = np.where(right, weight, -weight)
-        one_side = float(min(weight[right].sum(), weight[~right].sum()))
-        loss, feature, cut, direction = best_cut(X, right, signed)
-        lowest = min(loss + self.rate, one_side)
-        current_value = reduced_loss(current, X, right, weight) + self.penalty(current)
-        margin = 1e-12 * float(weight.sum())  # rounding of sums in different orders
-        if current_value <= lowest + margin:
-            return current
-        if one_side <= loss + self.rate + margin:
-            return NodeSplit.constant(current, right=bool(signed.sum() > 0))
-        coefficients = np.zeros(X.shape[1], X.dtype)
-        coefficients[feature] = direction
-        return NodeSplit(coefficients, -direction * cut)
-
-
-def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, int, float, float]:
-    """Find the least weighted 0/1 loss of direction * (x_j - cut) > 0: loss, j, cut, direction.
-
-    ``signed`` are the weights of the rows, negative for the left class. The loss is infinite if
-    all features are constant.
-    """
-    best = (np.inf, 0, 0.0, 1.0)
-    wide = max(1, MAX_ELEMENTS // len(X))
-    all_right = -float(signed[~right].sum())  # loss of sending every row right
-    for start in range(0, X.shape[1], wide):
-        part = X[:, start : start + wide]
-        order = np.argsort(part, axis=0, kind="stable")
-        values = np.take_along_axis(part, order, axis=0)
-        # Sending the rows below the cut left adds the sum of their signed weights to this loss.
-        left = np.cumsum(signed[order], axis=0)[:-1]
-        possible = values[1:] > values[:-1]
-        for direction in (1.0, -1.0):
-            base = all_right if direction > 0 else float(signed[right].sum())
-            loss = np.where(possible, base + direction * left, np.inf)
-            if loss.size == 0:
-                continue
-            row, column = np.unravel_index(int(loss.argmin()), loss.shape)
-            if loss[row, column] < best[0]:
-                cut = _between(values[row, column], values[row + 1, column], direction)
-                best = (float(loss[row, column]), start + int(column), cut, direction)
-    return best
-
-
-def _between(low: np.floating, high: np.floating, direction: float) -> float:
-    """Return a cut such that direction * (x - cut) > 0 for exactly one value.
-
-    The midpoint, except for adjacent floating-point numbers.
-    """
-    middle = low + (high - low) / 2
-    if low < middle < high:
-        return float(middle)
-    return float(low if direction > 0 else high)
 
 
 ROUNDING = 1e-12  # relative rounding of sums in different orders
 
 
 @dataclass(frozen=True)
-class BivariateSolver:
+class LineSolver:
     """Minimises weighted 0/1 loss + rate phi(w) over splits by zero, one or two features.
 
     Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are given, so
     either side of a line may go right. In a tie, the split with fewer features is preferred, then
-    the current one.
+    the current one. With ``max_features=1`` the splits of an axis-aligned tree, by exact search.
     """
 
     rate: float = 0.0  # lambda: cost of a feature, in units of the weights of the rows
     pair: float = 1.0  # C: cost of two features relative to one
     search: LineSearch = field(default_factory=LineSearch)
+    max_features: int = 2
 
     def __post_init__(self) -> None:
         for name in ("rate", "pair"):
@@ -244,7 +226,7 @@ class BivariateSolver:
         lowest = one_side
         best = NodeSplit.constant(current, right=bool(signed.sum() > 0))
         node = LineNode(self.search, X, signed[:, None], weight, agreement)
-        for n_features, find in ((1, node.single), (2, node.pair)):
+        for n_features, find in ((1, node.single), (2, node.pair))[: self.max_features]:
             price = self._price(n_features)
             if price >= lowest - rounding:
                 continue  # even a split without errors would not be better
@@ -288,10 +270,10 @@ def _directed(
 SOLVERS: dict[tuple[int | None, type], Callable[[Any, float], ReducedSolver]] = {
     (None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
     (None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
-    (1, Flat): lambda *_: AxisSolver(),
-    (1, FeatureCount): lambda prior, _: AxisSolver(rate=prior.rate),
-    (2, Flat): lambda *_: BivariateSolver(),
-    (2, FeatureCount): lambda prior, _: BivariateSolver(prior.rate, prior.pair),
+    (1, Flat): lambda *_: LineSolver(max_features=1),
+    (1, FeatureCount): lambda prior, _: LineSolver(prior.rate, max_features=1),
+    (2, Flat): lambda *_: LineSolver(),
+    (2, FeatureCount): lambda prior, _: LineSolver(prior.rate, prior.pair),
 }
 
 

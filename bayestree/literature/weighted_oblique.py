@@ -4,25 +4,23 @@ A split theta = (coefficients, offset) minimises the impurity of two soft childr
 row belongs with weight sigmoid(theta . x) (right) and 1 - sigmoid(theta . x) (left): their entropy
 (eq. 1) or, for other leaves than class probabilities, the criterion of the leaves.
 
-Nodes are fitted one by one: SciPy's L-BFGS-B took 0.8 ms per node on Letter, and the batched
-search of ``lbfgs``, whose problems wait for the slowest, was slower on every data set.
+Nodes are fitted one by one, by SciPy's L-BFGS-B: in the batched search of ``lbfgs`` problems wait
+for the slowest.
 """
 
-import math
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
 import torch
 from scipy.optimize import fmin_l_bfgs_b
-from scipy.special import xlogy
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from bayestree import inference
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Count, Inference, declare, takes
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import (
@@ -40,68 +38,19 @@ from bayestree.fitting.plan import Task
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters import FittedSplit
 from bayestree.models import SoftTree, named
-from bayestree.models.criteria import Criterion, Entropy
+from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 
-TINY = np.finfo(np.float64).tiny  # keeps log 0 finite where it is multiplied by 0
 START = 0.5  # initial coefficients and offset are uniform on (-START, START)
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedEntropy:
-    """E(theta) of the rows of one node (eq. 1), in bits."""
-
-    X: AnyArray  # (m, d): the rows, sorted by class
-    weights: FloatArray  # (m,)
-    first: IntArray  # (c,): first row of each class present
-    counts: IntArray  # (c,): number of rows of each of these classes
-    totals: FloatArray  # (c,): total weight of each of these classes
-
-    @classmethod
-    def of_sorted(cls, X: AnyArray, y: IntArray, weights: FloatArray) -> Self:
-        """Return the criterion of rows sorted by class."""
-        first = np.concatenate([[0], np.flatnonzero(y[1:] != y[:-1]) + 1])
-        counts = np.diff(first, append=len(y))
-        return cls(X, weights, first, counts, np.add.reduceat(weights, first))
-
-    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Compute E and its gradient g, shape (d + 1,).
-
-        E = W_L log2 W_L + W_R log2 W_R - sum_y (W_L^y log2 W_L^y + W_R^y log2 W_R^y), where W are
-        the weights of a side and of its classes. With beta_i = p_i (1 - p_i) x_i,
-        g = log2(W_R / W_L) sum_i beta_i + sum_i beta_i log2(W_L^{y_i} / W_R^{y_i}): the
-        penultimate line of the paper's derivation (eq. 2 as printed merges the two sums).
-        """
-        half = np.tanh(
-            _scores(self.X, theta) * 0.5
-        )  # p = (1 + half) / 2, p (1 - p) = (1 - half^2) / 4
-        right = np.add.reduceat(self.weights * (0.5 + 0.5 * half), self.first)
-        left = np.maximum(self.totals - right, 0.0)  # rounding can make an empty side negative
-        all_left, all_right = left.sum(), right.sum()
-        value = (
-            xlogy(all_left, all_left)
-            + xlogy(all_right, all_right)
-            - xlogy(left, left).sum()
-            - xlogy(right, right).sum()
-        )
-        of_class = np.log(np.maximum(left, TINY)) - np.log(np.maximum(right, TINY))
-        of_class += math.log(max(all_right, TINY)) - math.log(max(all_left, TINY))
-        slope = self.weights * (0.25 - 0.25 * half * half) * np.repeat(of_class, self.counts)
-        return float(value) / math.log(2), _gradient(slope, self.X) / math.log(2)
-
-    def gain(self, right: BoolArray) -> float:
-        """Compute the gain of a hard split in nats: total weight times mutual information."""
-        on_right = np.add.reduceat(np.where(right, self.weights, 0.0), self.first)
-        sides = _purity(on_right) + _purity(self.totals - on_right)
-        return max(sides - _purity(self.totals), 0.0)  # rounding can make it negative
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedCriterion:
     """Minus the log-likelihood, in nats, of the rows of one node in two soft children.
 
-    With the squared error of normal leaves, N/2 log((W_L Var_L + W_R Var_R) / N): the weighted
-    variance of the children. The logarithm does not move its minima.
+    With class probabilities this is the entropy E of eq. 1, which the paper has in bits. With the
+    squared error of normal leaves, N/2 log((W_L Var_L + W_R Var_R) / N): the weighted variance of
+    the children. The logarithm does not move its minima.
     """
 
     X: AnyArray  # (m, d): the rows
@@ -112,8 +61,10 @@ class WeightedCriterion:
         """Compute the value E, and its gradient, shape (d + 1,).
 
         With the statistics t_i of row i, its probability p_i of the right side, and
-        S = sum_i p_i t_i, dE/dtheta = sum_i (dE/dS . t_i) p_i (1 - p_i) x_i.
+        S = sum_i p_i t_i, dE/dtheta = sum_i (dE/dS . t_i) p_i (1 - p_i) x_i: for the entropy the
+        penultimate line of the paper's derivation (eq. 2 as printed merges two sums).
         """
+        # p = (1 + half) / 2, p (1 - p) = (1 - half^2) / 4
         half = np.tanh(_scores(self.X, theta) * 0.5)
         # Sums of the lighter side: a nearly empty one would only have rounding errors.
         sign = -1.0 if half.sum() > 0 else 1.0
@@ -138,12 +89,6 @@ def _gradient(slope: FloatArray, X: AnyArray) -> FloatArray:
     gradient[:-1] = slope.astype(X.dtype, copy=False) @ X
     gradient[-1] = slope.sum()
     return gradient
-
-
-def _purity(weights: FloatArray) -> float:
-    """Compute minus the entropy of classes with these weights, times their sum, in nats."""
-    total = weights.sum()
-    return float(xlogy(weights, weights).sum() - xlogy(total, total))
 
 
 @dataclass(frozen=True)
@@ -185,45 +130,30 @@ class WeightedSplitter:
 
     def _best(self, starts: AnyArray, data: Data, like: Tensor) -> FittedSplit | None:
         """Find the split of largest gain of the rows of a node."""
-        order, criterion = self._criterion(data)
+        own = (data.y, data.weights)
+        statistics = self.leaf.growth_terms(*own)(*own).double()
+        criterion = WeightedCriterion(data.X.numpy(), statistics, self.leaf.criterion)
         found = []
         for start in starts:
             theta, _, record = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)
             self.iterations.append(int(record["nit"]))
-            split = self._split(criterion, theta, order, like)
+            split = self._split(criterion, theta, like)
             found += [] if split is None else [split]
         return max(found, key=lambda split: split.gain, default=None)
 
-    def _criterion(self, data: Data) -> tuple[IntArray, WeightedEntropy | WeightedCriterion]:
-        """Return what the split of rows minimises, and the order in which it takes them."""
-        X, y, weights = (part.numpy() for part in data)
-        if isinstance(self.leaf.criterion, Entropy):
-            order = np.argsort(y, kind="stable")
-            weights = weights[order].astype(np.float64, copy=False)
-            return order, WeightedEntropy.of_sorted(X[order], y[order], weights)
-        own = (data.y, data.weights)
-        statistics = self.leaf.growth_terms(*own)(*own).double()
-        return np.arange(len(X)), WeightedCriterion(X, statistics, self.leaf.criterion)
-
     def _split(
-        self,
-        criterion: WeightedEntropy | WeightedCriterion,
-        theta: FloatArray,
-        order: IntArray,
-        like: Tensor,
+        self, criterion: WeightedCriterion, theta: FloatArray, like: Tensor
     ) -> FittedSplit | None:
-        """Find the split at theta, with sides in the original order of rows sorted by ``order``."""
+        """Return the split at theta; None if a side has too few rows."""
         theta = theta.astype(criterion.X.dtype)  # round first: sides must match the stored numbers
         right = _scores(criterion.X, theta) > 0
         n_right = int(right.sum())
         if min(n_right, len(right) - n_right) < max(self.min_leaf, 1):
             return None
-        side = np.empty_like(right)
-        side[order] = right
         kept = torch.as_tensor(theta).to(like)
         return FittedSplit(
             {"hyperplane": kept[None, :-1], "intercept": kept[-1:]},
-            torch.as_tensor(side, device=like.device),
+            torch.as_tensor(right, device=like.device),
             criterion.gain(right),
         )
 

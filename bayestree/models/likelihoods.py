@@ -118,15 +118,13 @@ class LinearRule(LeafRule):
         return values
 
     def fit(self, values: AnyArray, leaf: IntArray) -> FloatArray:
+        from sklearn.linear_model import Ridge  # noqa: PLC0415 - slow to import
+
         found = values.copy()
-        order = np.argsort(leaf, kind="stable")
-        ends = np.cumsum(np.bincount(leaf, minlength=len(values)))
-        for number, (stop, size) in enumerate(zip(ends, np.diff(ends, prepend=0), strict=True)):
-            if size:
-                rows = order[stop - size : stop]
-                found[number] = ridge_fit(
-                    self.X[rows], self.y[rows], self.weights[rows], self.ridge
-                )
+        for number in np.unique(leaf):
+            rows = leaf == number
+            best = Ridge(self.ridge).fit(self.X[rows], self.y[rows], self.weights[rows])
+            found[number] = np.append(best.coef_, best.intercept_)
         return found
 
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
@@ -136,21 +134,6 @@ class LinearRule(LeafRule):
 
     def penalty(self, values: AnyArray) -> float:
         return float(self.ridge * (values[:, :-1] ** 2).sum())
-
-
-def ridge_fit(X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> FloatArray:
-    """Find slopes (d) and, last, intercept: minimise sum w (y - a - s.x)^2 + ridge |s|^2."""
-    center = weights @ X / weights.sum()
-    mean = weights @ y / weights.sum()
-    rows = (X - center) * np.sqrt(weights)[:, None]
-    target = (y - mean) * np.sqrt(weights)
-    n_rows, n_features = rows.shape
-    if n_rows < n_features:
-        # the dual system has the same solution and is smaller
-        slope = rows.T @ np.linalg.solve(rows @ rows.T + ridge * np.eye(n_rows), target)
-    else:
-        slope = np.linalg.solve(rows.T @ rows + ridge * np.eye(n_features), rows.T @ target)
-    return np.append(slope, mean - center @ slope)
 
 
 class Batch(NamedTuple):

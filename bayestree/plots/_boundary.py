@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.patheffects import AbstractPathEffect, withStroke
+from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.description import FittedModel, has_draws, tree_of
 from bayestree.diagnostics.draws import tails
 from bayestree.plots import _style
@@ -37,8 +37,12 @@ COARSE = 2  # the band is smooth: every second grid point suffices
 BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 5}  # above the rows
 BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
 EDGE: dict[str, Any] = {"linewidths": 0.8, "linestyles": "dotted", "zorder": 1.5}
-FACET: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2.5)), "alpha": 0.75, "zorder": 2}
-STEPS = 600  # points per facet at which reachability of its node is tested
+FACET: dict[str, Any] = {
+    "linewidths": 0.9,
+    "linestyles": [(0, (4, 2.5))],
+    "alpha": 0.75,
+    "zorder": 2,
+}
 CERTAIN = 1e-12  # probabilities are clipped to [CERTAIN, 1 - CERTAIN]
 
 
@@ -238,20 +242,35 @@ def _borders(ax: Axes, tree: RoutedTree, window: _Window) -> None:
     """Draw the border P(right) = 1/2 of each node where the node is reached, and its facets."""
     rows = window.rows
     for node, reached, _ in tree.walk(rows):
-        score = np.full(len(rows), np.nan)  # where the node is not reached
-        score[reached] = tree.score(node, rows[reached])
-        if np.nanmin(score) < LOG2 < np.nanmax(score):
-            grid = window.grid(score)
-            lines = ax.contour(window.x, window.y, grid, [LOG2], colors=_style.INK, **BORDER)
-            lines.set_path_effects(_halo(tree, BORDER["linewidths"]))
-        for segment in _facets(tree, node, window) if isinstance(tree, Tree) else ():
-            effects = _halo(tree, FACET["linewidth"])
-            ax.plot(*segment.T, color=_style.INK, path_effects=effects, **FACET)
+        _border(ax, tree, window, reached, tree.score(node, rows[reached]) - LOG2, BORDER)
+        if isinstance(tree, Tree):
+            at = tree.experts(node)
+            activation = rows[reached] @ tree.hyperplane[at].T + tree.intercept[at]
+            beyond = (activation - facet_threshold(tree.weight[at])).max(axis=1)
+            _border(ax, tree, window, reached, beyond, FACET)
 
 
-def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
-    """Draw lines with a white outline on the map of values, which is dark in places."""
-    return [] if tree.value.ndim == 2 else [withStroke(linewidth=line + 1, foreground="white")]
+def _border(
+    ax: Axes,
+    tree: RoutedTree,
+    window: _Window,
+    reached: IntArray,
+    beyond: FloatArray,
+    style: dict[str, Any],
+) -> None:
+    """Draw where a function of the rows that reach a node is 0, as far as they lie on both sides.
+
+    On the map of values, which is dark in places, lines have a white outline.
+    """
+    if beyond.min() < 0 < beyond.max():
+        field = np.full(len(window.x) * len(window.y), np.nan)
+        field[reached] = beyond
+        lines = ax.contour(
+            window.x, window.y, window.grid(field), [0], colors=[_style.INK], **style
+        )
+        if tree.value.ndim == 1:
+            wide = style["linewidths"] + 1
+            lines.set_path_effects([withStroke(linewidth=wide, foreground="white")])
 
 
 def _points(
@@ -320,45 +339,3 @@ def _band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> It
         for child, side in zip(pair, (outside, -outside), strict=True):
             if child >= 0:
                 beyond[child] = np.maximum(beyond[node], side)
-
-
-def _facets(tree: Tree, node: int, window: _Window) -> Iterator[FloatArray]:
-    """Yield the segments on which each facet of a node bounds its polytope; gaps are NaN."""
-    experts = tree.experts(node)
-    normal = tree.hyperplane[experts]
-    bound = facet_threshold(tree.weight[experts]) - tree.intercept[experts]
-    # The sides of the window act as further half-spaces.
-    normals = np.concatenate([normal, np.eye(2), -np.eye(2)])
-    bounds = np.concatenate([bound, window.high, -window.low])
-    for k in range(len(normal)):
-        ends = _clip(normals, bounds, k)
-        if ends is None:
-            continue
-        points = np.linspace(*ends, STEPS)
-        for found, reached, _ in tree.walk(points):
-            if found == node:
-                segment = np.full_like(points, np.nan)
-                segment[reached] = points[reached]
-                yield segment
-
-
-def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, FloatArray] | None:
-    """Return the ends of the part of the line normal_k . x = bound_k within all other bounds.
-
-    On the line x = foot + t along, another half-space reads t slope <= room.
-    """
-    squared = float(normals[k] @ normals[k])
-    if squared == 0:
-        return None
-    foot = normals[k] * (bounds[k] / squared)
-    along = np.array([-normals[k, 1], normals[k, 0]]) / np.sqrt(squared)
-    others = np.arange(len(normals)) != k
-    slope = normals[others] @ along
-    room = bounds[others] - normals[others] @ foot
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cut = room / slope
-    low = cut[slope < 0].max(initial=-np.inf)
-    high = cut[slope > 0].min(initial=np.inf)
-    if (room[slope == 0] < 0).any() or not low < high:
-        return None
-    return foot + low * along, foot + high * along

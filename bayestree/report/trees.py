@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
+from sklearn.metrics import rand_score
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted
@@ -300,7 +301,7 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
         }
         if rows is not None:
             apart = float(np.abs(each[len(shown)] - mean).mean())
-            alike = _rand_index(mode.estimator.apply(rows.X), leaf)
+            alike = rand_score(mode.estimator.apply(rows.X), leaf)  # of pairs of rows
             line |= {"apart": number(apart), "alike": alike}
         shown.append(line)
     first = found[:MODES_SHOWN]
@@ -371,13 +372,3 @@ def _groups(
         for one in np.argsort(-total, kind="stable")[:GROUPS]
         if (share := float(total[one] / max(count[one], 1))) > 0
     ]
-
-
-def _rand_index(one: IntArray, other: IntArray) -> float:
-    """Share of pairs of rows that two trees group alike: both into one leaf, or both into two."""
-    both = np.unique(np.stack([one, other]), axis=1, return_counts=True)[1]
-    together, *apart = (
-        (n * (n - 1) // 2).sum() for n in (both, np.bincount(one), np.bincount(other))
-    )
-    pairs = len(one) * (len(one) - 1) // 2
-    return float((pairs + 2 * together - sum(apart)) / pairs) if pairs else 1.0

@@ -17,7 +17,7 @@ from bayestree.inference.splitters import planes
 from bayestree.literature import bivariate
 from bayestree.literature.bivariate import BivariateSplitter, LineNode, LineSearch
 from bayestree.literature.oblique import cost_complexity
-from bayestree.literature.tao_solvers import BivariateSolver, NodeSplit, reduced_loss
+from bayestree.literature.tao_solvers import LineSolver, NodeSplit, reduced_loss
 from bayestree.models import Categorical, Gaussian, named
 from bayestree.models.criteria import Entropy, Gini
 from tests.sampling import at_least, z_score
@@ -359,7 +359,7 @@ def nothing(d=3):
 def test_the_least_penalised_loss(seed, rate):
     X, right, weight = care_set(seed)
     search = LineSearch(n_orientations=6)
-    solver = BivariateSolver(rate, 1.3, search)
+    solver = LineSolver(rate, 1.3, search)
     one = least(X, right, weight, [(j,) for j in range(3)], [np.ones(1)])
     two = least(X, right, weight, list(combinations(range(3), 2)), search.orientations())
     none = min(weight[right].sum(), weight[~right].sum())
@@ -372,10 +372,10 @@ def test_the_price_decides_between_none_one_and_two_features():
     """Corners with weights: none costs 1, one feature 0.4 + rate, two 1.1 rate."""
     right, weight = np.array([False, False, False, True]), np.array([1.0, 1.0, 0.4, 1.0])
     for rate, n_features in ((0.3, 2), (0.799, 2), (0.55, 2), (0.95, 0)):
-        split = BivariateSolver(rate, 1.1)(CORNERS, right, weight, nothing(2))
+        split = LineSolver(rate, 1.1)(CORNERS, right, weight, nothing(2))
         assert np.count_nonzero(split.hyperplane) == n_features
     # at C = 2 two features cost 2 rate: one is cheaper where 0.4 + rate < 2 rate
-    split = BivariateSolver(0.5, 2.0)(CORNERS, right, weight, nothing(2))
+    split = LineSolver(0.5, 2.0)(CORNERS, right, weight, nothing(2))
     assert np.count_nonzero(split.hyperplane) == 1
     assert not split.goes_right(CORNERS)[:2].any()
 
@@ -383,23 +383,23 @@ def test_the_price_decides_between_none_one_and_two_features():
 def test_a_pair_may_be_cheaper_than_a_feature():
     right, weight = np.array([False, False, False, True]), np.array([1.0, 1.0, 0.4, 1.0])
     # one feature costs more than to give up (1), two cost 0.6
-    split = BivariateSolver(1.2, 0.5)(CORNERS, right, weight, nothing(2))
+    split = LineSolver(1.2, 0.5)(CORNERS, right, weight, nothing(2))
     assert np.count_nonzero(split.hyperplane) == 2
     np.testing.assert_array_equal(split.goes_right(CORNERS), right)
 
 
 def test_of_equal_objectives_the_fewer_features():
     X = np.array([[0.0, 0.0], [1.0, 1.0]])
-    split = BivariateSolver()(X, np.array([False, True]), np.ones(2), nothing(2))
+    split = LineSolver()(X, np.array([False, True]), np.ones(2), nothing(2))
     assert np.count_nonzero(split.hyperplane) == 1
-    even = BivariateSolver(1.0)(X, np.array([False, True]), np.ones(2), nothing(2))
+    even = LineSolver(1.0)(X, np.array([False, True]), np.ones(2), nothing(2))
     assert np.count_nonzero(even.hyperplane) == 0  # 1 for a feature, 1 for a wrong row
 
 
 def test_either_side_may_be_the_right_one():
     X = np.arange(6.0)[:, None]
     for right in (X[:, 0] > 2, X[:, 0] < 3):
-        split = BivariateSolver()(X, right, np.ones(6), NodeSplit(np.zeros(1), 1.0))
+        split = LineSolver()(X, right, np.ones(6), NodeSplit(np.zeros(1), 1.0))
         assert (split.goes_right(X) == right).all()
 
 
@@ -407,18 +407,18 @@ def test_the_present_split_stays_where_nothing_is_better():
     X, _, weight = care_set(n=200)
     right = X[:, 0] > 0.01
     now = NodeSplit(np.array([1.0, 0.0, 0.0]), -0.01)
-    assert BivariateSolver(0.1)(X, right, weight, now) is now
+    assert LineSolver(0.1)(X, right, weight, now) is now
     # off the grid of orientations, and better than all that are on it
     fine = NodeSplit(np.array([1.0, 0.5, 0.0]), 0.0)
     right = fine.goes_right(X)
-    assert BivariateSolver(search=LineSearch(n_orientations=2))(X, right, weight, fine) is fine
+    assert LineSolver(search=LineSearch(n_orientations=2))(X, right, weight, fine) is fine
 
 
 def test_prices_below_zero():
     with pytest.raises(ValueError, match="rate"):
-        BivariateSolver(rate=-1.0)
+        LineSolver(rate=-1.0)
     with pytest.raises(ValueError, match="pair"):
-        BivariateSolver(pair=-1.0)
+        LineSolver(pair=-1.0)
 
 
 def features_used(clf):

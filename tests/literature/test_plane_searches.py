@@ -9,7 +9,7 @@ import torch
 
 from bayestree.inference import Data
 from bayestree.inference.splitters import planes
-from bayestree.inference.splitters.planes import NodeRows, PlaneSplitter, weighted_quartiles
+from bayestree.inference.splitters.planes import NodeRows, PlaneSplitter
 from bayestree.literature import plane_searches
 from bayestree.literature.oblique import SEARCHES
 from bayestree.literature.plane_searches import CO2, OC1, CartLC, Guide, HHCart
@@ -119,9 +119,8 @@ class TestExactSearch:
 
     def test_quartiles_count_weights_as_rows(self):
         values, weights = np.array([[4.0], [1], [3], [2]]), np.array([1.0, 5, 1, 1])
-        np.testing.assert_array_equal(weighted_quartiles(values, weights)[:, 0], [1, 1, 2])
-        repeated = weighted_quartiles(np.repeat(values, weights.astype(int), axis=0), np.ones(8))
-        np.testing.assert_array_equal(repeated[:, 0], [1, 1, 2])
+        rows = node(values, [0, 1, 0, 1], weights=weights)
+        np.testing.assert_array_equal(rows.quartiles[:, 0], [1, 1, 2])
 
 
 class TestHHCart:

@@ -12,7 +12,7 @@ from bayestree.inference import Data, tao
 from bayestree.literature import tao as sweeping
 from bayestree.literature.tao import Alternation, reduced_problem, solve, sweep
 from bayestree.literature.tao_solvers import (
-    AxisSolver,
+    LineSolver,
     LogisticSolver,
     NodeSplit,
     reduced_loss,
@@ -102,6 +102,11 @@ def hand_worked():
     return tree
 
 
+def cut(split):
+    """Return the number above which a split by one feature goes right."""
+    return -split.intercept / split.hyperplane.item()
+
+
 def test_one_sweep_worked_by_hand():
     tree = hand_worked()
     # leaves {0}, {1, 2, 3}, {4, 5} say 0, 1, 0: row 1 is wrong
@@ -114,11 +119,11 @@ def test_one_sweep_worked_by_hand():
     np.testing.assert_array_equal(lower.left, [1, 0, 0, 1, 1])
     np.testing.assert_array_equal(lower.right, [0, 1, 1, 0, 0])
     # no cut does better than the present one, whose only fault is row 1
-    assert sweep(tree, reach, AxisSolver())
-    assert tree.splits[1].intercept == -3.5
+    assert sweep(tree, reach, LineSolver(max_features=1))
+    assert cut(tree.splits[1]) == 3.5
     # the root: rows 0, 1 are better left, 2, 3 right, 4, 5 alike: the cut is half-way from 1 to 2
-    assert tree.splits[0].hyperplane == 1
-    assert tree.splits[0].intercept == -1.5
+    assert tree.splits[0].hyperplane > 0
+    assert cut(tree.splits[0]) == pytest.approx(1.5)
     assert total_loss(tree) == 0
 
 
@@ -128,10 +133,10 @@ def test_the_root_sees_its_subtrees_as_they_are_after_their_update():
     tree.values = np.array([0, 1, 0])
     tree.weights = np.array([1.0, 1, 1, 1, 3, 1])
     reach = tree.reach()
-    sweep(tree, reach, AxisSolver())
-    assert tree.splits[1].intercept == -3.5
+    sweep(tree, reach, LineSolver(max_features=1))
+    assert cut(tree.splits[1]) == pytest.approx(3.5)
     # by the subtree as it was, row 4 would have been better left of the root, and outweighed 0, 1
-    assert tree.splits[0].intercept == -1.5
+    assert cut(tree.splits[0]) == pytest.approx(1.5)
     assert total_loss(tree) == 0
 
 

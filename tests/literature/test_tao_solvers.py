@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
 
 from bayestree.literature.tao import RowRouting, redundant_nodes
 from bayestree.literature.tao_solvers import (
-    AxisSolver,
+    LineSolver,
     NodeSplit,
-    best_cut,
     reduced_loss,
 )
-from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule, ridge_fit
+from bayestree.models.likelihoods import LinearRule, MajorityRule, MeanRule
 from bayestree.topology import Topology
 
 
@@ -38,7 +36,7 @@ def test_the_axis_search_is_exact_for_both_sides(seed, ties, dtype):
     X, right, weight = problem(seed=seed, ties=ties)
     X = X.astype(dtype)
     start = NodeSplit(np.ones(3, dtype), 0.0)
-    split = AxisSolver()(X, right, weight, start)
+    split = LineSolver(max_features=1)(X, right, weight, start)
     assert reduced_loss(split, X, right, weight) == pytest.approx(exhaustive(X, right, weight))
     assert np.count_nonzero(split.hyperplane) <= 1
 
@@ -46,41 +44,31 @@ def test_the_axis_search_is_exact_for_both_sides(seed, ties, dtype):
 def test_an_axis_cut_worked_by_hand():
     X = np.array([[0.0, 5.0], [1.0, 1.0], [2.0, 9.0], [4.0, 2.0]])
     right = np.array([True, True, False, False])
-    signed = np.where(right, 1.0, -1.0)
-    loss, feature, cut, direction = best_cut(X, right, signed)
-    assert (loss, feature, cut, direction) == (0.0, 0, 1.5, -1.0)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("low", [1.0, np.nextafter(1.0, 2.0, dtype=np.float32), -1.0, 0.0])
-@pytest.mark.parametrize("lower_goes_right", [True, False])
-def test_a_cut_between_neighbouring_numbers_still_separates_them(low, lower_goes_right, dtype):
-    low = dtype(low)
-    X = np.array([[low], [low], [np.nextafter(low, dtype(9))]])
-    right = np.array([True, True, False]) == lower_goes_right
-    start = NodeSplit(np.zeros(1, dtype), -1.0)
-    split = AxisSolver()(X, right, np.ones(3), start).cast(dtype)
-    np.testing.assert_array_equal(split.goes_right(X), right)
+    split = LineSolver(max_features=1)(X, right, np.ones(4), NodeSplit(np.zeros(2), 1.0))
+    assert reduced_loss(split, X, right, np.ones(4)) == 0
+    np.testing.assert_allclose(split.hyperplane / split.intercept, [-1 / 1.5, 0.0])
 
 
 def test_a_feature_must_be_worth_its_price():
     X, right, weight = problem()
     start = NodeSplit(np.ones(3), 0.0)
     gain = min(weight[right].sum(), weight[~right].sum()) - exhaustive(X, right, weight)
-    assert AxisSolver(0.99 * gain)(X, right, weight, start).hyperplane.any()
-    assert not AxisSolver(1.01 * gain)(X, right, weight, start).hyperplane.any()
+    assert LineSolver(0.99 * gain, max_features=1)(X, right, weight, start).hyperplane.any()
+    assert not LineSolver(1.01 * gain, max_features=1)(X, right, weight, start).hyperplane.any()
 
 
 def test_the_present_cut_stays_where_none_is_better():
     X = np.array([[0.0], [1.0], [2.0], [3.0]])
     right = np.array([False, False, True, True])
     start = NodeSplit(np.array([3.0]), -3.3)
-    assert AxisSolver()(X, right, np.ones(4), start) is start
+    assert LineSolver(max_features=1)(X, right, np.ones(4), start) is start
 
 
 def test_features_that_do_not_vary_leave_the_heavier_side():
     right = np.array([False, True, True])
-    split = AxisSolver()(np.ones((3, 2)), right, np.ones(3), NodeSplit(np.ones(2), -9.0))
+    split = LineSolver(max_features=1)(
+        np.ones((3, 2)), right, np.ones(3), NodeSplit(np.ones(2), -9.0)
+    )
     assert split.goes_right(np.ones((3, 2))).all()
 
 
@@ -110,16 +98,18 @@ def test_means_by_weight_and_empty_leaves_stay():
 def test_linear_leaves_are_ridge_regressions(shape):
     rng = np.random.default_rng(0)
     X, y, weights = rng.normal(size=shape), rng.normal(size=shape[0]), rng.uniform(1, 3, shape[0])
-    found = ridge_fit(X, y, weights, 0.7)
-    other = Ridge(alpha=0.7).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(found, np.append(other.coef_, other.intercept_), atol=1e-8)
     rule = LinearRule(X, y, weights, 0.7)
     leaf = np.zeros(len(y), dtype=np.int64)
     values = rule.fit(rule.start(2), leaf)
-    np.testing.assert_allclose(values[0], found)
-    assert rule.penalty(values) == pytest.approx(0.7 * (other.coef_**2).sum())
+    # at the minimum of the sum of squares and 0.7 |slope|^2, its gradient is 0
+    slope, constant = values[0, :-1], values[0, -1]
+    residual = weights * (y - X @ slope - constant)
+    np.testing.assert_allclose(residual @ X, 0.7 * slope, atol=1e-8)
+    assert residual.sum() == pytest.approx(0, abs=1e-8)
+    np.testing.assert_array_equal(values[1], rule.start(2)[1])  # without rows
+    assert rule.penalty(values) == pytest.approx(0.7 * slope @ slope)
     loss = rule.loss(values, leaf, np.arange(len(y)))
-    np.testing.assert_allclose(loss, (y - other.predict(X)) ** 2)
+    np.testing.assert_allclose(loss, (residual / weights) ** 2)
 
 
 def reach_of(right):

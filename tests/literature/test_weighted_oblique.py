@@ -12,11 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 import bayestree
 from bayestree import WeightedObliqueTreeClassifier
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.literature.weighted_oblique import (
-    WeightedCriterion,
-    WeightedEntropy,
-    WeightedSplitter,
-)
+from bayestree.literature.weighted_oblique import WeightedCriterion, WeightedSplitter
 from bayestree.models import Categorical, Flat, Gaussian, LinearGaussian, Oblique, Priors, SoftTree
 from bayestree.models.named import weighted_oblique
 from bayestree.topology import Topology
@@ -32,9 +28,8 @@ def problem(n=60, d=4, n_classes=3, seed=0):
 
 
 def entropy_of(X, y, weights=None):
-    order = np.argsort(y, kind="stable")
-    weights = np.ones(len(y)) if weights is None else weights
-    return WeightedEntropy.of_sorted(X[order], y[order], weights[order])
+    leaf, rows = Categorical(int(y.max()) + 1), Data.of(X, y, weights)
+    return WeightedCriterion(X, leaf.statistics(rows.y, rows.weights).double(), leaf.criterion)
 
 
 def differences(criterion, theta, step=1e-6):
@@ -43,12 +38,12 @@ def differences(criterion, theta, step=1e-6):
 
 
 def printed_gradient(X, y, theta):
-    """Eq. 2 as the paper prints it."""
+    """Eq. 2 as the paper prints it, in nats."""
     p = 1 / (1 + np.exp(-(X @ theta[:-1] + theta[-1])))
     right = np.bincount(y, p)
     left = np.bincount(y, 1 - p)
     beta = (p * (1 - p))[:, None] * np.column_stack((X, np.ones(len(X))))
-    return np.log2(right.sum() / left.sum()) * (beta * np.log2(left / right)[y][:, None]).sum(0)
+    return np.log(right.sum() / left.sum()) * (beta * np.log(left / right)[y][:, None]).sum(0)
 
 
 class TestCriterion:
@@ -57,13 +52,13 @@ class TestCriterion:
         # of weight 1 has the entropy of a coin of 1/4
         criterion = entropy_of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
         value, _ = criterion(np.array([math.log(3), 0.0]))
-        assert value == pytest.approx(2 * (2 - 0.75 * math.log2(3)))
+        assert value == pytest.approx(2 * (math.log(4) - 0.75 * math.log(3)))
 
     def test_gradient_by_hand(self):
-        # beta = 3/16 (1, 1) and 3/16 (-1, 1), W_R = W_L = 1, logs of ratios -log2 3 and log2 3
+        # beta = 3/16 (1, 1) and 3/16 (-1, 1), W_R = W_L = 1, logs of ratios -log 3 and log 3
         criterion = entropy_of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
         _, gradient = criterion(np.array([math.log(3), 0.0]))
-        np.testing.assert_allclose(gradient, [-6 / 16 * math.log2(3), 0.0], atol=1e-12)
+        np.testing.assert_allclose(gradient, [-6 / 16 * math.log(3), 0.0], atol=1e-12)
 
     def test_gradient_is_that_of_the_value(self):
         X, y, weights, theta = problem()
@@ -101,7 +96,7 @@ class TestCriterion:
         rows = Data.of(X, y, weights)
         nats = model.log_joint(sites, rows.X, rows.y, rows.weights)
         value, _ = entropy_of(X, y, weights)(theta)
-        assert value == pytest.approx(-float(nats) / math.log(2))
+        assert value == pytest.approx(-float(nats))
 
     def test_far_away_nothing_is_infinite(self):
         X, y, weights, theta = problem()
@@ -213,7 +208,7 @@ class TestSplitter:
 def test_a_tree_grows_until_its_leaves_are_pure():
     X, y, _, _ = problem(n=200)
     data = Data.of(X, y)
-    splitter = WeightedSplitter(Categorical(2))
+    splitter = WeightedSplitter(Categorical(3))
     found = grow(
         weighted_oblique(Categorical(3)), data, splitter=splitter, limits=FULL, random_state=0
     )

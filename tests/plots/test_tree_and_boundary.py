@@ -13,7 +13,6 @@ from matplotlib.textpath import TextPath
 
 from bayestree import plots
 from bayestree.plots import _style
-from bayestree.plots._boundary import _clip
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.plots.cases import drawn, estimator_of, make_sizes, make_tree, make_uncertainty, texts
@@ -96,15 +95,22 @@ def test_boundary_hands_names_back_to_the_estimator():
     assert list(seen[0].columns) == ["a", "b"]
 
 
-def test_facets_are_clipped_to_where_they_bound():
-    # A square of side 2, and a fifth half-space that cuts nothing of it.
+def test_facets_are_drawn_where_they_bound():
+    # a square of side 2, and a fifth facet that cuts nothing of it
     normals = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [1, 1]])
-    bounds = np.array([1.0, 1, 1, 1, 5])
-    ends = _clip(normals, bounds, 0)
-    assert ends is not None
-    np.testing.assert_allclose(sorted(end[1] for end in ends), [-1, 1])
-    np.testing.assert_allclose([end[0] for end in ends], 1)
-    assert _clip(normals, bounds, 4) is None
+    square = Tree.from_standardised(
+        Topology.stump(),
+        np.ones((1, 5)),
+        normals[None],
+        -np.array([[1.0, 1, 1, 1, 5]]),
+        center=np.zeros(2),
+        scale=np.ones(2),
+    ).with_value(np.eye(2))
+    (facets,) = plots.boundary(square).collections
+    (outline,) = facets.get_paths()
+    np.testing.assert_allclose(np.abs(outline.vertices).max(axis=1), 1, atol=0.02)
+    np.testing.assert_allclose(outline.vertices.min(axis=0), -1, atol=1e-6)
+    np.testing.assert_allclose(outline.vertices.max(axis=0), 1, atol=1e-6)
 
 
 def test_a_half_plane_is_drawn_with_its_border_and_one_facet():
@@ -117,11 +123,10 @@ def test_a_half_plane_is_drawn_with_its_border_and_one_facet():
         scale=np.ones(2),
     ).with_value(np.eye(2))
     ax = plots.boundary(stump)
-    (facet,) = ax.lines
-    np.testing.assert_allclose(facet.get_xdata(), 0, atol=1e-12)
-    np.testing.assert_allclose(facet.get_ydata()[[0, -1]], [-2.5, 2.5])
-    (border,) = ax.collections
-    np.testing.assert_allclose(border.get_paths()[0].vertices[:, 0], 0, atol=1e-2)
+    border, facet = (lines.get_paths()[0].vertices for lines in ax.collections)
+    np.testing.assert_allclose(border[:, 0], 0, atol=1e-2)
+    np.testing.assert_allclose(facet[:, 0], 0, atol=1e-12)
+    np.testing.assert_allclose([facet[:, 1].min(), facet[:, 1].max()], [-2.5, 2.5])
 
 
 def with_band(tree, interval_of, n_draws=10):

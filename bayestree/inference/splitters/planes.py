@@ -16,7 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    weighted_quantiles,
+)
 from bayestree.inference.data import Data
 from bayestree.inference.splitters import FittedSplit, NodeByNode
 from bayestree.inference.stage import Settings
@@ -30,6 +36,7 @@ NUMBERS = 1_000_000  # maximum size of the sums over which cuts are compared at 
 GRAIN = 16  # projections within this many rounding units count as equal
 SLACK = 1e-9  # qualities within this relative difference count as equal
 ALL = slice(None)
+QUARTILES = (0.25, 0.5, 0.75)
 FEW = 4  # classes, over which sums are as fast as a second sort of the rows
 
 
@@ -260,14 +267,14 @@ class NodeRows:
     @cached_property
     def quartiles(self) -> FloatArray:
         """Weighted quartiles of each feature, shape (3, d): the least values that reach them."""
-        return weighted_quartiles(self.X, self.weights)
+        return weighted_quantiles(self.X, self.weights, QUARTILES)
 
     def groups(self, bounds: FloatArray | None = None) -> IntArray:
         """Number the classes of the rows from 0 (m,), or the intervals of real values."""
         if self.y.dtype.kind != "f":
             return np.unique(self.y, return_inverse=True)[1]
         if bounds is None:
-            bounds = weighted_quartiles(self.y[:, None], self.weights)[:, 0]
+            bounds = weighted_quantiles(self.y, self.weights, QUARTILES)
         return np.unique(np.searchsorted(bounds, self.y), return_inverse=True)[1]
 
     def cuts(self, directions: FloatArray) -> Cut:
@@ -341,16 +348,6 @@ class NodeRows:
     def _parts(self, n: int) -> Iterator[slice]:
         step = max(1, NUMBERS // self.statistics.size)
         return (slice(start, start + step) for start in range(0, max(n, 1), step))
-
-
-def weighted_quartiles(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return weighted quartiles of each column (m, k), shape (3, k)."""
-    order = values.argsort(axis=0, kind="stable")
-    below = weights[order].cumsum(axis=0)
-    # rows of equal total weight are told apart by less than the rounding of the sums
-    reached = [(below >= q * (1 - SLACK) * below[-1]).argmax(axis=0) for q in (0.25, 0.5, 0.75)]
-    ordered = np.take_along_axis(values, order, axis=0)
-    return np.take_along_axis(ordered, np.stack(reached), axis=0)
 
 
 class PlaneSearch(Settings):
