@@ -7,6 +7,7 @@ import math
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -145,13 +146,23 @@ def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
     """Report unusable input on one line with exit code 2, and Ctrl-C with exit code 130.
 
     With ``--json`` the message is also printed on standard output, as a JSON object. If nobody
-    reads standard output any more, the command ends silently with exit code 141.
+    reads standard output any more, the command ends silently with exit code 141. Each warning is
+    a line on standard error, once.
     """
+    said = set[str]()
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        if (text := " ".join(str(message).split())) not in said:
+            typer.echo(f"warning: {text}", err=True)
+        said.add(text)
+
     try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
+        with warnings.catch_warnings():
+            warnings.showwarning = say
+            try:
+                yield
+            finally:
+                sys.stdout.flush()
     except BrokenPipeError:
         sys.stdout = io.StringIO()  # what is left goes nowhere
         raise typer.Exit(BROKEN_PIPE) from None

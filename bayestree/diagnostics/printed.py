@@ -266,8 +266,19 @@ class TreeIntervals:
         return f" ({TreeDescription(self.tree).classes[best]}: {low:.1f} to {high:.1f} %)"
 
     def __str__(self) -> str:
-        table = self.to_frame().map(lambda one: plain(one, 3))
-        return f"{self.level:.0%} intervals of the numbers of the tree\n{table.to_string()}"
+        text = shown(self).to_string()
+        return f"{self.level:.0%} intervals of the numbers of the tree\n{text}"
+
+
+def shown(intervals: TreeIntervals) -> pd.DataFrame:
+    """Write numbers to three digits or a tenth of their interval's length, whichever is nearer."""
+
+    def short(one: pd.Series) -> pd.Series:
+        length = one["high"] - one["low"] or 1.0
+        texts = one.map(lambda value: (plain(value, 3), rounded(value, length, 2)))
+        return one.combine(texts, lambda x, each: min(each, key=lambda text: abs(float(text) - x)))
+
+    return intervals.to_frame().apply(short, axis=1)
 
 
 def _between(ends: FloatArray, digits: int | None) -> str:

@@ -50,7 +50,7 @@ class Explanation:
     leaf_rows : float
         Weighted number of training rows in the leaf.
     leaf_probability : float or None
-        Posterior probability that the row belongs to the leaf; None without a posterior.
+        Probability in the tree's own mode that the row is in the leaf; None without a posterior.
     tree_prediction, prediction
         What the deterministic tree and the estimator, which may average over draws, predict.
     expected, sd : arrays, shape (C,) or (1,)
@@ -188,10 +188,9 @@ class Explanation:
         yield f"Prediction: {self._outcome(self.prediction, self.expected, self.sd)}"
         if self.total is not None:
             unit = "nats of entropy" if self.classes else "variance of y"
-            yield (
-                f"Uncertainty ({unit}): {self.total:.3g} = {self.data:.3g} from the data + "
-                f"{self.posterior:.3g} from the posterior"
-            )
+            parts = (plain(part or 0.0, 3) for part in (self.total, self.data, self.posterior))
+            text = "Uncertainty ({}): {} = {} from the data + {} from the posterior"
+            yield text.format(unit, *parts)
         if self.tree_prediction != self.prediction and self.classes:
             yield f"The deterministic tree below predicts {one_line(str(self.tree_prediction))}."
         share = (
@@ -214,11 +213,11 @@ class Explanation:
         spread = None if sd is None or not sd.any() else sd
         if not self.classes:
             text = plain(float(expected[0]), 4)
-            return text if spread is None else f"{text} (sd over the draws {spread[0]:.2g})"
+            return text if spread is None else f"{text} (sd over the draws {plain(spread[0], 2)})"
         order = np.argsort(-expected, kind="stable")[:CLASSES]
         parts = [
             f"{self.classes[c]} {expected[c]:.3f}"
-            + ("" if spread is None else f" ± {spread[c]:.2g}")
+            + ("" if spread is None else f" ± {plain(spread[c], 2)}")
             for c in order
         ]
         return f"{one_line(str(label))} ({', '.join(parts)})"

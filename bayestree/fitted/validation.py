@@ -71,6 +71,7 @@ def validated(
             rows = np.asarray(X, dtype=object)
     if args:
         _refuse_missing(args[0])
+        args = (_native(args[0]), *args[1:])
     if isinstance(X, Features):
         return _features(estimator, X, args, checks)
     table = None if estimator._in_place() else _table(rows)
@@ -227,6 +228,15 @@ def _refuse_missing(y: Any) -> None:
             f"Input y contains NaN or None: {number}, first at row {rows[0] + 1}; drop the rows of "
             "X and y whose y is missing."
         )
+
+
+def _native(y: Any) -> Any:
+    """Keep integers and booleans of pandas, nullable or categories, from becoming floats."""
+    if isinstance(getattr(y, "dtype", None), pd.api.extensions.ExtensionDtype):
+        values = [*y]
+        if pd.api.types.infer_dtype(values) in ("integer", "boolean"):
+            return np.array(values)
+    return y
 
 
 def _names(X: Any, n_columns: int) -> list[str]:

@@ -224,7 +224,7 @@ def _point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Card:
     for facet in described.half_spaces(node, MAX_FACETS):
         left, bound = printed(facet)
         strength: FloatArray = tree.standardised_hyperplane[facet.expert]
-        row: Card = {"left": left, "limit": with_minus(bound), "coefficients": [], "image": None}
+        row: Card = {"left": left, "limit": bound, "coefficients": [], "image": None}
         if not brief and np.count_nonzero(strength) > 1:
             plane = tree.hyperplane[facet.expert]
             shares = strength**2 / (strength**2).sum()

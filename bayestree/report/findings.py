@@ -353,7 +353,7 @@ def _reasons(
     texts = {
         "Calibration": ("the probabilities are calibrated", "the probabilities are miscalibrated"),
         "Intervals": (
-            "the intervals contain as many values as they claim, or more",
+            "the intervals contain at least as many values as they claim",
             "the intervals contain fewer values than they claim",
         ),
         "Convergence": ("the fit has converged", "the fit has not certainly converged"),

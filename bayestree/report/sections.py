@@ -19,7 +19,7 @@ from bayestree._utils.progress import steps_of
 from bayestree._utils.wording import counted, in_words, isolated, quantity
 from bayestree.description import modes_of, sparsity_of
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
-from bayestree.diagnostics.printed import TreeIntervals
+from bayestree.diagnostics.printed import TreeIntervals, shown
 from bayestree.diagnostics.sparsity import same_splits
 from bayestree.export import filled_values
 from bayestree.export.words import export_text
@@ -257,8 +257,8 @@ def uncertainty(study: Study) -> Shown:
 
 def _numbers(found: TreeIntervals) -> list[tuple[str, ...]]:
     """List numbers of the tree with their intervals."""
-    table = found.to_frame().iloc[:NUMBERS]
-    return [(*names, *(number(one, 3) for one in row)) for names, *row in table.itertuples()]
+    table = shown(found).iloc[:NUMBERS]
+    return [(*names, *map(with_minus, row)) for names, *row in table.itertuples()]
 
 
 def _sources(found: SplitUncertainty) -> str:

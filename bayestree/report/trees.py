@@ -22,7 +22,7 @@ from bayestree.plots._node_views import NodeRows, view_kind
 from bayestree.plots._tree import VIEWED_TIPS, NodePlace, boxes_of, layout, plain_description
 from bayestree.report import figures
 from bayestree.report.rows import PermutationImportance, most_important, permutation_importance
-from bayestree.report.study import MINUS, Study, number, percent
+from bayestree.report.study import MINUS, Study, number, percent, with_minus
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -220,7 +220,7 @@ def printed(facet: HalfSpace) -> tuple[str, str]:
     """Write the left side and the limit of a facet with typographic signs."""
     if not facet.left:
         return ("every row" if facet.bound >= 0 else "no row"), ""
-    return typographic(facet.left), facet.limit
+    return typographic(facet.left), with_minus(facet.limit)
 
 
 def typographic(left: str) -> str:

@@ -28,7 +28,7 @@ from bayestree.report.embedded_model import (
     why_not,
 )
 from bayestree.report.rows import LabelledRows
-from bayestree.report.study import SPACE, Shown, Study, number, with_minus
+from bayestree.report.study import SPACE, Shown, Study, number
 from bayestree.report.trees import LabelledTree, printed
 from bayestree.tables import Column, Dates, Numbers
 from bayestree.tables.column_types import EXACT, Ordered
@@ -268,7 +268,7 @@ def _shown_tree(study: Study, found: EmbeddedModel) -> dict[str, Any]:
         texts = ((*printed(one), one) for one in spaces)
         facets = [
             # JSON has no infinity, the bound of a vote that never decides alone
-            [left, with_minus(limit), float(np.nan_to_num(one.bound)), one.divisor]
+            [left, limit, float(np.nan_to_num(one.bound)), one.divisor]
             for left, limit, one in texts
         ]
     leaves = [~leaf for leaf in range(tree.n_leaves)]

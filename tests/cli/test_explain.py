@@ -29,6 +29,13 @@ def test_a_row_of_the_run_and_of_a_file(fitted, place):
     assert by_number.startswith(f"Prediction: {clf.predict(X)[7]} (")
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line_on_standard_error(fitted, place):
+    fitted.iloc[[7]].assign(color="violet").to_csv("row.csv", index=False)
+    (line,) = done("explain", "tree", "row.csv").stderr.splitlines()
+    assert line.startswith("warning: column 'color': 1 row holds a category that")
+
+
 def test_json_and_picture(fitted, place):
     words = ("explain", "tree", "3", "--feature", "size", "--target", "small", "--json")
     found = json.loads(done(*words, "--plot", "row.png").stdout)

@@ -72,6 +72,14 @@ def test_a_turn_in_words():
     assert without.effects_shown()[2] is None
 
 
+def test_large_numbers_have_no_exponent():
+    found = trained("numbers", "alternating").explain(rows()[0][5])
+    parts = {"total": 98765.0, "data": 54321.0, "posterior": 44444.0}
+    text = str(replace(found, expected=np.array([51234.0]), sd=np.array([1234.0]), **parts))
+    assert text.startswith("Prediction: 51230 (sd over the draws 1200)\n")
+    assert ": 98800 = 54300 from the data + 44400 from the posterior\n" in text
+
+
 @pytest.mark.parametrize("name", SINGLE)
 def test_every_classifier(name):
     X, clf = rows()[0], trained("classes", name)

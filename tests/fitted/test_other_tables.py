@@ -194,6 +194,17 @@ def test_labels_that_need_no_conversion(y):
     assert len(found.classes_) == len(pd.unique(np.ravel(y)))
 
 
+@pytest.mark.parametrize("dtype", ["Int8", "boolean", "int64[pyarrow]", "category"])
+@pytest.mark.parametrize("rows", [X, X[["a"]]])
+def test_labels_of_pandas_stay_integers_and_booleans(dtype, rows):
+    kind = bool if dtype in ("boolean", "category") else int
+    y = pd.Series((X["a"] > 0).astype(kind)).astype(dtype)
+    found = AlternatingTreeClassifier(max_depth=1).fit(rows, y)
+    assert found.classes_.tolist() == [kind(0), kind(1)]
+    assert {type(label) for label in found.predict(rows).tolist()} == {kind}
+    assert found.score(rows, y) == 1.0
+
+
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from bayestree.description import HalfSpace
 from bayestree.report.findings import listed
 from bayestree.report.scores import with_error
 from bayestree.report.study import MINUS, SPACE, number, percent
-from bayestree.report.trees import MAX_TIPS, sheets, shown_nodes
+from bayestree.report.trees import MAX_TIPS, printed, sheets, shown_nodes
 from bayestree.topology import Topology
 from tests.strategies import topologies
 
@@ -54,6 +55,11 @@ def test_values_are_as_fine_as_their_errors():
     assert with_error(0.062417, 0.0163) == "0.062 ± 0.016"
     assert with_error(43.21, 2.87) == "43.2 ± 2.9"
     assert with_error(1.5, None) == "1.5"
+
+
+def test_facets_have_typographic_signs():
+    facet = HalfSpace(0, "a - 2 b >=", "-0.5", -0.5, 0, 1.0)
+    assert printed(facet) == (f"a {MINUS} 2 b ≥", f"{MINUS}0.5")
 
 
 def test_shares_are_percentages():

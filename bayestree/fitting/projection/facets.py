@@ -195,7 +195,7 @@ def _of_digits(limit: float, digits: int) -> list[float]:
     if limit == 0:
         return [0.0]
     unit = 10.0 ** (math.floor(math.log10(abs(limit))) + 1 - digits)
-    each = (math.floor(limit / unit), math.ceil(limit / unit))
+    each = (math.floor(limit / unit), math.floor(limit / unit) + 1)
     found = [float(f"{count * unit:.{digits + 1}g}") for count in each]
     return sorted(found, key=lambda value: abs(value - limit))
 

@@ -83,6 +83,13 @@ def test_best_limit_is_best_of_all(pairs):
     assert found == pytest.approx(max(each))
 
 
+def test_a_limit_on_a_row_moves_to_a_short_number_beyond_it():
+    X = np.array([[173.0], [174.0], [175.0]])
+    (found,) = Conjunction(np.ones((1, 1)), np.array([174.0])).rounded(X, 3).limit
+    assert 174.0 < found < 175.0
+    assert len(str(found)) == len("174.5")
+
+
 @given(st.integers(0, 50), st.integers(1, 6))
 def test_rounding_a_single_column_keeps_all_sides(seed, digits):
     X = rows(50, 1, seed)
