@@ -148,7 +148,8 @@ def test_many_nodes_are_cut(place, monkeypatch):
     monkeypatch.setattr(verb, "MAX_NODES", 1)
     lines = done("summary", finished("forest")).stdout.splitlines()
     assert [line[:1] for line in lines[6:]].count("1") == 1
-    assert lines[7].endswith("more nodes: write all with --out nodes.csv")
+    hidden = len(summary(open_run(finished("forest")))) - 1
+    assert lines[7] == f"… {hidden} more nodes: write all with --out nodes.csv"
 
 
 def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():

@@ -65,7 +65,7 @@ class TestSplitUncertainty:
     def found(self, own, *others):
         right, reached = RIGHT[:, :1], EVERYWHERE[:, :1]
         given = [
-            Other(one, 1.0, match(one, X, right, reached), w, np.arange(len(one["intercept"][0])))
+            Other(one, 1.0, match(one, X, right, reached), w, np.zeros(one["intercept"].size, int))
             for one, w in others
         ]
         splits = Splits(self.topology, match(own, X, right, reached))
@@ -86,6 +86,16 @@ class TestSplitUncertainty:
         np.testing.assert_allclose(mixed.mean, (2 * alone.mean + other.mean) / 3)
         both = np.stack([alone.mean[:, 0], other.mean[:, 0]])
         np.testing.assert_allclose(mixed.interval[:, 0], np.sort(both, axis=0).T)
+
+    def test_intervals_of_two_trees_are_those_of_two_chains(self):
+        each = [[draws(1, sharpness=k + i / 50) for i in range(20)] for k in (1, 4)]
+        one, other = (
+            {name: np.concatenate([draw[name] for draw in own], axis=1) for name in own[0]}
+            for own in each
+        )
+        both = {name: np.concatenate((one[name], other[name])) for name in one}
+        mixed = self.found(one, (other, 0.5))
+        np.testing.assert_allclose(mixed.interval, self.found(both).interval)
 
     def test_draws_without_the_node_do_not_count(self):
         mixed = self.found(draws(1), (draws(2), 0.5))

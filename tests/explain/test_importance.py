@@ -17,6 +17,8 @@ from bayestree._utils.state import draw_seed
 from bayestree.baselines import from_sklearn
 from bayestree.explain.importance import _score_decrease, split_importance
 from bayestree.models import Network
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 from tests.fitted_cases import BY_SVI, CLASSIFIERS, QUICK, SMALL, rows, trained
 from tests.plots.cases import drawn
 
@@ -218,6 +220,18 @@ def test_refusals(posterior):
         posterior.importance(X, y, level=1.0)
     with pytest.raises(ValueError, match="max_draws must be 1 or more, got 0"):
         posterior.importance(X, y, max_draws=0)
+
+
+def test_sparse_facets_count_by_their_distances_in_units_of_scale():
+    steep, cut = 2.0**20, np.array([[0.5, 1.5]])  # facets x_j <= center + cut scale
+    tree = Tree.from_standardised(
+        Topology.stump(), np.ones((1, 2)), steep * np.eye(2)[None], -steep * cut,
+        center=np.array([3.0, -7.0]), scale=np.array([1.0, 100.0]),
+    )  # fmt: skip
+    tree = replace(tree, value=np.array([0.0, 1.0]), leaf_rows=np.ones(2))
+    assert tree.is_conjunction[0]
+    votes = np.logaddexp(0.0, 1.0 - cut[0])  # one unit from the mean towards each facet
+    np.testing.assert_allclose(split_importance([(1.0, tree)]), votes / votes.sum())
 
 
 def test_slopes_count_as_the_impurity_that_their_terms_remove():

@@ -197,6 +197,12 @@ def test_merged_parts_are_one_pass(names, data, typed, limit):
         assert found == expected
 
 
+def test_codes_are_counted_among_the_rows_of_all_parts():
+    frame = pd.DataFrame({"size": np.r_[np.arange(60.0), 999, 999]})
+    *_, (doubt,) = profiled([[frame[:20]], [frame[20:30], frame[30:]]], typed=True)
+    assert "'size' holds 999 in 2 of 62 rows" in doubt
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_of_parts_are_all_texts(name):
     rng = np.random.default_rng(0)

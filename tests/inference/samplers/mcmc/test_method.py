@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -284,6 +285,23 @@ def test_leaves_given_splits_of_weighted_rows(leaf, weight):
     error = np.hypot(error, drawn.std(axis=0) / np.sqrt(n))
     # the largest of some 50 z-scores: wrong once in 500 test runs
     assert (np.abs(drawn.mean(axis=0) - truth) < 4.3 * error).all()
+
+
+def test_a_refused_leaf_does_not_count_for_the_next():
+    """The present values of the second leaf are accepted, whatever the first one tried."""
+    model = make("stump").with_(leaf=Gaussian())
+    X = torch.arange(6.0, dtype=torch.float64).view(3, 2)
+    free = {name: v[0, 0] for name, v in start(model).draws.items()}
+    vectors = Layout(model, 2).vector(free)[None]
+    data = Data.of(X, X[:, 0], np.full(3, 0.6))
+    chains = Chains(model, data, vectors, np.random.default_rng(0).spawn(1))
+    drawn = iter([-np.inf, 1e-6])  # a gain below minus these is refused
+    rng = SimpleNamespace(standard_exponential=lambda size: np.full(size, next(drawn)))
+    moves = LeafMoves(chains, rng)
+    tried = {name: chains.free[name].copy() for name in model.leaf.sites}
+    tried["leaf_mean"][:, 0] += 50.0
+    moves._choose(tried, np.zeros((1, 2)), np.zeros((1, 2, 3)))
+    assert chains.tally[:, :, -1].tolist() == [[1, 2]]
 
 
 def test_without_data_the_posterior_is_the_prior():
