@@ -6,6 +6,7 @@ quantity or row; its versions 0.x and 1.x have opposite signs of k. Intervals of
 does not have.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -52,6 +53,12 @@ def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> Fl
     return _effective(_normal_scores(halves) if kind == "bulk" else halves)
 
 
+def numbered_chains(each: Sequence[IntArray]) -> IntArray:
+    """Join the chains of the draws of several posteriors, whose numbers all begin at 0."""
+    before = np.cumsum([0, *(chains.max() + 1 for chains in each)])
+    return np.concatenate([own + first for own, first in zip(each, before, strict=False)])
+
+
 def effective_draws(values: FloatArray, weights: FloatArray, chains: IntArray) -> FloatArray:
     """Compute effective numbers of draws by an analysis of variance, one way, between chains.
 
@@ -82,12 +89,15 @@ def effective_draws(values: FloatArray, weights: FloatArray, chains: IntArray) -
 def central_interval(
     values: FloatArray, weights: FloatArray, chains: IntArray, level: float
 ) -> FloatArray:
-    """Compute the ends (2, ...) of central intervals of draws (S, ...), as ``effective_draws``.
+    """Compute the ends (2, ...) of central intervals from few and dependent draws.
 
-    Of n independent draws, another one is below the quantile of rank n q + 1/2 with the probability
-    (n q + 1/2) / (n + 1), which is p for q = p - (1/2 - p) / n: intervals between the quantiles p
-    and 1 - p of few draws would hold too little. They leave out p / 5 of all draws or more at each
-    end, as a few chains that disagree say little of what is farther away.
+    A new draw is below the quantile q of n independent ones, whose rank is n q + 1/2, with the
+    probability (n q + 1/2) / (n + 1). This is p for q = p - (1/2 - p) / n, so that an interval
+    between the quantiles p and 1 - p of few draws would hold too little. Here n is the effective
+    number of draws, but at least p / 5 of them stay outside at each end: the extremes of a few
+    chains that disagree say little about the posterior.
+
+    The arguments are those of :func:`effective_draws`.
     """
     order = np.argsort(values, axis=0, kind="stable")
     share = weights[order] / weights.sum()

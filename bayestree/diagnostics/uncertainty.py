@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.monte_carlo import central_interval
+from bayestree._utils.monte_carlo import central_interval, numbered_chains
 from bayestree.diagnostics.draws import (
     Draws,
     Matches,
@@ -347,10 +347,7 @@ def _of_rows(
     weights *= own.matches.alike.reshape(weights.shape)
     each = [(p_right, outside, weights), *(_sides_of(other, splits, X) for other in others)]
     p_right, outside, weights = map(np.concatenate, zip(*each, strict=True))
-    before = np.cumsum([0, *(one.chains.max() + 1 for one in (own, *others))])
-    chains = np.concatenate(
-        [one.chains + first for one, first in zip((own, *others), before, strict=False)]
-    )
+    chains = numbered_chains([one.chains for one in (own, *others)])
     return {
         **_of_sides(p_right, outside, weights, chains, level),
         "leaf_probability": leaf_probability / len(every),

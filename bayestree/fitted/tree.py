@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.monte_carlo import numbered_chains
 from bayestree.diagnostics.draws import Matches, classifies, leaf_means, leaf_shares, match, spread
 from bayestree.diagnostics.label_free import typical_rows
 from bayestree.diagnostics.polytopes import Reach
@@ -288,9 +289,7 @@ class Mixture:
     @property
     def chains(self) -> IntArray:
         """The number of the chain of each draw, in the order in which they are ``drawn``."""
-        each = [one.posterior.chains for one, weight in self.by_weight() if weight]
-        before = np.cumsum([0, *(own.max() + 1 for own in each)])
-        return np.concatenate([own + first for own, first in zip(each, before, strict=False)])
+        return numbered_chains([one.posterior.chains for one, weight in self.by_weight() if weight])
 
     def output(self, number: int) -> "Mixture":
         """Return the mixture of a single output."""

@@ -92,7 +92,7 @@ class Posterior(InUsualState):
     def chains(self) -> IntArray:
         """The number of the chain of each draw, (C S,); independent draws have one each.
 
-        Of chains that moved independent draws, each gave every ``n_chains``-th draw.
+        Where chains have moved independent draws, each gave every ``n_chains``-th one.
         """
         if self.n_chains > 1:
             return np.repeat(np.arange(self.n_chains), self.n_draws)

@@ -170,7 +170,7 @@ class LogisticSolver:
     #: Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows; ignored
     #: if ``l1`` > 0.
     ridge: float = 0.1
-    tolerance: float = 1e-5
+    tolerance: float = 1e-5  # of fit_logistic
 
     def penalty(self, split: NodeSplit) -> float:
         return self.l1 * float(np.abs(split.hyperplane).sum(dtype=np.float64))
