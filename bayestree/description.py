@@ -37,7 +37,7 @@ POLYTOPE_RULE = (
     "inequality is necessary for this, but not sufficient: a row that satisfies all of them may go "
     "right."
 )
-CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node."
+CONJUNCTION_RULE = "A row goes left if it satisfies every facet of the node, and otherwise right."
 HALF = 0.5  # the mantissa of powers of two
 SPARSE_TERMS = 12  # of a sparse facet, which texts show whatever the limit
 TINY = float(np.finfo(np.float64).tiny)
@@ -206,7 +206,6 @@ class TreeDescription:
     def half_space(self, expert: int, max_terms: int | None = None) -> HalfSpace:
         """Put a facet into words, with other ``max_terms`` than usual if they are given."""
         assert self.linear is not None
-        assert self.linear is not None
         strength, threshold = self._strength[expert], float(self.linear.facet_limit[expert])
         if not strength.any():
             return HalfSpace(expert, "", "", threshold, 0)
@@ -332,22 +331,27 @@ class TreeDescription:
         """Write a quantity, of this value at the center, as a linear function of features."""
         if not found:
             return f"{quantity} {plain(value, self.digits)}"
-        shown = found[: self.max_terms]
+        most = self.max_terms and max(self.max_terms, self.sparse_terms)
+        shown = found[:most]
         spread = sum(abs(one) * float(self.tree.scale[j]) for j, one in shown)
-        origin = {j: self._origin(j) for j, _ in shown}
+        origin = {j: self._origin(j, one, spread) for j, one in shown}
         constant = value + sum(one * (origin[j] - float(self.tree.center[j])) for j, one in shown)
         terms = [signed(one, self.digits, self._from(j, origin[j])) for j, one in shown]
         more = [f"+ … {len(found) - len(shown)} more"] if len(found) > len(shown) else []
-        start = f"{quantity} {limit(constant, spread, self.digits)}"
+        start = f"{quantity} = {limit(constant, spread, self.digits)}"
         return " ".join([start, *terms, *more])
 
-    def _origin(self, feature: int) -> float:
+    def _origin(self, feature: int, slope: float, spread: float) -> float:
         """Return the value of a feature from which an equation counts it: 0, or the center.
 
-        The rounding of a slope would shift predictions where 0 is far from all rows.
+        Where 0 is far from all rows, the rounding of a slope to ``digits`` digits would shift
+        predictions by more than that of the constant to as many digits of their spread.
         """
         center, scale = float(self.tree.center[feature]), float(self.tree.scale[feature])
-        return 0.0 if abs(center) <= scale else float(limit(center, scale, self.digits))
+        digit = 10.0 ** math.floor(math.log10(abs(slope)))  # the first of each
+        if self.digits is None or abs(center) * digit / 2 <= 10.0 ** math.floor(math.log10(spread)):
+            return 0.0
+        return float(limit(center, scale, self.digits))
 
     def _from(self, feature: int, origin: float) -> str:
         """Return a feature minus its origin."""
@@ -494,7 +498,7 @@ def words_of_mode(estimator: object) -> str:
     weight = sum(one.weight for one in sloping)
     differ = 0 < len(sloping) < len(modes)
     kind = "logistic" if mode.estimator.tree_.value.ndim == 2 else "linear"
-    linear = f", with a weight of {weight:.2f} on those with {kind} leaves" if differ else ""
+    linear = f"; trees with {kind} leaves have a weight of {weight:.2f}" if differ else ""
     return (
         f"mode {mode.number} of {len(modes)} (weight {mode.weight:.2f}), the nearest to the "
         f"others; predictions average over all of them{linear}"

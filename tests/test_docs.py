@@ -9,7 +9,7 @@ import pytest
 from tests.test_public_api import MODULES
 
 DOCS = Path(__file__).parents[1] / "docs"
-TYPES = {"FAMILIES", "HyperPriors", "Kind", "plots"}  # modules and names of types, without a page
+TYPES = {"HyperPriors", "Kind", "plots"}  # modules and names of types, without a page
 
 
 def listed():

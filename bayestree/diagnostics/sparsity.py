@@ -80,12 +80,12 @@ class SparsityPath:
         """What the best of the longer trees would gain, in a sentence."""
         best, se = int(self.loss.argmin()), float(self.se[-1])
         lost = float(self.loss[-1] - self.loss[best])  # the losses of old models are to full facets
-        if lost <= 0:
-            return "None of the longer trees that were compared predicts better."
+        if lost < 0.0005:  # shown as 0.000
+            return "No longer tree predicts better."
         coefficients = counted(int(self.coefficients[best]), "coefficient")
         return (
-            f"The best tree, of {coefficients}, would gain {lost:.3f} \N{PLUS-MINUS SIGN} {se:.3f} "
-            "nats a row."
+            f"The best longer tree, of {coefficients}, gains {lost:.3f} nats a row (standard error "
+            f"{se:.3f})."
         )
 
     @property

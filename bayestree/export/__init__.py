@@ -101,10 +101,8 @@ def filled_values(
     ``tree`` is another tree of the estimator's features than its own.
     These are the columns that lack values of training rows; the indicators of levels are then 0.
     """
-    encoding, tree = (
-        getattr(estimator, "encoding_", None),
-        tree or getattr(estimator, "tree_", None),
-    )
+    encoding = getattr(estimator, "encoding_", None)
+    tree = tree or getattr(estimator, "tree_", None)
     if encoding is None or not (isinstance(tree, Tree) and tree.is_conjunction.all()):
         return ""
     used = tree.used.tolist()
@@ -114,25 +112,20 @@ def filled_values(
         for name, fill, j in zip(column.labels, column.fill or (), own.tolist(), strict=False)
         if column.gaps and used[j] and fill
     ]
-    return f"Missing values count as {', '.join(found)}." if found else ""
+    return f"Where missing, {', '.join(found)}." if found else ""
 
 
 def _point_estimate_note(tree: object) -> list[str]:
-    words = words_of_mode(tree)
+    words, path = words_of_mode(tree), sparsity_of(tree)
     lines = [f"This is {words}."] if words else []
     if not has_draws(tree):
         return lines
     shown, posterior = trees_of(tree, several_outputs=True)[0], ""
     if isinstance(shown, Tree):
         own = "polytope_size() and facets(node) give" if shown.n_nodes else "polytope_size() gives"
-        posterior = f"; {own} the posterior"
-    path = sparsity_of(tree)
-    kind = "the point estimate (the deterministic tree)"
-    if path is not None:
-        left = counted(int(path.coefficients[-1]), "coefficient")
-        kind = (
-            f"those of a sparse tree, the projection of the posterior onto {left}; leaves have its "
-            "average predictions"
-        )
-    cost = "" if path is None else f" {path.cost}"
-    return [*lines, f"All numbers are {kind}{posterior}.{cost}"]
+        posterior = f" {own} the posterior."
+    if path is None:
+        return [*lines, f"Its numbers are point estimates.{posterior}"]
+    left = counted(int(path.coefficients[-1]), "coefficient")
+    splits = f"Its splits summarise the posterior in {left}, exact as printed; leaves hold average"
+    return [*lines, f"{splits} predictions. {path.cost}{posterior}"]

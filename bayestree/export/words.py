@@ -1,5 +1,6 @@
 """The deterministic tree in words: as text, and as rules."""
 
+import re
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import ClassVar, Literal, NamedTuple, Self
@@ -84,9 +85,10 @@ def export_text(
         if intervals is not None and intervals.tree is not one:
             raise ValueError("intervals belong to another tree: compute them by tree_intervals(X).")
         writer.intervals = intervals
-        notes = [*notes_on_numbers(member, decimals), *writer.key()]
+        written = list(writer.written())
+        notes = [*notes_on_numbers(member, decimals), *writer.key(written)]
         lines = [writer.heading(), *(line for note in notes for line in wrap(note, WIDTH)), ""]
-        texts.append("\n".join([*lines, *writer.written()]) + "\n")
+        texts.append("\n".join([*lines, *written]) + "\n")
     if not hasattr(tree, "estimators_"):
         return texts[0]
     return "\n".join(f"tree {t} of {len(texts)}: {text}" for t, text in enumerate(texts, start=1))
@@ -104,19 +106,18 @@ class _Text(Visitor[str]):
             f"depth {tree.depth}, {counted(tree.leaf_rows.sum(), 'row')}"
         )
 
-    def key(self) -> list[str]:
-        """Explain L and R, and the facets of a polytope, if there are any."""
-        known = self.intervals
-        around = (
-            []
-            if known is None
-            else [f"In parentheses: {100 * known.level:g} % intervals of limits and leaves."]
-        )
-        if not self.described.tree.n_nodes:
-            return around
-        shown = f" {self.described.rule}" if self.described.has_polytopes else ""
-        votes = " export_rules writes the votes." if self.described.adds_votes else ""
-        return [*around, f"L is left, R is right.{shown}{votes}"]
+    def key(self, written: list[str]) -> list[str]:
+        """Explain intervals, brackets, L and R, and the facets of a polytope, if there are any."""
+        known, found = self.intervals, []
+        if known is not None:
+            found += [f"In parentheses: {100 * known.level:g} % intervals of limits and leaves."]
+        if bracket := re.search(r"\[.+?\]", " ".join(written)):
+            found += [f"A bracket such as {bracket[0]} is 1 where it holds, and 0 elsewhere."]
+        if self.described.tree.n_nodes:
+            shown = f" {self.described.rule}" if self.described.has_polytopes else ""
+            votes = " export_rules writes the votes." if self.described.adds_votes else ""
+            found += [f"L is left, R is right.{shown}{votes}"]
+        return found
 
     def node(self, at: Visit) -> Iterator[str]:
         """Write the first line of a node, and the lines that state its split."""
@@ -145,7 +146,14 @@ class _Text(Visitor[str]):
         rows = counted(self.described.rows(at.child), "row")
         known = self.intervals
         around = known.of_leaf(~at.child, self.decimals) if known else ""
-        yield f"{self._head(at)}leaf, {rows}, {self.described.leaf(~at.child)}{around}"
+        first, *terms = re.split(" (?=[+-] )", f"{self.described.leaf(~at.child)}{around}")
+        line = f"{self._head(at)}leaf, {rows}, {first}"
+        for term in terms:
+            if len(line) + len(term) >= WIDTH:
+                yield line
+                line = f"{_indent(at.steps)}    "
+            line = f"{line} {term}"
+        yield line
 
     def _head(self, at: Visit) -> str:
         """Return the branch that leads to a node or leaf, and its path."""
@@ -297,14 +305,12 @@ class _Rules(Visitor[Visit]):
         if tree.slope is not None:
             sums.append(tree.slope.reshape(-1, tree.n_features))
         terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
-        rounded = self.decimals is not None
-        if tree.n_nodes and tree.is_conjunction.all() and tree.slope is None:
-            rounded = False  # facets are shown as they are
+        as_printed = tree.n_nodes and tree.is_conjunction.all() and tree.slope is None
         if self.max_features is not None and (terms > self.max_features).any():
             found.append(f"sums have only their {self.max_features} largest terms (max_features)")
         if self.max_facets is not None and (tree.n_facets > self.max_facets).any():
             found.append(f"polytopes have only {self.max_facets} of their votes (max_facets)")
-        if rounded:
+        if self.decimals is not None and not as_printed:
             found.append(f"numbers are rounded to {self.decimals} significant digits")
         return [f"Not equivalent to the tree: {'; '.join(found)}."] if found else []
 
@@ -388,7 +394,7 @@ class _Rules(Visitor[Visit]):
             return f"{self.described.leaf(leaf)} (n = {quantity(self.described.rows(~leaf))})"
         if self.described.classifies:
             return self.outcomes(int(self.tree.value[leaf].argmax()), [leaf])
-        mean = self.described.prediction(leaf).removeprefix(f"{self.described.tree.quantity} ")
+        mean = re.sub(f"^{self.tree.quantity} (= )?", "", self.described.prediction(leaf))
         return f"{mean} (n = {quantity(self.described.rows(~leaf))})"
 
     def outcomes(self, label: int, leaves: list[int]) -> str:

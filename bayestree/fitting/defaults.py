@@ -1,7 +1,7 @@
 """Defaults that depend on the rows or on the method, and the plan of a convex polytope tree.
 
-They are decided by :func:`polytope_plan`, which depends on nothing but its arguments and, for
-the number of processes, the threads; the fit then carries the plan out.
+They are decided by :func:`polytope_plan`, by its arguments alone and, for the processes, the
+threads. Depth and trees of a method by default are its ``default_depth`` and ``default_modes``.
 """
 
 import math
@@ -71,7 +71,7 @@ TIMED_LEAVES = ("auto", "constant", "linear")
 Dtype = Literal["auto", "float64", "float32"]
 Given = Mapping[str, Any]  # parameters of an estimator by name
 Reasons = dict[str, str]
-#: The names that ``prior`` accepts; a new prior is a name here and a case in ``named_prior``.
+#: The names that ``prior``, that on hyperplanes, accepts; a new one has a case in ``named_prior``.
 PriorName = Literal["inverse-gamma", "laplace", "flat", "spatial"]
 
 
@@ -83,7 +83,7 @@ def precision_of(dtype: str, n_rows: int | None, needs_double: bool) -> str:
     return "float32" if many and not needs_double else "float64"
 
 
-#: Priors on weights by name.
+#: Priors on weights by name; a new one is a name of ``weight_prior`` of the estimators, too.
 WEIGHT_PRIORS: Mapping[str, Callable[..., WeightPrior]] = {
     "gamma-process": GammaProcess,
     "literal-gamma-process": LiteralGammaProcess,

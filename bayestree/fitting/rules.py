@@ -104,7 +104,7 @@ def _has_another_split(case: Case) -> bool:
 
 def _broken_contract(case: Case) -> str:
     """Return how an object that the user passes as prior or leaf breaks its contract."""
-    for name in ("prior", "leaf"):
+    for name in ("prior", "weight_prior", "leaf"):
         given: Any = getattr(case.given, name, "")
         if type(given).__module__.startswith(("builtins", "bayestree.")):
             continue  # a name, or a part with tests of its own

@@ -198,7 +198,7 @@ def test_files_keep_linear_leaves(fitted, tmp_path):
 def test_texts_show_the_strongest_slopes(fitted):
     reg, _, _ = fitted
     text = bayestree.export_text(reg, max_features=1)
-    assert len(re.findall(r"mean [-\d.]+ [+-] [\d.]+ x1\b", text)) == 2
+    assert len(re.findall(r"mean = [-\d.]+ [+-] [\d.]+ x1\b", text)) == 2
     assert '"slope"' in bayestree.export_json(reg)
 
 

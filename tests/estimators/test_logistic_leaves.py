@@ -112,7 +112,7 @@ def test_the_tree_has_the_probabilities_of_its_leaves(fitted):
 def test_texts_name_the_features_of_each_leaf(fitted):
     clf, _, _ = fitted
     text = export_text(clf)
-    equations = re.findall(r"at the means, log-odds of up (\S+) ([+-]) (\S+) (x\d)", text)
+    equations = re.findall(r"at the means, log-odds of up = (\S+) ([+-]) (\S+) (x\d)", text)
     assert sorted(name for *_, name in equations) == ["x1", "x2"]  # no other slope pays
     leaves = json.loads(bayestree.export_json(clf))["trees"][0]["leaves"]
     assert sorted(leaf["slope"][1]["features"] for leaf in leaves) == [[1], [2]]
@@ -129,7 +129,7 @@ def test_the_printed_log_odds_predict(fitted):
     for leaf in range(2):
         text = described.leaf(leaf)
         assert text in rules
-        found = re.search(r"log-odds of up (\S+) ([+-]) (\S+) x(\d)", text)
+        found = re.search(r"log-odds of up = (\S+) ([+-]) (\S+) x(\d)", text)
         assert found is not None
         constant, sign, slope, column = found.groups()
         odds = float(constant) + float(sign + slope) * X[at == leaf, int(column)]
@@ -141,8 +141,8 @@ def test_three_classes_have_log_odds_against_the_first():
     y = np.where(X[:, 1] > 1, "top", y)
     clf = classifier(max_leaves=1).fit(X, y)
     text = export_text(clf)
-    assert "log-odds of top against down " in text
-    assert "; log-odds of up against down " in text
+    assert "log-odds of top against down = " in text
+    assert "; log-odds of up against down = " in text
 
 
 def test_the_nearest_change_crosses_the_border_of_a_class(fitted):

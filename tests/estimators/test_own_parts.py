@@ -21,7 +21,7 @@ from bayestree import (
 )
 from bayestree._utils.parameters import ParameterError
 from bayestree.inference import Map, Svi
-from bayestree.models import Categorical, IndependentPrior, Laplace
+from bayestree.models import Categorical, GammaProcess, IndependentPrior, Laplace
 from bayestree.models.priors import Moments
 from tests.estimators.own_parts import Bare, Counts, Ridge
 
@@ -176,6 +176,11 @@ class OtherMean(Ridge):
         return -moments.square.sum() / 2
 
 
+class OtherRate(GammaProcess):
+    def log_prob(self, sites):
+        return super().log_prob(sites) + sites["log_weight"].exp().sum((-2, -1))
+
+
 class Mutable(Ridge):
     __hash__ = None
 
@@ -222,6 +227,11 @@ class TestMistakes:
     def test_in_a_prior(self, rows, prior, message):
         tree = ConvexPolytopeTreeClassifier(prior=prior, inference="grow")
         with pytest.raises(ParameterError, match=message):
+            tree.fit(*rows[:2])
+
+    def test_in_a_prior_on_weights(self, rows):
+        tree = ConvexPolytopeTreeClassifier(weight_prior=OtherRate(), inference="grow")
+        with pytest.raises(ParameterError, match="log_prob is not what state samples from"):
             tree.fit(*rows[:2])
 
     @pytest.mark.parametrize(

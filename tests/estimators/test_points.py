@@ -76,7 +76,7 @@ def test_the_text_is_the_tree_with_missing_values_as_it_says(fitted):
     clf, X, _ = fitted
     features = clf.encoding_.encode(X)
     rules = export_rules(clf)
-    (fill,) = re.findall(r"Missing values count as age = ([\d.]+)\.", rules)
+    (fill,) = re.findall(r"Where missing, age = ([\d.]+)\.", rules)
     assert (features["age"][X["age"].isna()] == float(fill)).all()
     assert "Facets are scores" in rules
     lines = re.findall(

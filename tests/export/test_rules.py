@@ -131,7 +131,7 @@ def test_linear_leaves_are_written_out():
     )
     tree = replace(tree, center=np.array([-4.0, 0.25]))
     assert export_rules(tree) == (
-        "1: IF (height <= 0) THEN 3 (n = 2)\n2: ELSE 1.875 + (height + 4) + 0.5 age (n = 1)\n"
+        "1: IF (height <= 0) THEN 3 (n = 2)\n2: ELSE 5.875 + height + 0.5 age (n = 1)\n"
     )
 
 

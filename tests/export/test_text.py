@@ -144,7 +144,7 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] > 0).astype(int)
-    note = "All numbers are the point estimate (the deterministic tree); polytope_size() and "
+    note = "Its numbers are point estimates. polytope_size() and "
     quick = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
     svi, by_map = Svi(epochs=2, n_draws=3), Map(epochs=2, steepness=None)
     drawn = ConvexPolytopeTreeClassifier(inference=svi, sparsity=None, **quick)
@@ -154,11 +154,36 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
         assert note not in export(drawn.tree_)
     sparse = drawn.set_params(sparsity="auto").fit(X, y)
     found = sparse.sparsity_path().coefficients
-    assert f"sparse tree, the projection of the posterior onto {found[-1]} coeff" in export_text(
-        sparse
-    )
+    assert f"summarise the posterior in {found[-1]} coeff" in export_text(sparse)
     point = ConvexPolytopeTreeClassifier(inference=by_map, **quick).fit(X, y)
     assert note not in export_text(point)
+
+
+def test_a_long_equation_goes_on_in_lines_that_can_be_read():
+    """Columns count from 0 unless the rounding of their slope would shift the prediction."""
+    names = ("height", "age", "year", *(f"[kind={k}]" for k in "abcdefgh"))
+    slope = np.array([[-3.21, 0.123, 1.234, *(10.0 + k for k in range(8))]])
+    center = np.array([1.5, 40.0, 2000.0, *np.zeros(8)])
+    leaf = Tree.from_standardised(
+        Topology.leaf(),
+        np.empty((0, 1)),
+        np.empty((0, 1, 11)),
+        np.empty((0, 1)),
+        center=center,
+        scale=np.array([1.0, 10.0, 5.0, *np.ones(8)]),
+        feature_names=names,
+    )
+    tree = replace(leaf, value=np.array([100.0]), leaf_rows=np.array([9.0]), slope=slope)
+    text = export_text(tree)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "is 1 where it holds, and 0 elsewhere" in text
+    *_, equation = " ".join(text.split()).partition(" mean = ")
+    # -3.21 * 1.5 and 0.123 * 40 belong to the constant
+    assert equation.startswith("100 + 17 [kind=h]")
+    assert "(year - 2000)" in equation
+    assert {"- 3.21 height", "+ 0.123 age"} <= set(re.findall(r"[+-] \S+ \w+", equation))
+    assert equation.count("[kind=") == 8
+    assert "is 1 where" not in export_text(oblique())
 
 
 def test_many_classes():

@@ -169,7 +169,7 @@ def test_files_texts_and_exports(name, fitted, tmp_path):
     loaded = bayestree.load(tmp_path / "tree.safetensors")
     np.testing.assert_array_equal(loaded.predict(X), reg.predict(X))
     assert loaded.posterior_.model == reg.posterior_.model
-    assert re.search(r"mean [-\d.]+ [+-] [\d.]+ x0\b", bayestree.export_text(reg))
+    assert re.search(r"mean = [-\d.]+ [+-] [\d.]+ x0\b", bayestree.export_text(reg))
     assert '"slope"' in bayestree.export_json(reg)
 
 

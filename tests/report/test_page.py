@@ -261,7 +261,7 @@ def test_unused_columns_and_missing_values_of_a_choice():
     found = NearOptimalTrees(tuple(own), columns=(("age",),) * 2, names=tuple(X), **numbers)
     page = Page(html_report(clf, X=X, y=y))
     assert clf.tree_.hyperplane[:, 0].any()
-    assert "Missing values count as age = " in plain(page.at("near-2")["text"])
+    assert "Where missing, age = " in plain(page.at("near-2")["text"])
     assert "1 column is not in the tree shown; predictions use it." in plain(
         page.at("features")["text"]
     )

@@ -7,21 +7,25 @@ from unittest import SkipTest
 
 from bayestree.models.contracts.base import Contract
 from bayestree.models.contracts.leaves import LeafContract
-from bayestree.models.contracts.priors import HyperplanePriorContract
+from bayestree.models.contracts.priors import HyperplanePriorContract, WeightPriorContract
 from bayestree.models.leaves import Leaf
-from bayestree.models.priors import HyperplanePrior
+from bayestree.models.priors import Prior, WeightPrior
 
+OF_PRIORS = (
+    "a_copy_is_equal",
+    "a_density_is_one_number",
+    "draws_in_pyro_have_the_density_log_prob",
+    "log_density_is_log_prob_up_to_a_constant",
+    "the_gradient_is_the_slope_of_log_density",
+)
 #: The tests of a contract that take milliseconds, and find the usual mistakes; without "test_".
 QUICK: Mapping[type[Contract], tuple[str, ...]] = {
     HyperplanePriorContract: (
-        "a_copy_is_equal",
-        "a_density_is_one_number",
-        "draws_in_pyro_have_the_density_log_prob",
+        *OF_PRIORS,
         "prior_means_are_means_of_draws",
-        "log_density_is_log_prob_up_to_a_constant",
-        "the_gradient_is_the_slope_of_log_density",
         "the_expectation_is_the_mean_over_independent_coefficients",
     ),
+    WeightPriorContract: OF_PRIORS,
     LeafContract: (
         "a_copy_is_equal",
         "a_density_has_a_number_for_each_row_and_leaf",
@@ -33,7 +37,7 @@ QUICK: Mapping[type[Contract], tuple[str, ...]] = {
 }
 
 
-def broken_contract(part: HyperplanePrior | Leaf, n_features: int) -> str:
+def broken_contract(part: Prior | Leaf, n_features: int) -> str:
     """Return how a prior or a family fails a quick test of its contract; empty if it passes."""
     try:
         return _broken(part, n_features)
@@ -45,8 +49,9 @@ def broken_contract(part: HyperplanePrior | Leaf, n_features: int) -> str:
 
 
 @cache
-def _broken(part: HyperplanePrior | Leaf, n_features: int) -> str:
-    kind: type[Contract] = HyperplanePriorContract
+def _broken(part: Prior | Leaf, n_features: int) -> str:
+    weighs = isinstance(part, WeightPrior)
+    kind: type[Contract] = WeightPriorContract if weighs else HyperplanePriorContract
     own: dict[str, Any] = {"prior": part, "n_features": n_features}
     if isinstance(part, Leaf):
         kind, extra = LeafContract, (1.0,) if part.extra else None

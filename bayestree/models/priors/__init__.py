@@ -1,6 +1,6 @@
 """Priors on the weights and hyperplanes of the experts, one family per module."""
 
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 
 from bayestree.models.priors.base import (
     HyperplanePrior,
@@ -19,7 +19,6 @@ from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFa
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
 
 __all__ = [
-    "FAMILIES",
     "FeatureCount",
     "Flat",
     "FlatWeights",
@@ -42,13 +41,6 @@ __all__ = [
     "check_positive",
     "width_scale",
 ]
-
-#: The priors that a model file can name.
-FAMILIES: tuple[type[Prior], ...] = tuple(
-    one
-    for name, one in globals().items()
-    if name in __all__ and isinstance(one, type) and issubclass(one, Prior) and is_dataclass(one)
-)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Chains:
                 sweep(*own, mirrors, self.rngs[c], self.tally[c])
 
         with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(move, range(n_threads)))
+            list((map if n_threads == 1 else pool.map)(move, range(n_threads)))
         if mirrors:
             self._arrange_leaves()
 
