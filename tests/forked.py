@@ -14,7 +14,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["bayestree.cli", "bayestree.estimators.cpt"])
+SERVER.set_forkserver_preload(
+    [
+        "bayestree.cli",
+        "bayestree.estimators.cpt",
+        "bayestree.inference.core.experts",
+        "arviz",
+        "pytest",
+    ]
+)
 
 
 def forked(action, *arguments, terminal=False, **settings):
