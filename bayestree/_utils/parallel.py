@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 #: Whether tasks, also in other processes, may ask for more memory than is free.
 memory_forced: ContextVar[bool] = ContextVar("memory_forced", default=False)
-#: How many threads compiled loops may have where the steps of a fit have a single one.
+#: How many threads compiled loops and large steps may have where small steps have a single one.
 loop_threads: ContextVar[int] = ContextVar("loop_threads", default=1)
 WATCH = 1.0  # seconds between checks whether the parent is alive
 
@@ -138,7 +138,7 @@ def processes_for(n_tasks: int) -> int | None:
     itself or ``joblib.parallel_config`` applies.
     """
     backend, given = get_active_backend()
-    n_threads = torch.get_num_threads()
+    n_threads = max(torch.get_num_threads(), loop_threads.get())
     whole = isinstance(backend, LokyBackend) and backend.nesting_level == 0 and given is None
     return min(n_tasks, n_threads + n_tasks % n_threads) if whole and n_threads > 1 else None
 
@@ -162,9 +162,9 @@ def threads_for(work: int) -> Iterator[None]:
     machine under load.
     """
     before = torch.get_num_threads()
-    token = loop_threads.set(max(before, loop_threads.get()))
-    if work < SMALL:
-        torch.set_num_threads(1)
+    most = max(before, loop_threads.get())
+    token = loop_threads.set(most)
+    torch.set_num_threads(1 if work < SMALL else most)
     try:
         yield
     finally:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
+from bayestree._utils.parallel import threads_for
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 TURN = threading.RLock()  # torch's generator is shared by all threads
 
@@ -24,11 +26,18 @@ def usual_state() -> Iterator[None]:
 
     Fits need gradients, tensors that are kept must not belong to the inference mode of the caller,
     and tensors are on the CPU unless they are given a device. A probability that underflows is 0,
-    as it should be; NumPy treats overflow and invalid values as the caller demands.
+    as it should be; NumPy treats overflow and invalid values as the caller demands. Torch has one
+    thread, but in large steps of a fit: others go through the rows in parts too small to share.
     """
     elsewhere = torch.get_default_device().type != "cpu"
     device = torch.device("cpu") if elsewhere else nullcontext()  # a mode delays every call
-    with np.errstate(under="ignore"), torch.inference_mode(False), torch.enable_grad(), device:
+    with (
+        np.errstate(under="ignore"),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        device,
+        threads_for(0),
+    ):
         yield
 
 

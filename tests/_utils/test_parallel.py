@@ -21,6 +21,7 @@ from bayestree._utils.parallel import (
     processes_for,
     threads_for,
 )
+from bayestree._utils.state import InUsualState
 
 distributed = pytest.importorskip("distributed")
 
@@ -143,10 +144,23 @@ def test_processes_share_the_cores_evenly(monkeypatch, n_threads, n_tasks, expec
         assert pool(delayed(processes_for)(n_tasks) for _ in range(2)) == [None, None]
 
 
-def test_loops_have_the_threads_that_small_steps_leave():
+class Reader(InUsualState):
+    """A class like an estimator, whose methods say how many threads they have."""
+
+    def read(self):
+        return torch.get_num_threads(), loop_threads.get()
+
+    def fit(self):
+        with threads_for(SMALL):
+            return self.read(), (torch.get_num_threads(), processes_for(3))
+
+
+def test_loops_and_large_steps_have_the_threads_that_small_steps_leave():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
+        assert Reader().read() == (1, 3)
+        assert Reader().fit() == ((1, 3), (3, 3))
         with threads_for(SMALL):
             assert (torch.get_num_threads(), loop_threads.get()) == (3, 3)
         with threads_for(0), threads_for(0):

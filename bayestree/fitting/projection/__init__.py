@@ -17,12 +17,7 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parallel import one_thread
 from bayestree._utils.wording import warn
-from bayestree.diagnostics.sparsity import (
-    SAME,
-    NearOptimalTrees,
-    SparsityPath,
-    same_splits,
-)
+from bayestree.diagnostics.sparsity import SAME, NearOptimalTrees, SparsityPath, same_splits
 from bayestree.fitted.diagnostics import measure_nodes
 from bayestree.fitted.training_rows import FileRows, TrainingRows, drawn_in
 from bayestree.fitted.tree import FittedTree, Mixture

@@ -16,13 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import (
-    AnyArray,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    weighted_quantiles,
-)
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray, weighted_quantiles
 from bayestree.inference.data import Data
 from bayestree.inference.splitters import FittedSplit, NodeByNode
 from bayestree.inference.stage import Settings

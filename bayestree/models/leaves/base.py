@@ -267,7 +267,8 @@ class Leaf(ABC):
         ``sites`` has the leaves of all draws, one draw after another.
         """
         values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
-        found: FloatArray = np.matmul(probs.swapaxes(0, 1), values)
+        # By torch: the threads of NumPy's library would wait actively beside all that follows.
+        found = torch.matmul(torch.as_tensor(probs).swapaxes(0, 1), torch.as_tensor(values)).numpy()
         return found if self.n_classes else found[..., 0]
 
     def sd_y(self, sites: Sites) -> FloatArray:

@@ -20,12 +20,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.state import cached
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import (
-    LeafDistribution,
-    LeafGradient,
-    NumericLeaf,
-    most_likely,
-)
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf, most_likely
 from bayestree.models.leaves.gaussian import (
     LOG_2PI,
     MIN_VARIANCE,
