@@ -152,7 +152,7 @@ OTHERS = {
     "vi, tempered": by("vi", "three", kl_weight=0.3, steepness=2.0),
     "vi, interactions": by("vi", "three", interaction_constraints=[["age", "kind"]]),
     "vi, modes": by("vi", "number", n_modes=2, mode_weights="stacking", sparsity=None),
-    "vi, sparse": by("vi", "three", n_steps=6, n_modes=2, sparsity=0.02, max_columns=2),
+    "vi, sparse": by("vi", "three", n_steps=7, n_modes=2, sparsity=0.02, max_columns=2),
     "vi, many columns": by("vi", "three"),
     "svi, many rows": by("svi", "number"),
     "svi, points": by("svi", "two", epochs=4, batch_size=500, n_modes=2, sparsity=0.02, points=3),
