@@ -163,6 +163,13 @@ def one_or_each(values: FloatArray) -> float | tuple[float, ...]:
     return tuple(values.tolist()) if values.ndim else float(values)
 
 
+def _solved(block: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve equations of matrices (..., C, C), of which those of one entry are many."""
+    if block.shape[-1] == 1:
+        return right / block[..., 0]
+    return np.linalg.solve(block, right[..., None])[..., 0]
+
+
 def paying(
     loc: Tensor,
     precision: Tensor,
@@ -187,7 +194,7 @@ def paying(
     while True:
         block = inverse[:, :, place, :, place].swapaxes(0, 1)  # (L, p, C, C)
         block = np.where(slopes[..., None, None], block, np.eye(size))
-        along = np.linalg.solve(block, found.swapaxes(1, 2)[..., None])[..., 0]  # (L, p, C)
+        along = _solved(block, found.swapaxes(1, 2))  # (L, p, C)
         rise = np.where(slopes, (along * found.swapaxes(1, 2)).sum(-1), np.inf)
         j = rise.argmin(axis=1)
         least = rise[every, j].clip(min=0.0)  # rounding can leave it below zero
@@ -201,7 +208,7 @@ def paying(
         j = j[own]
         column = inverse[own, :, :, :, j]  # (m, C, p, C)
         found[own] -= np.einsum("mcpe,me->mcp", column, along[own, j])
-        less = np.linalg.solve(block[own, j][:, None, None], column[..., None])[..., 0]
+        less = _solved(block[own, j][:, None, None], column)
         inverse[own] -= np.einsum("mcpe,mdqe->mcpdq", column, less)
         if rate is not None:
             rate[own] += least[own] / 2
