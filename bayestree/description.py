@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import (
+    Days,
     counted,
     in_levels,
     in_sum,
@@ -83,6 +84,7 @@ class HalfSpace(NamedTuple):
     first: int
     divisor: float = 1.0
     otherwise: str = ""
+    only: str = ""  # name of the feature whose limit it is, unless it is a sum
 
     @property
     def terms(self) -> str:
@@ -248,10 +250,10 @@ class TreeDescription:
             stated = in_levels(plane, threshold, self.features, most)
             if stated is not None:
                 return HalfSpace(expert, stated[0], "", bound, first, divisor, stated[1])
-        text = plain(bound, None)
-        if not border:
-            text = limit(bound, float(self.linear.scale[first]), self.digits)
-        return HalfSpace(expert, left, text, bound, first, divisor)
+        spread, digits = float(self.linear.scale[first]), None if border else self.digits
+        only = self.features[first] if n_terms == 1 else ""
+        text = limit(bound, spread, digits, only, up=divisor < 0)
+        return HalfSpace(expert, left, text, bound, first, divisor, only=only)
 
     def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:
         """Return the facets of a node, the nearest to the mean first; none for other splits."""
@@ -348,6 +350,8 @@ class TreeDescription:
         predictions by more than that of the constant to as many digits of their spread.
         """
         center, scale = float(self.tree.center[feature]), float(self.tree.scale[feature])
+        if isinstance(self.features[feature], Days):
+            return float(math.floor(center))
         digit = 10.0 ** math.floor(math.log10(abs(slope)))  # the first of each
         if self.digits is None or abs(center) * digit / 2 <= 10.0 ** math.floor(math.log10(spread)):
             return 0.0
@@ -355,7 +359,10 @@ class TreeDescription:
 
     def _from(self, feature: int, origin: float) -> str:
         """Return a feature minus its origin."""
-        name = in_sum(self.features[feature])
+        name = self.features[feature]
+        if isinstance(name, Days):
+            return name.since(name.date(origin, up=False))
+        name = in_sum(name)
         return f"({name} {signed(-origin, None)})" if origin else name
 
 

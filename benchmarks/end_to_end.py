@@ -51,7 +51,7 @@ def held_out(name: str) -> Split:
 
 
 #: The settings of the paper where a job does not say otherwise.
-PAPER: dict[str, object] = {
+SETTINGS: dict[str, object] = {
     "epochs": 20, "steepness_step": 0.1, "learning_rate": 1e-3, "min_gain": 0.0, "smoothing": 0.0,
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ def score(clf: EndToEndTreeClassifier, rows: Split, prediction: str) -> float:
 def fit(rows: Split, settings: dict[str, object], seed: int) -> list[float]:
     start = time.perf_counter()
     clf = made(
-        EndToEndTreeClassifier, PAPER | settings | {"dtype": "float32", "random_state": seed}
+        EndToEndTreeClassifier, SETTINGS | settings | {"dtype": "float32", "random_state": seed}
     )
     clf.fit(rows.X, rows.y)
     seconds = time.perf_counter() - start

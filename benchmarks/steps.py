@@ -15,6 +15,7 @@ from bayestree import routing
 from bayestree.inference.data import Data
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.sparse_routing import Evaluation
 from bayestree.inference.training import Adam
 from bayestree.inference.variational.guides import PolytopeGuide
 from bayestree.models import Categorical, Polytope, SoftTree
@@ -86,7 +87,8 @@ def sparse_arithmetic(model: SoftTree, start: Posterior, data: Data):
     point = Point(model, start, data, TOLERANCE)
     rows = data.with_ones()
     with torch.no_grad():
-        _, paths, _ = point.explore(rows, STEEPNESS, point.experts(), point.log_density)
+        evaluation = Evaluation(point.experts(), rows.X, STEEPNESS, keep=False)
+        paths, _ = point.explore(rows, evaluation, point.log_density, TOLERANCE)
     node, order = paths.node.sort(stable=True)
     row = paths.row[order]
     last = torch.cat([torch.bincount(node, minlength=model.topology.n_nodes)]).tolist()

@@ -7,10 +7,11 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,8 @@ AMBIGUOUS = re.compile(r"[,\"]|\b(?:and|is|missing|neither|none|nor|not|one|or)\
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
 #: Packages whose frames are skipped: this one, and packages that call ``fit`` for the user.
 INTERNAL = {"bayestree", "sklearn", "joblib"}
+SAME_STEP = 1e-4  # of a step from one date to the next, for rounding errors
+EPOCH, FIRST_DAY, LAST_DAY = datetime(1970, 1, 1), -719_162, 2_932_896  # years 1 to 9999
 
 
 class Indicator(str):
@@ -89,6 +92,38 @@ class MissingMark(Indicator):
     """Name of the feature that is 1 where the value of a column is missing: "age missing"."""
 
     __slots__ = ()
+
+
+class Days(str):
+    """Name of the feature that counts the days of a date since 1970: "start (days)".
+
+    A limit of this feature alone is a date. ``step`` is the time between two dates, in seconds.
+    """
+
+    __slots__ = ()
+    step: ClassVar[int] = 86_400
+
+    @property
+    def column(self) -> str:
+        return "".join(self.rpartition(" (days)")[::2])
+
+    def since(self, day: str) -> str:
+        """Return the name as a sum has it."""
+        return f"days of {self.column} since {day}"
+
+    def date(self, days: float, *, up: bool) -> str:
+        """Return the last date of so many days or fewer, or the first of so many or more."""
+        steps = days * 86_400 / self.step
+        whole = math.ceil(steps - SAME_STEP) if up else math.floor(steps + SAME_STEP)
+        text = (EPOCH + timedelta(seconds=whole * self.step)).isoformat(" ")
+        return text.removesuffix(":00").removesuffix(" 00:00")
+
+
+class Times(Days):
+    """Name of the days of a date with a time of day."""
+
+    __slots__ = ()
+    step = 1
 
 
 def _statement(name: Indicator) -> tuple[str, str]:
@@ -154,7 +189,14 @@ def _alternatives(values: Sequence[str], most: int | None) -> str:
 
 def in_sum(name: str) -> str:
     """Return a name as a sum has it: that of an indicator in brackets, as Iverson wrote them."""
+    if isinstance(name, Days):
+        return name.since("1970")
     return f"[{name}]" if isinstance(name, Indicator) else name
+
+
+def alone(name: str) -> str:
+    """Return the name of the only feature of a facet: of the days of a date, that of its column."""
+    return name.column if isinstance(name, Days) else in_sum(name)
 
 
 def one_line(name: str) -> str:
@@ -242,7 +284,7 @@ def inequality(
     order = _by_strength(strength)
     first = order[0]
     lead = normal[first]
-    terms = [in_sum(names[first])]
+    terms = [(in_sum if order[1:] else alone)(names[first])]
     terms += [signed(normal[j] / lead, decimals, names[j]) for j in order[1:max_features]]
     text = separator.join([*terms, *_hidden(order, max_features)])
     return f"{text} {'<=' if lead > 0 else '>='}", first
@@ -319,8 +361,15 @@ def plain(value: float, decimals: int | None) -> str:
     return short
 
 
-def limit(value: float, spread: float, decimals: int | None = 3) -> str:
-    """Return a limit to some significant digits of the spread of its feature, or in full."""
+def limit(
+    value: float, spread: float, decimals: int | None = 3, of: str = "", *, up: bool = False
+) -> str:
+    """Return a limit to some significant digits of the spread of its feature, or in full.
+
+    That ``of`` the days of a date alone is a date, the first within a lower limit if ``up``.
+    """
+    if isinstance(of, Days) and FIRST_DAY <= value <= LAST_DAY:
+        return of.date(value, up=up)
     if decimals is None:
         return plain(value, None)
     places = decimals - 1 - math.floor(math.log10(spread))

@@ -200,7 +200,7 @@ def plan(
         where = file / "run.toml" if file.is_dir() else file
         removed: Literal["default", "refused"] = "default" if file.is_dir() else "refused"
         found = planned(read_run(where, settings or [], root=root, removed=removed))
-        print(json.dumps(found.to_json(), ensure_ascii=False) if as_json else found)
+        shared.print_result(found.to_json(), found, as_json=as_json)
 
 
 INCOMPLETE = 1  # exit code where points failed

@@ -154,9 +154,11 @@ class Facets:
         )
         limits = np.append(self.offset[facet], self.offset_interval[facet])
         limits = limits / self.normal[facet, first]
+        of = names[first] if np.count_nonzero(self.normal[facet]) == 1 else ""
+        values = limits[0], limits[1:].min(), limits[1:].max()
         middle, low, high = (
-            limit(float(value), float(self.scale[first]))
-            for value in (limits[0], limits[1:].min(), limits[1:].max())
+            limit(float(value), float(self.scale[first]), of=of, up=bool(up))
+            for value, up in zip(values, (self.normal[facet, first] < 0, False, True), strict=True)
         )
         return left, middle, low, high
 

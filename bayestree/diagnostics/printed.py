@@ -16,8 +16,8 @@ import pandas as pd
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.monte_carlo import central_interval
+from bayestree._utils.wording import Days, in_sum, plain
 from bayestree._utils.wording import limit as rounded
-from bayestree._utils.wording import plain
 from bayestree.description import TreeDescription
 from bayestree.tree import Tree
 
@@ -228,7 +228,8 @@ class TreeIntervals:
                 expert, divisor = half_space.expert, half_space.divisor
                 if not np.isnan(self.limit[expert, 0]):
                     low, high = self.limit[expert].tolist()
-                    name = f"limit of {half_space.terms}"
+                    terms = in_sum(half_space.only) or half_space.terms
+                    name = f"limit of {terms}"
                     yield described.path(node), name, half_space.bound, low, high
                 for j in np.flatnonzero(~np.isnan(self.coefficient[expert, :, 0])).tolist():
                     low, high = self.coefficient[expert, j].tolist()
@@ -251,8 +252,8 @@ class TreeIntervals:
 
     def of_limit(self, expert: int, digits: int | None) -> str:
         """Write the interval of a limit in parentheses; nothing for a statement about levels."""
-        ends = self.limit[expert]
-        return "" if np.isnan(ends[0]) else f" ({_between(ends, digits)})"
+        ends, of = self.limit[expert], TreeDescription(self.tree).half_space(expert).only
+        return "" if np.isnan(ends[0]) else f" ({_between(ends, digits, of)})"
 
     def of_leaf(self, leaf: int, digits: int | None) -> str:
         """Write that of the prediction of a leaf, or of the share of its most frequent class."""
@@ -281,9 +282,11 @@ def shown(intervals: TreeIntervals) -> pd.DataFrame:
     return intervals.to_frame().apply(short, axis=1)
 
 
-def _between(ends: FloatArray, digits: int | None) -> str:
+def _between(ends: FloatArray, digits: int | None, of: str = "") -> str:
     """Write the ends of an interval, to a tenth of its length or in full."""
     low, high = ends.tolist()
+    if isinstance(of, Days):
+        return f"{of.date(low, up=False)} to {of.date(high, up=True)}"
     if digits is None or low == high:
         return f"{plain(low, digits)} to {plain(high, digits)}"
     return f"{rounded(low, high - low, 2)} to {rounded(high, high - low, 2)}"

@@ -189,7 +189,8 @@ class Sampling(NamedTuple):
     def rows(self, frame: pd.DataFrame, X: AnyArray) -> "Rows":
         """Return the features ``X`` of some rows with their y, weights and extra numbers."""
         source, y = self.source, self.target.read(frame[self.source.target])
-        extra = None if source.extra is None else tables.numbers(frame[source.extra]).to_numpy()
+        name = source.extra
+        extra = None if name is None else tables.read_extra(frame[name], "exposure")
         weights, numbers = source.row_weights(frame), frame.index.to_numpy()
         return Rows(X.astype(self.dtype, copy=False), y, weights, extra, numbers)
 

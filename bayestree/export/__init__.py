@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from bayestree._utils.wording import counted, one_line, plain
+from bayestree._utils.wording import Days, Times, alone, counted, one_line, plain
 from bayestree.description import (
     SPARSE_TERMS,
     HalfSpace,
@@ -107,12 +107,16 @@ def filled_values(
         return ""
     used = tree.used.tolist()
     found = [
-        f"{one_line(name)} = {plain(fill, digits)}"
+        f"{alone(one_line(name))} = {_value(name, fill, digits)}"
         for column, own in zip(encoding.columns, encoding.places, strict=True)
         for name, fill, j in zip(column.labels, column.fill or (), own.tolist(), strict=False)
         if column.gaps and used[j] and fill
     ]
     return f"Where missing, {', '.join(found)}." if found else ""
+
+
+def _value(name: str, fill: float, digits: int | None) -> str:
+    return Times(name).date(fill, up=False) if isinstance(name, Days) else plain(fill, digits)
 
 
 def _point_estimate_note(tree: object) -> list[str]:

@@ -290,6 +290,7 @@ class Quantity(NamedTuple):
     spread: float
     decimals: int | None
     ratios: tuple[tuple[int, float], ...]
+    of: str  # name of the only feature; empty for a sum
 
 
 class _Rules(Visitor[Visit]):
@@ -421,8 +422,9 @@ class _Rules(Visitor[Visit]):
         """Write a condition, such as ``(2 < x3 <= 5)``."""
         if isinstance(what, str):
             return what
-        low = limit(bound.low, what.spread, what.decimals)
-        high = limit(bound.high, what.spread, what.decimals)
+        number = what.spread, what.decimals, what.of
+        low = limit(bound.low, *number, up=not bound.low_open)
+        high = limit(bound.high, *number, up=bound.high_open)
         below, above = ("<" if is_open else "<=" for is_open in bound[2:])
         if bound.high == np.inf:
             return f"({what.text} {'>' if bound.low_open else '>='} {low})"
@@ -442,6 +444,7 @@ class _Rules(Visitor[Visit]):
             (int(j), float(f"{plane[j] / facet.divisor:.{SAME}g}")) for j in np.flatnonzero(plane)
         )
         shown = None if self.tree.is_conjunction.all() else self.decimals  # sparse limits are round
-        what = Quantity(facet.terms, float(self.tree.scale[facet.first]), shown, ratios)
+        spread = float(self.tree.scale[facet.first])
+        what = Quantity(facet.terms, spread, shown, ratios, facet.only)
         # right is plane . x > limit, whose relation flips when divided by a negative number
         return what, Bound.of(facet.bound, above=rises == right, is_open=right)

@@ -62,6 +62,11 @@ def validated(
     X = as_pandas(X)
     if issparse(X):
         raise TypeError("X is sparse, but dense rows are needed; pass X.toarray().")
+    if isinstance(X, pd.Series):
+        raise ValueError(  # noqa: TRY004 - as scikit-learn does
+            "X is a Series, but must be a table: pass one row as X.iloc[[0]] instead of X.iloc[0], "
+            "and one column as X[['name']]."
+        )
     if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
         copies = map(repr, X.columns[X.columns.duplicated()].unique())
         raise ValueError(f"X has several columns named {abbreviate(copies)}; rename them.")

@@ -236,6 +236,11 @@ def _names_of(method: str) -> set[str]:
     return {name for kind in PIPELINES.get(method, ()) for name in NAMES.get(kind, {}).values()}
 
 
+def foreign_settings(method: Any) -> set[str]:
+    """Return the settings in files that a method, by name or with its own, does not have."""
+    return SETTINGS.keys() - {*IGNORED} - (_names_of(method) if isinstance(method, str) else set())
+
+
 def with_methods(given: Mapping[str, Any], fitted: str = "") -> dict[str, Any]:
     """Return parameters with the settings of methods in ``inference``.
 

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import Days, alone, counted
 from bayestree.description import TreeDescription, features_of
 from bayestree.plots import _style
 from bayestree.tree import LOG2, Tree
@@ -151,12 +152,19 @@ def _plane(
     shift = np.random.default_rng(0).uniform(-JITTER, JITTER, points.shape)
     points = points + shift * [one.binary for one in axes]
     _points(ax, tree, points[:, 0], points[:, 1], rows.y[shown])
-    names = [_cut(described.features[j], room[k]) for k, j in enumerate(features)]
+    used = [described.features[j] for j in features]
+    names = [_cut(alone(name), room[k]) for k, name in enumerate(used)]
     ax.set(xlim=axes[0].limits, ylim=axes[1].limits)
     ax.set_xlabel(names[0], fontsize=_style.SMALL, labelpad=1)
     ax.set_ylabel(names[1], fontsize=_style.SMALL, labelpad=1)
-    for one, along, n_ticks in zip(axes, (ax.xaxis, ax.yaxis), (5, 4), strict=True):
+    for one, along, n_ticks, name in zip(axes, (ax.xaxis, ax.yaxis), (5, 4), used, strict=True):
         along.set_major_locator(FixedLocator([0, 1]) if one.binary else MaxNLocator(n_ticks))
+        _date_ticks(along, name)
+
+
+def _date_ticks(axis: Axis, name: str) -> None:
+    if isinstance(name, Days):
+        _style.date_ticks(axis, 4)
 
 
 class _Axis(NamedTuple):
@@ -221,6 +229,7 @@ def _strip(
         ax.set_ylim(-0.6, max(len(here), 1) - 0.4)
     ax.set_xlim(low, high)
     ax.xaxis.set_major_locator(MaxNLocator(5))
+    _date_ticks(ax.xaxis, facet.only)
     # "age is not missing" has no limit, and its rows lie along "age missing".
     terms = facet.terms if facet.limit else described.features[facet.first]
     name = _cut(terms if facet.left else "no feature", room[0])

@@ -4,6 +4,7 @@ Numbers are written here as all of the report has them.
 """
 
 import math
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -481,4 +482,4 @@ def number(value: float, digits: int = 4) -> str:
 
 def with_minus(text: str) -> str:
     """Write a number with a true minus sign."""
-    return text.replace("-", MINUS)
+    return re.sub(r"(?<!\d)-", MINUS, text)  # but not in a date

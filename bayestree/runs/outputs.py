@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.wording import brief, counted
 from bayestree._utils.write import whole_file, write_whole
 from bayestree.description import has_draws, has_evidence
 from bayestree.diagnostics.scores import squared_scores
@@ -31,6 +32,7 @@ from bayestree.runs import store
 from bayestree.runs.rows import RunRows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import Columns, Run, RunFolder
+from bayestree.tables.columns import abbreviate
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the prediction intervals
@@ -81,6 +83,19 @@ def scores_of(
         "accuracy_of_most_frequent_class": most_frequent / float(weights.sum()),
         "log_loss": float(np.average(losses, weights=weights)),
     }
+
+
+def unseen_classes(y: AnyArray, labels: AnyArray) -> list[str]:
+    """Return a remark about the rows y (n,) to score whose classes are not among the labels."""
+    unseen = y[~np.isin(y, labels)]
+    if not len(unseen):
+        return []
+    names = abbreviate(map(brief, np.unique(unseen).tolist()))
+    return [
+        f"scores: {counted(len(unseen), 'row')} of classes that the fit did not see ({names}), of "
+        f"probability 0: predictions of them are wrong, and each adds {-np.log(TINY):.1f} nats "
+        "instead of infinity to the sum of the log loss."
+    ]
 
 
 def predict_rows(estimator: BaseEstimator, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray, ...]:
@@ -320,13 +335,14 @@ def report_arguments(run: Run, rows: RunRows | None) -> dict[str, Any]:
         names = ("X", "y", "weights")
         names += ("X_held", "y_held", "weights_held") if rows.held_out else ()
     table, file = dict(run.manifest["data"]["data"]), run.file
+    name = f"{file.output.folder.name}-again"
     return {
         **{name: getattr(rows, name) for name in names},
         "title": file.title,
         "question": file.question,
         "data": table | {"target": file.data.target, "task": file.data.task},
         "metrics": run.metrics,
-        "command": f"bayestree run {store.RUN} --out {shlex.quote(f'../{run.folder.name}-again')}",
+        "command": f"bayestree run {store.RUN} --out {shlex.quote(f'../{name}')}",
         "run_file": _strip_folders((run.folder / store.RUN).read_text(encoding="utf-8")),
         "manifest": dict(run.manifest),
     }
@@ -335,11 +351,11 @@ def report_arguments(run: Run, rows: RunRows | None) -> dict[str, Any]:
 def _strip_folders(run_file: str) -> str:
     """Return a run file to share, whose paths are reduced to the names of files."""
     content = tomllib.loads(run_file)
-    for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):
-        if key in content[table]:
-            path = Path(content[table][key])
-            kept = path.parts[-2:] if "*" in path.name else path.parts[-1:]
-            content[table][key] = Path(*kept).as_posix()
+    content["output"]["folder"] = "."  # not that around a run that replaces another
+    for key in content["data"].keys() & {"path", "test"}:
+        path = Path(content["data"][key])
+        kept = path.parts[-2:] if "*" in path.name else path.parts[-1:]
+        content["data"][key] = Path(*kept).as_posix()
     return tomli_w.dumps(content)
 
 

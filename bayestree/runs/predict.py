@@ -18,12 +18,13 @@ from bayestree._utils.arrays import AnyArray
 from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.write import url_of, whole_file
 from bayestree.estimators._estimator import Estimator
-from bayestree.runs import store
+from bayestree.runs import outputs, store
 from bayestree.runs.outputs import predict_rows, predictions, scores_of, table_writer
 from bayestree.runs.rows import sha256
 from bayestree.runs.runner import spread
 from bayestree.runs.store import Columns, RunFolder, open_run, read_json, read_model
 from bayestree.tables import Dataset, InputError, located
+from bayestree.tables.columns import DROP
 
 MAX_SCORED = 2**20  # rows that scores are computed of; of more, evenly spaced ones
 STATE = "_predictions.json"  # readers of Parquet leave out names that begin so
@@ -88,7 +89,7 @@ class _Tally:
         numbers = frame.index.to_numpy()
         kept = np.flatnonzero(numbers % self.step == 0)
         try:
-            tables.check_complete(found)
+            tables.check_complete(found, remedy=DROP)
             found = found.astype(str) if columns.is_text else found.apply(tables.numbers)
             y = found.to_numpy()[:, 0] if found.shape[1] == 1 else found.to_numpy()
             if (extra := columns.numbers_of(columns.extra, frame)) is not None:
@@ -142,6 +143,8 @@ class _Tally:
             scores = scores_of(estimator, y, *predicted, weights=mass, targets=columns.targets)
         except ValueError as error:  # such as survival times without an event
             return Predicted(n_rows, remarks, str(error), n_resumed=n_resumed)
+        if (labels := estimator.fitted_.response.labels) is not None:
+            remarks += outputs.unseen_classes(y, labels)
         n_seen = _count_training_rows(folder, data)
         return Predicted(n_rows, remarks, scores, n_seen, len(y), n_resumed)
 

@@ -98,10 +98,10 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> RunRows:
     features even if they look like a row index.
     """
     data = file.data
+    _check_extra(data, data.stated_task)
     scan = _Scan.of(data.path, data, keep)
     with located(data.path):
         task, y = _read_targets(scan.target, data.stated_task)
-    _check_extra(data, task)
     _check_levels(data, task)
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = _split_rows(y, scan.weights, task, fraction, file.seed)
@@ -197,7 +197,8 @@ class _Scan:
             remarks = profile.check()
             target = pd.concat(targets)
             counts = tables.read_weights(pd.concat(weights)) if weights else np.ones(len(target))
-            extra = tables.numbers(pd.concat(extras)).to_numpy() if extras else None
+            purpose = "event" if data.event else "exposure"
+            extra = tables.read_extra(pd.concat(extras), purpose) if extras else None
         used = {name for name in features if name not in profile.ignored}
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(

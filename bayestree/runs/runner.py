@@ -264,7 +264,8 @@ class _RunInProgress:
                 shown = ", ".join(column.features[:8])
                 more = ", ..." if len(column.features) > 8 else ""
                 self.display.say(f"column {column.name!r} becomes {shown}{more}")
-        for remark in rows.remarks:
+        known = np.unique(rows.y) if rows.task == "classification" else rows.y_held
+        for remark in [*rows.remarks, *outputs.unseen_classes(rows.y_held, known)]:
             self.display.warn(remark)
 
     def _digests(self, *names: str) -> dict[str, str]:

@@ -38,6 +38,7 @@ from bayestree.runs.settings import (
     file_settings,
     find_key,
     tree_parameters,
+    without_former_method,
 )
 
 DEFAULT_TREE = "cpt"
@@ -110,7 +111,7 @@ class RunFile(Head):
             **dict(check_section(Head, head, where, root)),
             data=_data(settings, where, root),
             tree=one_tree({origin: tree for origin, tree in trees if tree is not None}),
-            settings=tuple(parameters),
+            settings=tuple(without_former_method(parameters)),
             output=_output(last, where, root),
             cluster=check_section(ClusterTable, cluster, where, root) if cluster else None,
         )

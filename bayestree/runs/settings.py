@@ -24,10 +24,11 @@ from pydantic_core import ErrorDetails
 
 from bayestree import estimators
 from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
-from bayestree._utils.wording import InputError, nearest_match
+from bayestree._utils.wording import InputError, nearest_match, warn
 from bayestree.estimators._estimator import Estimator
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.fitted.serialization import REMOVED
+from bayestree.fitting.settings import foreign_settings
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.configuration import SECTIONS, KnownKeys, abbreviated
 
@@ -171,6 +172,21 @@ def card_settings(card: Card, table: str | None = None) -> Iterator[Setting]:
         for key, value in values.items():
             home = table or ("inference" if key in of_inference else "model")
             yield Setting(f"card {card.name!r}", home, key, value, task)
+
+
+def without_former_method(settings: Sequence[Setting]) -> list[Setting]:
+    """Leave out, with a warning, what a method lacks that replaces the one of a card or file."""
+    named = [one for one in settings if one.key == "inference"]
+    if not named:
+        return [*settings]
+    foreign = foreign_settings(named[-1].value)
+    for origin in dict.fromkeys(one.origin for one in named if one.origin != named[-1].origin):
+        lost = [one.key for one in settings if one.origin == origin and one.key in foreign]
+        settings = [one for one in settings if one.origin != origin or one.key not in foreign]
+        if lost:
+            method = f"inference = {abbreviated(named[-1].value)} of {named[-1].origin}"
+            warn(f"{origin}: left out {', '.join(lost)}, which {method} lacks.", UserWarning)
+    return [*settings]
 
 
 def keys_of(table: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from bayestree.runs.rows import RunRows, rows_of, sha256
 from bayestree.runs.schema import RunFile, digest_of_values, read_run
 from bayestree.tables import Encoding, InputError, check_complete, is_dataset, numbers
 from bayestree.tables.column_types import Ignored
-from bayestree.tables.columns import quote_columns
+from bayestree.tables.columns import DROP, quote_columns
 
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"
 MODEL, COLUMNS, TREE, FACETS = "model.safetensors", "columns.json", "tree.txt", "facets.csv"
@@ -318,7 +318,7 @@ class Columns(NamedTuple):
         """Return the exposures, events or weights (n,), if the table has them."""
         if name is None or name not in frame:
             return None
-        check_complete(frame[[name]])
+        check_complete(frame[[name]], remedy=DROP)
         return numbers(frame[name]).to_numpy()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree._utils.wording import Indicator, MissingMark, refuse_cells
+from bayestree._utils.wording import Days, Indicator, MissingMark, Times, refuse_cells
 from bayestree.tables.columns import (
     PLAIN,
     Codes,
@@ -174,12 +174,14 @@ class Dates(Column):
     """Dates and times: a feature for each of the ``parts`` that vary.
 
     Times are shown by clocks in ``zone``, if there is one. Dates that are stated as text have the
-    format ``text_format`` or ISO 8601; values that are no dates count as missing.
+    format ``text_format`` or ISO 8601; values that are no dates count as missing. ``whole`` states
+    that no training row has a time of day.
     """
 
     parts: tuple[str, ...] = DATE_PARTS
     text_format: str | None = None
     zone: str = ""
+    whole: bool = False
 
     kind = "dates"
     unknown_is = "a value that cannot be read as a date"
@@ -188,7 +190,8 @@ class Dates(Column):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(f"{self.name} ({part})" for part in self.parts)
+        kinds = {"days": Days if self.whole else Times}
+        return tuple(kinds.get(part, str)(f"{self.name} ({part})") for part in self.parts)
 
     def times(self, values: pd.Series) -> pd.Series:
         """Return the times without a zone; NaT if they are missing or cannot be read."""

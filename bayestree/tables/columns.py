@@ -15,6 +15,8 @@ MAX_SIZE = 1e150  # squares of larger numbers overflow
 HUGE = 1e300  # larger integers and decimals, which may exceed any float, count as this
 EXACT = 2**53  # floats represent all integers up to this one
 MAX_TEXT = 10_000  # letters of a class, a category or the name of a column
+IMPUTE = "impute them, or drop the rows or columns"  # missing values of columns to predict from
+DROP = "drop these rows"  # without a target, weight, exposure or event
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column without a name
 
 
@@ -55,7 +57,7 @@ class InvalidValues:
     def empty(self) -> list[str]:
         return [name for name, (n, _) in self.found["missing"].items() if n == self.n_rows > 1]
 
-    def check(self, gaps: Collection[str] = ()) -> None:
+    def check(self, gaps: Collection[str] = (), remedy: str = IMPUTE) -> None:
         """Refuse invalid values, and locate the first; in ``gaps`` values may be missing."""
         if empty := [name for name in self.empty if name not in gaps]:
             verb, pronoun = ("is", "it") if len(empty) == 1 else ("are", "them")
@@ -70,21 +72,21 @@ class InvalidValues:
             column = min(counts, key=lambda name: every[name][1])
             total = sum(counts.values())
             listed = abbreviate(f"{name!r}: {count}" for name, count in counts.items())
-            remedy = "impute" if kind == "missing" else "replace"
+            advice = remedy if kind == "missing" else "replace them, or drop the rows or columns"
             raise CellError(
                 f"{total} {kind} {'value' if total == 1 else 'values'} ({listed}), first at",
                 every[column][1],
-                f"; {remedy} them, or drop the rows or columns.",
+                f"; {advice}.",
                 column=column,
                 missing=kind == "missing",
             )
 
 
-def check_complete(frame: pd.DataFrame, gaps: Collection[str] = ()) -> None:
+def check_complete(frame: pd.DataFrame, gaps: Collection[str] = (), remedy: str = IMPUTE) -> None:
     """Refuse infinite values, those too large to be squared, and missing ones but for ``gaps``."""
     invalid = InvalidValues()
     invalid.add(frame)
-    invalid.check(gaps)
+    invalid.check(gaps, remedy)
 
 
 def check_finite(table: pd.DataFrame | pd.Series) -> None:
@@ -482,6 +484,17 @@ def read_weights(column: pd.Series) -> FloatArray:
             f"weights {column.name!r} must be zero or more and not all zero, got a minimum of "
             f"{values.min():g}."
         )
+    return values
+
+
+def read_extra(column: pd.Series, purpose: str) -> FloatArray:
+    """Return the exposures of the rows (n,), above 0, or with this purpose their events, 0 or 1."""
+    values, expected = numbers(column).to_numpy(), "exposures above 0"
+    odd = ~(values > 0)
+    if purpose == "event":
+        odd = ~np.isin(values, (0, 1))
+        expected = "events: 1 or true where they were observed, 0 or false where times are censored"
+    refuse_cells(column, odd, expected, f"correct it, or give another column as {purpose}")
     return values
 
 

@@ -247,7 +247,8 @@ class _DatePart(_NumberPart):
         kept = tuple(part for part, kept in zip(DATE_PARTS, varies, strict=True) if kept)
         fill = tuple(self.fill[varies].tolist())
         zone = next(iter(self.zones)) if len(self.zones) == 1 else ""
-        return Dates(self.name, fill, self.gaps, parts=kept, text_format=self.given, zone=zone)
+        whole = bool(self.observed.whole[0])
+        return Dates(self.name, fill, self.gaps, (), kept, self.given, zone, whole)
 
 
 class _TextPart:

@@ -11,6 +11,7 @@ from pandas.util import hash_pandas_object
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.columns import (
+    DROP,
     EXACT,
     FEW,
     UNNAMED,
@@ -26,12 +27,14 @@ from bayestree.tables.columns import (
 from bayestree.tables.dates import common_format
 
 FIRST = 100  # rows in which most columns repeat a value
+RARE = 0.1  # share of rows that repeat the text of another, up to which it is like an identifier
+MAX_REPEATS = 100_000  # such rows, beyond which it is none
 MAX_SPREAD = 2  # numbers of a part of the rows still lie this close, relative to their number
 MAX_HASHES = 1_000_000  # values of a column that are compared with each other
 
 
 class _Distinct:
-    """Whether all values of a column are different, and whether whole numbers count the rows.
+    """How many values of a column are different, and whether whole numbers count the rows.
 
     Values of a chunk are compared with each other, and by their hashes with those of other chunks:
     all, or of more than ``MAX_HASHES`` those with the smallest hashes. These are a random sample of
@@ -40,8 +43,8 @@ class _Distinct:
     """
 
     def __init__(self) -> None:
-        self._n_values = 0
-        self._hashes: list[AnyArray] | None = []  # None if some values are equal
+        self.n_values = self._n_repeats = 0  # the latter within chunks
+        self._hashes: list[AnyArray] | None = []  # None if many values are equal
         self._ends = np.empty(0)  # the first, last, least and largest number, in the order of rows
         self._signs: set[float] = set()  # of the steps from number to number
 
@@ -50,11 +53,14 @@ class _Distinct:
         if self._hashes is None:
             return
         present = column.dropna()
-        if present.head(FIRST).duplicated().any() or present.duplicated().any():
+        whole = pd.api.types.is_integer_dtype(present)
+        first = present.head(FIRST).duplicated().sum() if whole else 0
+        self._n_repeats += int(first or present.duplicated().sum())
+        if self._n_repeats > (0 if whole else MAX_REPEATS):
             self._hashes = None
             return
         found = np.empty(0)
-        if pd.api.types.is_integer_dtype(present):
+        if whole:
             found = present.to_numpy(dtype=float)
             present = pd.Series(present.to_numpy(dtype=np.int64))  # hashes depend on the type
         hashes = hash_pandas_object(present, index=False).to_numpy()
@@ -62,10 +68,11 @@ class _Distinct:
 
     def merge(self, other: "_Distinct") -> None:
         """Include the values of the following rows."""
-        if self._hashes is None or other._hashes is None:
+        self._n_repeats += other._n_repeats
+        if self._hashes is None or other._hashes is None or self._n_repeats > MAX_REPEATS:
             self._hashes = None
         else:
-            self._follow(other._hashes, other._n_values, other._ends)
+            self._follow(other._hashes, other.n_values, other._ends)
             self._signs |= other._signs
 
     def _follow(self, hashes: list[AnyArray], n_values: int, found: FloatArray) -> None:
@@ -74,7 +81,7 @@ class _Distinct:
         self._hashes += hashes
         if sum(map(len, self._hashes)) > 2 * MAX_HASHES:
             self._hashes = [self._least()]
-        self._n_values += n_values
+        self.n_values += n_values
         joined = np.concatenate([self._ends, found])
         self._signs.update(np.unique(np.sign(np.diff(joined))).tolist())
         if len(joined):
@@ -89,8 +96,13 @@ class _Distinct:
     @property
     def count(self) -> int:
         """Number of values; 0 if some are equal."""
-        different = self._hashes is not None and pd.Index(self._least()).is_unique
-        return self._n_values if different else 0
+        return 0 if self.repeated else self.n_values
+
+    @property
+    def repeated(self) -> float:
+        """Share of the values that are equal to others before them; 1 if there are many."""
+        found = pd.Index(self._least())
+        return 1.0 if self._hashes is None else found.duplicated().sum() / max(len(found), 1)
 
     @property
     def count_rows(self) -> bool:
@@ -266,7 +278,7 @@ class TableProfile:
         Text among numbers is refused, unless the table is ``typed``: it was not read from a file,
         where a single malformed number makes text of a column.
         """
-        self._invalid.check(gaps=self.kinds)
+        self._invalid.check(gaps=self.kinds, remedy=DROP)
         for name, texts in self._texts.items():
             if texts.are_dates(typed=typed):
                 self.kinds[name] = "dates"
@@ -306,11 +318,12 @@ class TableProfile:
         reasons = {}
         for name, kind in self.kinds.items():
             values = self._distinct[name]
-            if kind == "text" and values.count > FEW:
-                reasons[name] = "holds a different text in every row, like an identifier"
+            if kind == "text" and values.n_values > FEW and values.repeated <= RARE:
+                each = "nearly every" if values.repeated else "every"
+                reasons[name] = f"holds a different text in {each} row, like an identifier"
                 if name in self._texts and self._texts[name].are_numbers:
                     reasons[name] = (
-                        "holds numbers as text, and a different text in every row; if it is a "
+                        f"holds numbers as text, and a different text in {each} row; if it is a "
                         "quantity, convert it to numbers"
                     )
             elif kind == "numbers" and UNNAMED.fullmatch(name) and values.count:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import bayestree
+from bayestree.fitting.plan import FitPlan
 from bayestree.runs.schema import read_run
 from tests.cli.command import done, files_in, refused
 
@@ -33,6 +34,13 @@ def test_settings_are_replaced_and_told_as_json(run_file):
     assert found["method"] == "svi"
     assert (found["trees"], found["experts"]) == (2, 20)
     assert found["stages"][-1] == "Svi(epochs=7)"
+
+
+def test_json_is_ascii_whatever_the_names_of_parts(run_file, monkeypatch):
+    monkeypatch.setattr(FitPlan, "to_json", lambda plan: {"prior": "Größe()"})
+    printed = done("plan", run_file, "--json").stdout
+    assert printed.isascii()
+    assert json.loads(printed) == {"prior": "Größe()"}
 
 
 def test_counts_with_an_exposure(run_file):

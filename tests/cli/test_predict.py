@@ -78,7 +78,13 @@ class TestPredict:
     def test_why_it_is_not_scored(self, fitted, place):
         fitted.assign(kind=[None, *fitted["kind"][1:]]).to_csv("new.csv", index=False)
         result = done("predict", "tree", "new.csv")
-        assert "not scored: 1 missing value ('kind': 1)" in result.stdout
+        assert "not scored: 1 missing value ('kind': 1), first at row 1; drop" in result.stdout
+
+    def test_classes_that_the_fit_did_not_see_are_named(self, fitted, place):
+        fitted.assign(kind=["huge", "other", *fitted["kind"][2:]]).to_csv("new.csv", index=False)
+        result = done("predict", "tree", "new.csv")
+        assert "warning: scores: 2 rows of classes that the fit did not see" in result.stderr
+        assert "('huge', 'other'), of probability 0" in result.stderr
 
     def test_an_unknown_category_counts_as_none(self, fitted, place):
         fitted.assign(color=["green", "pink"] * 40).to_csv("new.csv", index=False)

@@ -103,7 +103,7 @@ def test_columns_of_another_task_are_refused(claims, patients):
     words = ("fit", "patients.csv", "--target", "days", "--event", "dose", "--out", "run")
     failed = run(*words, *OPTIONS)
     assert failed.exit_code == 2
-    assert "event must be true" in failed.stderr
+    assert "column 'dose' should hold events: 1 or true" in failed.stderr
 
 
 ORDER = ["poor", "fair", "good"]

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from bayestree import (
     export_text,
     html_report,
 )
+from bayestree._utils.wording import Days
 from bayestree.diagnostics.printed import Form, tree_intervals
+from bayestree.export import filled_values
+from bayestree.tables import Dates, Encoding
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
 
@@ -193,6 +197,19 @@ def test_text_has_the_intervals_behind_the_numbers(fits):
         export_text(reg, intervals=found)
     with pytest.raises(ValueError, match="level"):
         clf.tree_intervals(X, level=1.5)
+
+
+def test_the_interval_of_a_date_has_dates(rows):
+    """2019-03-07 is day 17962; the draws place the step one day earlier to two days later."""
+    X = np.column_stack([17962 + np.round(20 * rows[:, 0]), rows[:, 1]])
+    tree = stump([1, 0], 17962.4, [0.0, 1.0], feature_names=(Days("start (days)"), "age"))
+    draws = np.array([X[:, 0] > bound for bound in (17961, 17962, 17964)], dtype=float)
+    found = tree_intervals(tree, X, [(draws, np.ones(3))], np.zeros(3, dtype=int), 0.9)
+    assert found.of_limit(0, 3) == " (2019-03-06 to 2019-03-10)"  # the next row is of the 10th
+    assert found.to_frame().index[0] == ("root", "limit of days of start since 1970")
+    column = Dates("start", (17962.25,), gaps=True, parts=("days",), whole=True)
+    said = filled_values(SimpleNamespace(encoding_=Encoding((column,))), tree=tree)
+    assert said == "Where missing, start = 2019-03-07 06:00."
 
 
 def test_the_ends_of_a_short_interval_differ_in_print(fits):

@@ -166,10 +166,12 @@ def test_other_numbers_are_no_identifiers(values):
 
 
 @pytest.mark.parametrize("kind", [str, "category"])
-def test_text_identifiers_are_named_once_and_ignored(kind):
-    X = frame(name=pd.Series([f"n{i}" for i in range(N)]).astype(kind))
+@pytest.mark.parametrize(("n_names", "said"), [(N, "every"), (N - 30, "nearly every")])
+def test_text_identifiers_are_named_once_and_ignored(n_names, said, kind):
+    X = frame(name=pd.Series([f"n{i % n_names}" for i in range(N)]).astype(kind))
     y = X["a"] > 0
-    with pytest.warns(UnusedColumnsWarning, match=IDENTIFIER.format("name", "text")) as record:
+    said = IDENTIFIER.format("name", "text").replace("every", said)
+    with pytest.warns(UnusedColumnsWarning, match=said) as record:
         clf = tree().fit(X, y)
     assert len(record) == 1
     same = tree().fit(X[["a", "b"]], y)
@@ -182,6 +184,12 @@ def test_text_identifiers_are_named_once_and_ignored(kind):
     for call in (clf.partial_dependence, lambda X, name: clf.explain(X.head(1), features=[name])):
         with pytest.raises(ValueError, match="ignore"):
             call(new, "name")
+
+
+def test_names_of_which_many_recur_are_categories():
+    """An eighth of the rows, all after the first hundred."""
+    X = frame(name=[f"n{i % (N - 50)}" for i in range(N)])
+    assert tree().fit(X, X["a"] > 0).encoding_.columns[2].kind == "statistics"
 
 
 def test_gaps_of_identifiers_are_kept():

@@ -239,6 +239,10 @@ def test_regressors_need_numbers(y, said):
         AlternatingTreeRegressor().fit(X, y)
 
 
-def test_a_single_column_is_refused_as_by_scikit_learn():
-    with pytest.raises(ValueError, match=r"Expected a 2-dimensional container but got .*Series"):
-        ConvexPolytopeTreeClassifier().fit(X["a"], Y)
+@pytest.mark.parametrize(
+    ("estimator", "given"),
+    [(ConvexPolytopeTreeClassifier(), X["a"]), (AlternatingTreeClassifier(), X.iloc[0])],
+)
+def test_a_series_is_no_table(estimator, given):
+    with pytest.raises(ValueError, match=r"pass one row as X.iloc\[\[0\]\] instead of X.iloc\[0\]"):
+        estimator.fit(given, Y)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayestree import plots
+from bayestree._utils.wording import Days
 from bayestree.plots._node_panels import Panel, panels_as_tree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -65,6 +66,17 @@ def test_other_numbers_of_features_are_a_strip(plane, label):
     (points,) = ax.collections
     np.testing.assert_allclose(np.sort(points.get_offsets()[:, 0]), np.sort(along))
     assert set(points.get_offsets()[:, 1].round()) == {0, 1}
+
+
+@pytest.mark.parametrize("plane", [[0.01, 0.0], [0.01, -1.0]])
+def test_days_are_dates(plane):
+    tree = stump(plane, -0.01 * 17962, feature_names=(Days("start (days)"), "age"))
+    days, age = np.arange(17600.0, 18400.0, 5.0), np.linspace(-1.0, 1.0, 160)
+    ax = plots.node_scatter(tree, np.column_stack([days, age]), np.arange(160) % 2, "root")
+    ax.figure.canvas.draw()
+    axis = ax.yaxis if plane[1] else ax.xaxis
+    assert axis.get_label_text() == "start"
+    assert {"2019", "2020"} <= {one.get_text() for one in axis.get_ticklabels()}
 
 
 def test_the_title_counts_rows_and_errors_below():

@@ -15,7 +15,7 @@ from bayestree.report import cards, comparison, figures, findings, sections, wha
 from bayestree.report.compared import Compared, agreement_of
 from bayestree.report.rows import trend_of
 from bayestree.report.scores import scores_of
-from bayestree.report.study import Study, study_of
+from bayestree.report.study import Study, study_of, with_minus
 from bayestree.report.trees import LabelledTree, compared_modes
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -261,6 +261,14 @@ def test_intervals_may_miss_two_standard_errors(share, tone):
     rows = SimpleNamespace(held_out=True)
     study = SimpleNamespace(coverage=(np.array([share]), 100), scored=rows)
     assert findings._intervals(study).tone == tone
+
+
+def test_minus_signs_are_true_but_in_dates():
+    assert [*map(with_minus, ("-2", "1e-05", "2019-03-07 10:00"))] == [
+        "\N{MINUS SIGN}2",
+        "1e\N{MINUS SIGN}05",
+        "2019-03-07 10:00",
+    ]
 
 
 def test_seconds_are_added():

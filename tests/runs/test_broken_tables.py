@@ -179,7 +179,7 @@ class TestLines:
         content = with_cell(300, 2, "NA").replace("\n", "\n\n", 1)
         assert refusal(tmp_path, storage, content) == (
             "1 missing value ('kind': 1), first at line 301 of 'rows.csv', where 'NA' stands for "
-            "a missing value; impute them, or drop the rows or columns."
+            "a missing value; drop these rows."
         )
 
     def test_all_chunks_are_counted(self, storage, tmp_path):

@@ -1,5 +1,6 @@
 """Runs: what they write, what they refuse, and how they are resumed."""
 
+import html
 import json
 import os
 import re
@@ -348,8 +349,11 @@ class TestRefusals:
 
     def test_force_leaves_nothing_of_the_other_run(self, tmp_path):
         folder = run(run_file(tmp_path)).folder
-        run(run_file(tmp_path, output={"predictions": False}), force=True)
+        run(run_file(tmp_path, output={"predictions": False, "report": True}), force=True)
         assert not (folder / "predictions.parquet").exists()
+        report = (folder / "report.html").read_text(encoding="utf-8")
+        assert f"bayestree run run.toml --out ../{folder.name}-again" in report
+        assert 'folder = "."' in html.unescape(report)
 
     def test_resume_and_force(self, tmp_path):
         with pytest.raises(InputError, match=r"--resume .* --force .*; specify only one"):

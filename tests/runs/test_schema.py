@@ -11,7 +11,7 @@ import pytest
 from bayestree import ConvexPolytopeTreeClassifier
 from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.fitted.serialization import REMOVED
-from bayestree.inference import Smc, Svi
+from bayestree.inference import Smc, Svi, Vi
 from bayestree.inference.splitters.searches import OC1
 from bayestree.runs.cards import read_toml
 from bayestree.runs.schema import RunFile, read_run
@@ -150,6 +150,23 @@ class TestSets:
         assert [found[name] for name in ("max_depth", "epochs", "random_state")] == [2, 5, 8]
         assert (run.output.folder.name, run.data.target) == ("there", "z")
         assert read_run(path, ["model.card=wodt"]).tree == "wodt"
+
+    def test_a_method_that_replaces_another_takes_no_settings_that_it_lacks(self):
+        card, sets = {"model": {"card": "cpt-paper"}}, [("weight_prior", "gamma-process")]
+        said = (
+            "card 'cpt-paper': left out objective, epochs, batch_size, learning_rate, which "
+            "inference = 'vi' of --set lacks."
+        )
+        with pytest.warns(UserWarning, match=said):
+            run = made(card, sets=[*sets, ("inference", "vi"), ("n_draws", 7)])
+        assert run.estimator("classification").inference == Vi(steepness=1.0, n_draws=7)
+        svi = made(card, sets=[*sets, ("inference", "svi")])
+        assert svi.parameters("regression")["batch_size"] == 500
+        with (
+            pytest.warns(UserWarning, match=said),
+            pytest.raises(InputError, match="inference='vi' has no such setting"),
+        ):  # what was asked for is not left out
+            made(card, sets=[("inference", "vi"), ("epochs", 7)]).estimator("classification")
 
     def test_one_of_two_ways_to_hold_out_replaces_the_other(self):
         held = {"data": BASE["data"] | {"test_fraction": 0.5}}

@@ -1,15 +1,26 @@
 """Formats of dates in frames and in CSV files, and dates of other types."""
 
 import datetime as dt
+import re
 import warnings
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree import AlternatingTreeClassifier, UnknownCategoryWarning, UnusedColumnsWarning
+from bayestree import (
+    AlternatingTreeClassifier,
+    UnknownCategoryWarning,
+    UnusedColumnsWarning,
+    export_rules,
+    export_text,
+)
+from bayestree._utils.wording import Days
 from bayestree.runs.rows import read_rows
+from tests.export.readers import COMPARE, FLIPPED
+from tests.export.test_rules import chain
 from tests.runs.cases import run_file
 
 WHEN = pd.Series(pd.date_range("2021-01-30 22:04:05.25", periods=60, freq="593h7min"))
@@ -304,6 +315,47 @@ def test_years_that_nanoseconds_cannot_count(values):
     days = encoding.encode(frame)["day (days)"].to_numpy()
     assert days[-1] == (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
     assert days[0] < -100_000
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("hours", [[0], [12], [0, 7 + 1 / 3]])
+def test_limits_are_dates_that_tell_the_same_rows_apart(hours, sign):
+    """Whole days need no time; where the time is the same in all rows, it is still stated."""
+    times = pd.Timestamp("2019-01-30") + pd.to_timedelta(np.arange(60) * 24.0, unit="h")
+    frame = pd.DataFrame({"start": times + pd.to_timedelta(np.resize(hours, 60), unit="h")})
+    encoding = AlternatingTreeClassifier(max_depth=1).fit(frame, LABELS).encoding_
+    X, names = encoding.encode(frame).to_numpy(), encoding.feature_names
+    days, plane = X[:, 0], sign * np.eye(1, len(names))
+    for low in [days[5], *np.random.default_rng(0).uniform(days[3], days[30], 20)]:
+        ends = (low, low + 9.3)[::sign]  # what is beyond the second end goes right, then the first
+        tree = chain([*plane, *-plane], [-sign * ends[1], sign * ends[0]], names=names)
+        *rules, _ = export_rules(tree).splitlines()
+        for rule, leaf in zip(rules, (2, 1), strict=True):
+            least, below, above, most = re.search(
+                r"\((?:(\S+ ?\S*) (<=?) )?start (?:([<>]=?) (.+?))\)", rule
+            ).groups()
+            held = COMPARE[above](frame["start"], pd.Timestamp(most))
+            if least:
+                held &= COMPARE[FLIPPED[below]](frame["start"], pd.Timestamp(least))
+            assert (held == (tree.apply(X) == leaf)).all(), rule
+            assert bool(re.search(r"\d:\d", rule)) <= (hours != [0])
+        condition = re.search("left if  (.*)", export_text(tree))[1]
+        assert condition.rpartition(" ")[2] in "".join(rules)
+
+
+def test_sums_count_days():
+    """Since 1970 in facets, and in leaves since a day near the mean of all rows."""
+    plane, when = [[0.5, 1.0]], Days("start (days)")
+    tree = chain(plane, [-10_000.0], names=(when, "age"))
+    assert "(age + 0.5 days of start since 1970 <= 10000)" in export_rules(tree)
+    tree = replace(
+        tree,
+        value=np.array([7.0, 0.0]),
+        slope=np.array([[0.5, 0.0], [0.0, 0.0]]),
+        center=np.array([17962.6, 0.0]),
+        scale=np.array([100.0, 1.0]),
+    )
+    assert "mean = 6.7 + 0.5 days of start since 2019-03-07" in export_text(tree)
 
 
 @pytest.mark.parametrize("value", ["soon", "31/31/2024", "2024-01-31 25:00", 20240131, True])

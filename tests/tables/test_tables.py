@@ -18,6 +18,7 @@ from bayestree.tables import (
     is_text,
     kind_of,
     open_table,
+    read_extra,
     read_target,
     read_weights,
     target_columns,
@@ -189,6 +190,19 @@ class TestTables:
         for bad in ([0, 0], [-1, 2]):
             with pytest.raises(InputError, match="zero or more and not all zero"):
                 read_weights(pd.Series(bad, name="w"))
+
+    @pytest.mark.parametrize(
+        ("purpose", "values", "said"),
+        [
+            ("exposure", [1, 0, -2], "'e' should hold exposures above 0, but row 2 holds '0'"),
+            ("event", [1, 0, 2], "'e' should hold events: .* but row 3 holds '2'; .* as event"),
+        ],
+    )
+    def test_exposures_and_events(self, purpose, values, said):
+        column = pd.Series(values, name="e", dtype=object)
+        assert read_extra(column[:1], purpose).tolist() == [1.0]
+        with pytest.raises(InputError, match=said):
+            read_extra(column, purpose)
 
     def test_missing_values_of_many_columns(self):
         frame = pd.DataFrame(np.full((3, 12), np.nan)).rename(columns=str)

@@ -137,13 +137,12 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
     n_leaves = model.topology.n_leaves
     statistics = model.leaf.statistics(data.y[:0], data.weights[:0]).double()
     sums = statistics.new_zeros(n_leaves, statistics.shape[1])
-    weights, counts = sums.new_zeros(2, n_leaves)
+    counts = sums.new_zeros(n_leaves)
     first: dict[int, tuple[Data, Tensor]] = {}
     for part in data.parts():
         scores = model.scores(sites, part.X)
         leaf = routing.tree_log_probs(scores, math.inf, model.topology).argmax(-1)
         sums.index_add_(0, leaf, model.leaf.statistics(part.y, part.weights).double())
-        weights.index_add_(0, leaf, part.weights.double())
         counts += leaf.bincount(minlength=n_leaves)
         for number in set(leaf.tolist()) - set(first):
             row = torch.nonzero(leaf == number)[0]
@@ -152,7 +151,6 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
     rows = Data(
         *(torch.cat(column) for column in zip(*(first[i][0] for i in reached), strict=True))
     )
-    rows = rows._replace(weights=weights[reached].to(data.X))
     tree = GrowingTree(model, rows, sums[reached], counts[reached])
     return tree, torch.cat([first[i][1] for i in reached])
 
