@@ -102,8 +102,9 @@ class TreeDescription:
 
     A child is the number of a node, or ``~leaf``. ``max_terms`` limits the terms of a sum and the
     classes of a leaf, ``digits`` the significant digits; None shows all. Sparse facets are written
-    in their own digits, with at least ``sparse_terms`` terms. ``features`` and
-    ``classes`` replace the names of the tree, and ``separator`` joins the terms of a half-space.
+    in their own digits, with at least ``sparse_terms`` terms, and equations have at least
+    ``leaf_terms``. ``features`` and ``classes`` replace the names of the tree, and ``separator``
+    joins the terms of a half-space.
     """
 
     def __init__(
@@ -116,8 +117,9 @@ class TreeDescription:
         classes: Sequence[str] = (),
         separator: str = " ",
         sparse_terms: int = SPARSE_TERMS,
+        leaf_terms: int = 0,
     ) -> None:
-        self.tree, self.sparse_terms = tree, sparse_terms
+        self.tree, self.sparse_terms, self.leaf_terms = tree, sparse_terms, leaf_terms
         self.max_terms, self.digits, self.separator = max_terms, digits, separator
         self.features = tuple(features or map(one_line, tree.feature_labels))
         self.classifies = tree.classifies
@@ -333,8 +335,7 @@ class TreeDescription:
         """Write a quantity, of this value at the center, as a linear function of features."""
         if not found:
             return f"{quantity} {plain(value, self.digits)}"
-        most = self.max_terms and max(self.max_terms, self.sparse_terms)
-        shown = found[:most]
+        shown = found[: self.max_terms and max(self.max_terms, self.leaf_terms)]
         spread = sum(abs(one) * float(self.tree.scale[j]) for j, one in shown)
         origin = {j: self._origin(j, one, spread) for j, one in shown}
         constant = value + sum(one * (origin[j] - float(self.tree.center[j])) for j, one in shown)

@@ -26,10 +26,10 @@ def tree_of(value, slope=None, **given):
 
 
 def test_a_linear_leaf_is_an_equation():
-    """The first feature counts from 0, where the mean is 1.5 less than at 1; the other from 100."""
+    """The mean is 7 at the center, (1, 100), and both features count from 0."""
     tree = tree_of([7, 0], [[1.5, -0.25], [0, 0]])
-    assert TreeDescription(tree, digits=3).leaf(0) == "mean 5.5 + 1.5 x0 - 0.25 (x1 - 100)"
-    assert TreeDescription(tree, 1, 3).leaf(0) == "mean 5.5 + 1.5 x0 + … 1 more"
+    assert TreeDescription(tree, digits=3).leaf(0) == "mean = 30.5 + 1.5 x0 - 0.25 x1"
+    assert TreeDescription(tree, 1, 3).leaf(0) == "mean = 5.5 + 1.5 x0 + … 1 more"
     assert TreeDescription(tree, digits=3).leaf(1) == "mean 0"
 
 

@@ -34,6 +34,7 @@ class Visitor(ABC, Generic[Part]):
     """
 
     terms: ClassVar[int | None] = None
+    leaf_terms: ClassVar[int] = 0  # at least, of an equation in that case
 
     def __init__(
         self,
@@ -46,8 +47,8 @@ class Visitor(ABC, Generic[Part]):
         most = self.terms if max_features == "auto" else max_features
         check_limits(max_features=most, max_facets=max_facets, decimals=decimals)
         self.max_features, self.max_facets, self.decimals = most, max_facets, decimals
-        at_least = SPARSE_TERMS if max_features == "auto" else 0
-        self.described = TreeDescription(tree, most, decimals, sparse_terms=at_least)
+        sparse, leaf = (SPARSE_TERMS, self.leaf_terms) if max_features == "auto" else (0, 0)
+        self.described = TreeDescription(tree, most, decimals, sparse_terms=sparse, leaf_terms=leaf)
 
     def node(self, at: Visit) -> Iterator[Part]:
         """Write a node: by default nothing."""

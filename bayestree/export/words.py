@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from bayestree._utils.wording import counted, leading, limit, plain, quantity, signed, weighted_sum
-from bayestree.description import Visit, tree_of, trees_of
+from bayestree.description import SPARSE_TERMS, Visit, tree_of, trees_of
 from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.export import Visitor, notes_on_numbers
 from bayestree.tree import LOG2, Tree
@@ -44,8 +44,8 @@ def export_text(
         deterministic tree; if the estimator also has posterior draws, a line at the top notes it.
     max_features : int or "auto", optional
         Maximum number of terms of a facet, those of the largest weight per standard deviation, and
-        of classes of a leaf, the most frequent. "auto" shows 6, or 12 of a sparse facet; None shows
-        all.
+        of classes of a leaf, the most frequent. "auto" shows 6, or 12 of a sparse facet or of an
+        equation; None shows all.
     max_facets : int, optional
         Maximum number of facets of a node: those nearest to the mean of the data, which cut off
         most. None shows all.
@@ -96,6 +96,7 @@ def export_text(
 
 class _Text(Visitor[str]):
     terms: ClassVar[int | None] = 6
+    leaf_terms: ClassVar[int] = SPARSE_TERMS
     intervals: TreeIntervals | None = None
 
     def heading(self) -> str:
