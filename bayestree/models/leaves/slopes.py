@@ -15,7 +15,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.models.leaves.base import RegressingLeaf
 
 SLOPE_STRENGTHS = (1e-4, 1e7)  # of a calibrated prior of the slopes
@@ -163,7 +163,7 @@ def one_or_each(values: FloatArray) -> float | tuple[float, ...]:
     return tuple(values.tolist()) if values.ndim else float(values)
 
 
-def _solved(block: FloatArray, right: FloatArray) -> FloatArray:
+def _solved(block: AnyArray, right: AnyArray) -> AnyArray:
     """Solve equations of matrices (..., C, C), of which those of one entry are many."""
     if block.shape[-1] == 1:
         return right / block[..., 0]
