@@ -375,8 +375,8 @@ def asked(name, method, given=(), options=MappingProxyType({})):
     known = {"X": X, "y": Y[CASES[name][0]], "weights": weights}
     answer = getattr(fitted(name), method)(*(known.get(one, one) for one in given), **options)
     if hasattr(answer, "groups"):
-        names = answer.groups() if callable(answer.groups) else answer.groups
-        answer = {one: dict(answer[one].data_vars) for one in names if one != "/"}
+        names = answer.groups() if callable(answer.groups) else answer.groups  # in any order
+        answer = {one: dict(answer[one].data_vars) for one in sorted(names) if one != "/"}
     yield method, answer
 
 

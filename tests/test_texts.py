@@ -202,8 +202,8 @@ def drawn(figure):
 
 
 def in_words(page):
-    """The texts of a page, also those that describe its figures."""
-    page = re.sub(r"<(script|style|symbol|defs)\b.*?</\1>", "", page, flags=re.DOTALL)
+    """The texts of a page and those that describe its figures, but for powers beside ticks."""
+    page = re.sub(r"<(script|style|symbol|defs|tspan)\b.*?</\1>", "", page, flags=re.DOTALL)
     page = re.sub(r'<[^>]*(?:aria-label|alt)="([^"]*)"[^>]*>', r"\n\1\n", page)
     lines = re.sub(r"<[^>]*>", "\n", page.replace("&nbsp;", " ")).splitlines()
     said = (" ".join(line.split()) for line in lines)

@@ -11,7 +11,7 @@ def state():
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        torch.get_default_device(),
+        torch.empty(0).device,
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_anomaly_enabled(),

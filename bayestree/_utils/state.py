@@ -29,8 +29,7 @@ def usual_state() -> Iterator[None]:
     as it should be; NumPy treats overflow and invalid values as the caller demands. Torch has one
     thread, but in large steps of a fit: others go through the rows in parts too small to share.
     """
-    elsewhere = torch.get_default_device().type != "cpu"
-    device = torch.device("cpu") if elsewhere else nullcontext()  # a mode delays every call
+    device = nullcontext() if torch.empty(0).is_cpu else torch.device("cpu")  # a mode delays calls
     with (
         np.errstate(under="ignore"),
         torch.inference_mode(False),

@@ -42,6 +42,8 @@ def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, wha
         path = (folder / name).resolve()
     except (ValueError, OSError, RuntimeError) as error:
         raise InputError(f"{what} {str(name)!r} is not a valid path: {error}.") from error
+    if any(map(os.path.islink, (path, *path.parents))):  # `resolve` says so before Python 3.13
+        raise InputError(f"{what} {str(name)!r} is not a valid path: its links form a circle.")
     if root is not None and not path.is_relative_to(Path(root).resolve()):
         raise InputError(f"{what} {str(name)!r} is outside --root {str(root)!r}.")
     return path
@@ -49,11 +51,8 @@ def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, wha
 
 def check_links(folder: Path, root: str | Path) -> None:
     """Raise InputError if a folder contains a link to a place outside ``root``."""
-    for name, folders, files in os.walk(folder):
-        for each in (*folders, *files):
-            path = Path(name, each)
-            if path.is_symlink():
-                resolve_path(path, folder, root=root, what="link")
+    for path in filter(Path.is_symlink, folder.rglob("*")):
+        resolve_path(path, folder, root=root, what="link")
 
 
 def relative_path(path: Path, folder: Path) -> str:

@@ -166,6 +166,7 @@ def read_array(source: Path) -> AnyArray:
     """Map an array from its file; a ValueError if it holds several arrays, or Python objects."""
     array = np.load(source, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
+        array.close()
         raise ValueError("it holds several arrays; save only one.")  # noqa: TRY004 - file content
     return array
 

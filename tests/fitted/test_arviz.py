@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -346,10 +347,7 @@ class TestUse:
         az.plot_trace(made, var_names=["shrinkage"], coords={"node": ["root"]})
         az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
         az.plot_ppc(made) if old else az.plot_ppc_dist(made, num_samples=10)
-        if old:
-            import matplotlib.pyplot as plt  # noqa: PLC0415
-
-            plt.close("all")
+        plt.close("all")
 
 
 class TestTrainingData:

@@ -122,8 +122,13 @@ def test_files_that_are_not_tables(name, content, fault, whole, tmp_path):
         list(open_table(tmp_path / name, whole=whole).chunks())
 
 
-def test_several_arrays_in_one_file(tmp_path):
+def test_several_arrays_in_one_file(tmp_path, monkeypatch):
+    arrays, closed = np.lib.npyio.NpzFile, []
+    close = arrays.close
+    monkeypatch.setattr(arrays, "close", lambda self: closed.append(self.fid) or close(self))
     np.savez(tmp_path / "a.npz", np.zeros((2, 2)), np.zeros((2, 2)))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    with pytest.raises(InputError, match="holds several arrays"):
+    with pytest.raises(InputError, match="holds several arrays") as error:
         open_table(tmp_path / "a.npy")
+    assert error.tb  # keeps what the functions held, which would be closed when it is forgotten
+    assert [one.name for one in closed] == [str(tmp_path / "a.npy")]

@@ -126,7 +126,7 @@ def _evidence(
     votes, weight = (draw.coefficient @ X.T).numpy(), draw.log_weight.exp().numpy()
     n_nodes, _, n = votes.shape
     nodes, value = np.empty((3, n_nodes, n)), np.empty((n_nodes + density.shape[1], n))
-    value[n_nodes:] = density.T
+    value[n_nodes:] = density.T.numpy()
     evidence(votes, weight, factors.topology.children, float(steepness), nodes, value)
     return votes, weight, nodes, value
 

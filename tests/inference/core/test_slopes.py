@@ -21,7 +21,7 @@ def test_paths_are_those_of_torch(steepness, distance):
     odds = steepness * routing.log_odds(score)
 
     nodes, value = np.empty((3, *score.shape)), np.empty((trees.n_nodes + trees.n_leaves, n))
-    value[trees.n_nodes :] = density
+    value[trees.n_nodes :] = density.numpy()
     votes = psi.copy()
     evidence(votes, weight, trees.children, steepness, nodes, value)
     np.testing.assert_allclose(votes, np.logaddexp(0.0, psi), 1e-14, 1e-300)
