@@ -19,6 +19,7 @@ from bayestree.tree import Tree
 UNCERTAIN = 0.1  # share of uncertain rows from which a split is doubtful
 FEW = 3  # features named
 COVERED = 0.9  # of new values by their intervals, whose shares are in ``Study.coverage``
+LEAKED = 0.02  # of the error of a constant, below which a single column is too good to be true
 CHANCE = 2.0  # standard errors up to which a calibration error may be due to chance
 
 
@@ -33,7 +34,7 @@ class Finding(NamedTuple):
 def findings_of(study: Study, scores: Scores | None) -> list[Finding]:
     """Return all findings that apply to a study."""
     others = (_tree, _first_split, _uncertainty, _calibration, _intervals, _convergence)
-    found = [_prediction(study, scores), *(find(study) for find in others)]
+    found = [_prediction(study, scores), _leak(study, scores), *(find(study) for find in others)]
     return [one for one in found if one is not None]
 
 
@@ -61,6 +62,25 @@ def _prediction(study: Study, scores: Scores | None) -> Finding | None:
     if not scores.held_out:
         sentence += ". The model was fitted to these rows, so expect worse predictions of new rows"
     return Finding("Prediction", f"{sentence}.")
+
+
+def _leak(study: Study, scores: Scores | None) -> Finding | None:
+    """Name the column that nearly determines y alone, as what is recorded after y does."""
+    tree, key = study.tree, "accuracy" if study.classifies else "rmse"
+    score, naive = (None, None) if scores is None else map(scores.get, (key, "baseline"))
+    if study.is_forest or not isinstance(tree, Tree) or score is None or naive is None:
+        return None
+    wrong = [1 - one.value if study.classifies else one.value for one in (score, naive)]
+    places = study.estimator.encoding_.places
+    used = [name for name, own in zip(study.columns, places, strict=True) if tree.used[own].any()]
+    if len(used) != 1 or wrong[0] > LEAKED * wrong[1]:
+        return None
+    target = _target(study)
+    sentence = (
+        f"{used[0]} alone predicts {target} almost without error. Leave it out if it is known only "
+        f"after {target}, or is computed from it."
+    )
+    return Finding("Likely leak", sentence, "doubtful")
 
 
 def _compared(score: ScoreLine, scores: Scores) -> str:

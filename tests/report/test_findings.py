@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bayestree
 from bayestree.diagnostics import calibration
 from bayestree.models import Categorical
 from bayestree.report.findings import (
@@ -13,6 +14,7 @@ from bayestree.report.findings import (
     _calibration,
     _depends,
     _intervals,
+    _leak,
     _prediction,
     _tree,
     _uncertainty,
@@ -20,7 +22,7 @@ from bayestree.report.findings import (
 )
 from bayestree.report.rows import Effect, LabelledRows, Range
 from bayestree.report.scores import ScoreLine, Scores, scores_of
-from bayestree.report.study import Study
+from bayestree.report.study import Study, study_of
 
 N = 4000
 
@@ -221,3 +223,19 @@ def test_columns_with_an_established_loss_matter(held, named):
     assert _depends(study) == f"What matters most is {named}."
     study.effects = study.effects[3:]
     assert _depends(study).startswith("No column has an established effect")
+
+
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_a_column_that_determines_y_alone_is_a_likely_leak(kind):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"age": rng.normal(40, 9, 200), "place": rng.choice(list("abc"), 200)})
+    cost = pd.Series(50 + 3 * X["age"] + rng.normal(0, 20, 200), name="claim")
+    y = cost if kind == "Regressor" else (cost > 170).astype(int)
+    leaks = []
+    for table in (X, X.assign(refund=y * rng.uniform(0.999, 1.001, 200))):
+        tree = getattr(bayestree, f"ConvexPolytopeTree{kind}")(n_modes=2, random_state=0)
+        study = study_of(tree.fit(table, y), X=table, y=y)
+        leaks.append(_leak(study, scores_of(study)))
+    assert leaks[0] is None
+    assert leaks[1].text.startswith("refund alone predicts claim almost without error. Leave it")
+    assert leaks[1].tone == "doubtful"
