@@ -506,10 +506,10 @@ def words_of_mode(estimator: object) -> str:
     weight = sum(one.weight for one in sloping)
     differ = 0 < len(sloping) < len(modes)
     kind = "logistic" if mode.estimator.tree_.value.ndim == 2 else "linear"
-    linear = f"; trees with {kind} leaves have a weight of {weight:.2f}" if differ else ""
+    linear = f"; all with {kind} leaves have a weight of {weight:.2f}" if differ else ""
     return (
-        f"mode {mode.number} of {len(modes)} (weight {mode.weight:.2f}), the nearest to the "
-        f"others; predictions average over all of them{linear}"
+        f"mode {mode.number} of {len(modes)} (weight {mode.weight:.2f}), the most typical tree; "
+        f"predict() averages over all of them, and can differ from it{linear}"
     )
 
 

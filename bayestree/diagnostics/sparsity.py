@@ -81,11 +81,12 @@ class SparsityPath:
         best, se = int(self.loss.argmin()), float(self.se[-1])
         lost = float(self.loss[-1] - self.loss[best])  # the losses of old models are to full facets
         if lost < 0.0005:  # shown as 0.000
-            return "No longer tree predicts better."
+            return "Longer trees predict no better."
         coefficients = counted(int(self.coefficients[best]), "coefficient")
+        hardly = " hardly" if lost <= 2 * se else ""
         return (
-            f"The best longer tree, of {coefficients}, gains {lost:.3f} nats a row (standard error "
-            f"{se:.3f})."
+            f"A longer tree, of {coefficients}, predicts{hardly} better: by {lost:.3f} nats a row "
+            f"(standard error {se:.3f})."
         )
 
     @property

@@ -132,5 +132,5 @@ def _point_estimate_note(tree: object) -> list[str]:
     if path is None:
         return [*lines, f"Its numbers are point estimates.{posterior}"]
     left = counted(int(path.coefficients[-1]), "coefficient")
-    splits = f"Its splits summarise the posterior in {left}, exact as printed; leaves hold average"
-    return [*lines, f"{splits} predictions. {path.cost}{posterior}"]
+    splits = f"It is a short summary of the posterior: {left} in its splits, exact as printed, and "
+    return [*lines, f"{splits}the average prediction in each leaf. {path.cost}{posterior}"]

@@ -78,7 +78,7 @@ def test_evidence(place):
 
 def test_several_modes(place):
     lines = done("summary", finished("modes")).stdout.splitlines()
-    assert lines[2].startswith("the tree is mode 1 of 2 (weight 0.50), the nearest to the others")
+    assert lines[2].startswith("the tree is mode 1 of 2 (weight 0.50), the most typical tree; ")
     said = run("diagnose", finished("modes")).stdout  # so few epochs fail
     assert said.startswith("cpt, svi, 2 modes, each: 1 chain of 40 draws")
     assert "modes =" in said

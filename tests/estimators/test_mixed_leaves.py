@@ -82,7 +82,7 @@ def test_classes_have_logistic_leaves_if_they_are_asked_for(tmp_path):
     np.testing.assert_array_equal(read.predict_proba(X), clf.predict_proba(X))
     assert families(read) == families(clf)
     weight = clf.mode_weights_[2:].sum()
-    words = f"trees with logistic leaves have a weight of {weight:.2f}"
+    words = f"all with logistic leaves have a weight of {weight:.2f}"
     assert words in " ".join(export_text(clf).split())
 
 
@@ -183,7 +183,7 @@ def test_reports_show_trees_of_both_kinds(fitted):
     printed = re.findall(r"mean = [-\d.]+ [+-] [\d.]+ x\d", text)
     assert printed
     linear = fitted.mode_weights_[[one is LinearGaussian for one in families(fitted)]].sum()
-    assert f"trees with linear leaves have a weight of {linear:.2f}" in " ".join(text.split())
+    assert f"all with linear leaves have a weight of {linear:.2f}" in " ".join(text.split())
     assert all(one.removeprefix("mean = ") in page for one in printed)
     tree = fitted.tree_
     used = (tree.hyperplane != 0).any(0) | (tree.slope != 0).any(0)

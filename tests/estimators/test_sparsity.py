@@ -92,19 +92,17 @@ def test_the_path_ends_with_the_tree(fitted):
     assert path.loss[-1] <= path.se[-1]
     assert path.to_frame().index.tolist() == [*["path"] * (len(path.loss) - 1), "chosen"]
     assert f"sparse: {path.coefficients[-1]} coefficients" in str(path)
-    assert f"in {path.coefficients[-1]} coefficients" in " ".join(export_text(clf).split())
+    assert f"posterior: {path.coefficients[-1]} coefficients" in " ".join(export_text(clf).split())
     assert path.cost in " ".join(export_text(clf).split())
 
 
 def test_the_cost_is_that_of_the_chosen_tree():
     lost = np.array([0.2, 0.0, 0.1, 0.2])
     path = SparsityPath(np.array([1, 2, 3, 1]), np.array([1, 4, 9, 1]), lost, lost, np.ones(4))
-    assert (
-        path.cost
-        == "The best longer tree, of 4 coefficients, gains 0.200 nats a row (standard error 0.200)."
-    )
+    better = "by 0.200 nats a row (standard error 0.200)"
+    assert path.cost == f"A longer tree, of 4 coefficients, predicts hardly better: {better}."
     best = SparsityPath(*(value[[1, 1]] for value in path.arrays().values()))
-    assert best.cost == "No longer tree predicts better."
+    assert best.cost == "Longer trees predict no better."
 
 
 def test_the_text_is_the_tree(fitted):
@@ -472,7 +470,5 @@ def test_the_gain_of_the_best_tree_is_to_the_best_tree():
         se=np.array([0.0, 0.1, 0.04, 0.04]),
         agreement=np.ones(4),
     )
-    assert (
-        path.cost
-        == "The best longer tree, of 8 coefficients, gains 0.050 nats a row (standard error 0.040)."
-    )
+    better = "by 0.050 nats a row (standard error 0.040)"
+    assert path.cost == f"A longer tree, of 8 coefficients, predicts hardly better: {better}."

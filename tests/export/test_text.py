@@ -154,7 +154,7 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
         assert note not in export(drawn.tree_)
     sparse = drawn.set_params(sparsity="auto").fit(X, y)
     found = sparse.sparsity_path().coefficients
-    assert f"summarise the posterior in {found[-1]} coeff" in export_text(sparse)
+    assert f"summary of the posterior: {found[-1]} coeff" in export_text(sparse)
     point = ConvexPolytopeTreeClassifier(inference=by_map, **quick).fit(X, y)
     assert note not in export_text(point)
 

@@ -211,7 +211,7 @@ def sparse_facets(study):
     fit, path = study.estimator, study.estimator.sparsity_path()
     kept, best = np.count_nonzero(study.tree.hyperplane), path.loss.argmin()
     text = " ".join(export_text(fit).split())
-    note = re.search("summarise the posterior in [0-9]+", text)[0]
+    note = re.search("summary of the posterior: [0-9]+", text)[0]
     gain, own = path.loss[-1] - path.loss[best], 100 * path.agreement[-1]
     longer = (path.coefficients[best], gain, path.se[-1]) if gain >= 0.0005 else ()
     said = in_text(note), in_text(path.summary)
