@@ -146,6 +146,16 @@ def processes_for(n_tasks: int) -> int | None:
 SMALL = 500_000
 
 
+class _Blocks:
+    """The blocks of ``threads_for`` in all threads, whose last number new threads inherit."""
+
+    lock, active, usual = threading.Lock(), 0, 1
+    depth: ContextVar[int] = ContextVar("depth", default=0)  # of those around, in this thread
+
+
+_blocks = _Blocks()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Run the block on one thread, so that sums have the same order in every process."""
@@ -161,12 +171,21 @@ def threads_for(work: int) -> Iterator[None]:
     For small tensors, synchronisation costs more than it gains, and ten times as much on a
     machine under load.
     """
-    before = torch.get_num_threads()
-    most = max(before, loop_threads.get())
-    token = loop_threads.set(most)
-    torch.set_num_threads(1 if work < SMALL else most)
+    with _blocks.lock:
+        own = before = torch.get_num_threads()
+        if not _blocks.active:
+            _blocks.usual = own
+        elif not _blocks.depth.get():  # a new thread has the number of the last that was set
+            before = max(own, _blocks.usual)
+        most = max(before, loop_threads.get())
+        torch.set_num_threads(1 if work < SMALL else most)
+        _blocks.active += 1
+    tokens = loop_threads.set(most), _blocks.depth.set(_blocks.depth.get() + 1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        loop_threads.reset(token)
+        loop_threads.reset(tokens[0])
+        _blocks.depth.reset(tokens[1])
+        with _blocks.lock:
+            _blocks.active -= 1
+            torch.set_num_threads(before)

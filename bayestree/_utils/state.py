@@ -22,7 +22,7 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 
 @contextmanager
 def usual_state() -> Iterator[None]:
-    """Compute as in a new process; only this thread is affected, and only within the block.
+    """Compute as in a new process, within the block; threads that begin meanwhile have one thread.
 
     Fits need gradients, tensors that are kept must not belong to the inference mode of the caller,
     and tensors are on the CPU unless they are given a device. A probability that underflows is 0,

@@ -113,10 +113,12 @@ class Days(str):
 
     def date(self, days: float, *, up: bool) -> str:
         """Return the last date of so many days or fewer, or the first of so many or more."""
+        if not FIRST_DAY <= days <= LAST_DAY:
+            return plain(days, None)
         steps = days * 86_400 / self.step
         whole = math.ceil(steps - SAME_STEP) if up else math.floor(steps + SAME_STEP)
         text = (EPOCH + timedelta(seconds=whole * self.step)).isoformat(" ")
-        return text.removesuffix(":00").removesuffix(" 00:00")
+        return text.removesuffix(" 00:00:00" if self.step > 1 else ":00")
 
 
 class Times(Days):
@@ -368,7 +370,7 @@ def limit(
 
     That ``of`` the days of a date alone is a date, the first within a lower limit if ``up``.
     """
-    if isinstance(of, Days) and FIRST_DAY <= value <= LAST_DAY:
+    if isinstance(of, Days):
         return of.date(value, up=up)
     if decimals is None:
         return plain(value, None)

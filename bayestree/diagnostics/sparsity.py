@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, plain
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables.encoding import column_numbers
 from bayestree.tree import Tree
@@ -80,13 +80,13 @@ class SparsityPath:
         """What the best of the longer trees would gain, in a sentence."""
         best, se = int(self.loss.argmin()), float(self.se[-1])
         lost = float(self.loss[-1] - self.loss[best])  # the losses of old models are to full facets
-        if lost < 0.0005:  # shown as 0.000
+        if lost <= 0:
             return "Longer trees predict no better."
         coefficients = counted(int(self.coefficients[best]), "coefficient")
         hardly = " hardly" if lost <= 2 * se else ""
         return (
-            f"A longer tree, of {coefficients}, predicts{hardly} better: by {lost:.3f} nats a row "
-            f"(standard error {se:.3f})."
+            f"A longer tree, of {coefficients}, predicts{hardly} better: by {plain(lost, 2)} nats "
+            f"a row (standard error {plain(se, 2)})."
         )
 
     @property

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from bayestree._utils.wording import Days, Times, alone, counted, one_line, plain
+from bayestree._utils.wording import Days, alone, counted, one_line, plain
 from bayestree.description import (
     SPARSE_TERMS,
     HalfSpace,
@@ -117,7 +117,7 @@ def filled_values(
 
 
 def _value(name: str, fill: float, digits: int | None) -> str:
-    return Times(name).date(fill, up=False) if isinstance(name, Days) else plain(fill, digits)
+    return name.date(fill, up=False) if isinstance(name, Days) else plain(fill, digits)
 
 
 def _point_estimate_note(tree: object) -> list[str]:

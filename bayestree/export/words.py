@@ -7,7 +7,17 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from bayestree._utils.wording import counted, leading, limit, plain, quantity, signed, weighted_sum
+from bayestree._utils.wording import (
+    Indicator,
+    counted,
+    in_sum,
+    leading,
+    limit,
+    plain,
+    quantity,
+    signed,
+    weighted_sum,
+)
 from bayestree.description import SPARSE_TERMS, Visit, tree_of, trees_of
 from bayestree.diagnostics.printed import TreeIntervals
 from bayestree.export import Visitor, notes_on_numbers
@@ -112,8 +122,9 @@ class _Text(Visitor[str]):
         known, found = self.intervals, []
         if known is not None:
             found += [f"In parentheses: {100 * known.level:g} % intervals of limits and leaves."]
-        if bracket := re.search(r"\[.+?\]", " ".join(written)):
-            found += [f"A bracket such as {bracket[0]} is 1 where it holds, and 0 elsewhere."]
+        names = (in_sum(one) for one in self.described.features if isinstance(one, Indicator))
+        if bracket := next((one for one in names if one in "\n".join(written)), ""):
+            found += [f"A bracket such as {bracket} is 1 where it holds, and 0 elsewhere."]
         if self.described.tree.n_nodes:
             shown = f" {self.described.rule}" if self.described.has_polytopes else ""
             votes = " export_rules writes the votes." if self.described.adds_votes else ""

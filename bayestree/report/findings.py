@@ -19,6 +19,7 @@ from bayestree.tree import Tree
 UNCERTAIN = 0.1  # share of uncertain rows from which a split is doubtful
 FEW = 3  # features named
 COVERED = 0.9  # of new values by their intervals, whose shares are in ``Study.coverage``
+ERRORS = 50.0  # of a constant, from which so few of a tree are no chance
 LEAKED = 0.02  # of the error of a constant, below which a single column is too good to be true
 CHANCE = 2.0  # standard errors up to which a calibration error may be due to chance
 
@@ -68,12 +69,13 @@ def _leak(study: Study, scores: Scores | None) -> Finding | None:
     """Name the column that nearly determines y alone, as what is recorded after y does."""
     tree, key = study.tree, "accuracy" if study.classifies else "rmse"
     score, naive = (None, None) if scores is None else map(scores.get, (key, "baseline"))
-    if study.is_forest or not isinstance(tree, Tree) or score is None or naive is None:
+    if study.is_forest or not isinstance(tree, Tree) or not (score and naive and study.scored):
         return None
     wrong = [1 - one.value if study.classifies else one.value for one in (score, naive)]
     places = study.estimator.encoding_.places
     used = [name for name, own in zip(study.columns, places, strict=True) if tree.used[own].any()]
-    if len(used) != 1 or wrong[0] > LEAKED * wrong[1]:
+    few = study.classifies and wrong[1] * len(study.scored.target) < ERRORS
+    if few or not len(used) == 1 < len(places) or wrong[0] > LEAKED * wrong[1]:
         return None
     target = _target(study)
     sentence = (

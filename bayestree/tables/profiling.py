@@ -27,7 +27,7 @@ from bayestree.tables.columns import (
 from bayestree.tables.dates import common_format
 
 FIRST = 100  # rows in which most columns repeat a value
-RARE = 0.1  # share of rows that repeat the text of another, up to which it is like an identifier
+RARE = 0.02  # share of rows that repeat the text of another, up to which it is like an identifier
 MAX_REPEATS = 100_000  # such rows, beyond which it is none
 MAX_SPREAD = 2  # numbers of a part of the rows still lie this close, relative to their number
 MAX_HASHES = 1_000_000  # values of a column that are compared with each other
@@ -102,7 +102,9 @@ class _Distinct:
     def repeated(self) -> float:
         """Share of the values that are equal to others before them; 1 if there are many."""
         found = pd.Index(self._least())
-        return 1.0 if self._hashes is None else found.duplicated().sum() / max(len(found), 1)
+        equal = int(found.duplicated().sum())
+        many = self._hashes is None or equal > MAX_REPEATS  # however the rows come in chunks
+        return 1.0 if many else equal / max(len(found), 1)
 
     @property
     def count_rows(self) -> bool:

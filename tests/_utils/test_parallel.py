@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import BrokenExecutor
 
@@ -153,6 +154,36 @@ class Reader(InUsualState):
     def fit(self):
         with threads_for(SMALL):
             return self.read(), (torch.get_num_threads(), processes_for(3))
+
+
+def test_threads_at_the_same_time_leave_the_number_as_it_was():
+    """The second begins while the first has one thread, and ends after it."""
+    before, inside, found = torch.get_num_threads(), threading.Event(), []
+    torch.set_num_threads(3)
+
+    def second():
+        with threads_for(0):
+            inside.set()
+            first.join()
+        found.append(torch.get_num_threads())
+
+    def start_second():
+        with threads_for(0):
+            other.start()
+            inside.wait()
+        found.append(torch.get_num_threads())
+
+    first, other = threading.Thread(target=start_second), threading.Thread(target=second)
+    try:
+        first.start()
+        first.join()
+        other.join()
+        later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        assert [*found, torch.get_num_threads()] == [3, 3, 3, 3]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_loops_and_large_steps_have_the_threads_that_small_steps_leave():

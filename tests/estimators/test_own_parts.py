@@ -61,6 +61,18 @@ def test_a_family_predicts_its_means_and_intervals(rows):
     assert "prediction" in tree.label_free()
 
 
+def test_means_of_a_family_may_have_any_type():
+    class Rounded(Counts):
+        def expected_y(self, sites, X=None):
+            found = np.array([4, 2], dtype=np.int64)[::-1]
+            found.flags.writeable = False
+            return found
+
+    probs = np.array([[[0.25, 0.75]], [[1.0, 0.0]]], dtype=np.float32)
+    found = Rounded().expectation({}, probs, np.empty((2, 0)))
+    np.testing.assert_array_equal(found, [[3.5, 2.0]])
+
+
 def test_other_soft_trees_take_a_family(rows):
     X, _, y = rows
     tree = EndToEndTreeRegressor(leaf=Counts(), max_depth=1, epochs=5, random_state=0).fit(X, y)

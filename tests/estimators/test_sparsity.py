@@ -99,7 +99,7 @@ def test_the_path_ends_with_the_tree(fitted):
 def test_the_cost_is_that_of_the_chosen_tree():
     lost = np.array([0.2, 0.0, 0.1, 0.2])
     path = SparsityPath(np.array([1, 2, 3, 1]), np.array([1, 4, 9, 1]), lost, lost, np.ones(4))
-    better = "by 0.200 nats a row (standard error 0.200)"
+    better = "by 0.2 nats a row (standard error 0.2)"
     assert path.cost == f"A longer tree, of 4 coefficients, predicts hardly better: {better}."
     best = SparsityPath(*(value[[1, 1]] for value in path.arrays().values()))
     assert best.cost == "Longer trees predict no better."
@@ -470,5 +470,5 @@ def test_the_gain_of_the_best_tree_is_to_the_best_tree():
         se=np.array([0.0, 0.1, 0.04, 0.04]),
         agreement=np.ones(4),
     )
-    better = "by 0.050 nats a row (standard error 0.040)"
+    better = "by 0.05 nats a row (standard error 0.04)"
     assert path.cost == f"A longer tree, of 8 coefficients, predicts hardly better: {better}."

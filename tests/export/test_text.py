@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree import ConvexPolytopeTreeClassifier, export_dot, export_rules, export_text
+from bayestree._utils.wording import Indicator
 from bayestree.inference import Map, Svi
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -161,7 +162,7 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
 
 def test_a_long_equation_goes_on_in_lines_that_can_be_read():
     """Columns count from 0 unless the rounding of their slope would shift the prediction."""
-    names = ("height", "age", "year", *(f"[kind={k}]" for k in "abcdefgh"))
+    names = ("height", "age", "year", *(Indicator(f"kind={k}") for k in "abcdefgh"))
     slope = np.array([[-3.21, 0.123, 1.234, *(10.0 + k for k in range(8))]])
     center = np.array([1.5, 40.0, 2000.0, *np.zeros(8)])
     leaf = Tree.from_standardised(
@@ -183,7 +184,8 @@ def test_a_long_equation_goes_on_in_lines_that_can_be_read():
     assert "(year - 2000)" in equation
     assert {"- 3.21 height", "+ 0.123 age"} <= set(re.findall(r"[+-] \S+ \w+", equation))
     assert equation.count("[kind=") == 8
-    assert "is 1 where" not in export_text(oblique())
+    units = oblique(("height [m]", "age [years]", "year"))
+    assert "is 1 where" not in export_text(units)
 
 
 def test_many_classes():

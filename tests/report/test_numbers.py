@@ -213,7 +213,7 @@ def sparse_facets(study):
     text = " ".join(export_text(fit).split())
     note = re.search("summary of the posterior: [0-9]+", text)[0]
     gain, own = path.loss[-1] - path.loss[best], 100 * path.agreement[-1]
-    longer = (path.coefficients[best], gain, path.se[-1]) if gain >= 0.0005 else ()
+    longer = (path.coefficients[best], gain, path.se[-1]) if gain > 0 else ()
     said = in_text(note), in_text(path.summary)
     return said, ((kept,), (kept, path.columns[-1], *longer, own))
 

@@ -17,7 +17,7 @@ from bayestree import (
     export_rules,
     export_text,
 )
-from bayestree._utils.wording import Days
+from bayestree._utils.wording import Days, Times
 from bayestree.runs.rows import read_rows
 from tests.export.readers import COMPARE, FLIPPED
 from tests.export.test_rules import chain
@@ -341,6 +341,12 @@ def test_limits_are_dates_that_tell_the_same_rows_apart(hours, sign):
             assert bool(re.search(r"\d:\d", rule)) <= (hours != [0])
         condition = re.search("left if  (.*)", export_text(tree))[1]
         assert condition.rpartition(" ")[2] in "".join(rules)
+
+
+def test_midnight_is_a_time_among_times_and_a_day_among_days():
+    assert Days("start (days)").date(19_802, up=True) == "2024-03-20"
+    assert Times("start (days)").date(19_802, up=True) == "2024-03-20 00:00"
+    assert Days("start (days)").date(-1e6, up=True) == "-1000000"  # before the year 1
 
 
 def test_sums_count_days():

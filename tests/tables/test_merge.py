@@ -242,3 +242,14 @@ def test_numbers_that_count_rows(values, count, count_rows, limit, monkeypatch):
         found = in_parts(read, lambda first: _Distinct())
         assert (found.count, found.count_rows) == (count, count_rows)
         assert len(pickle.dumps(found)) < 1000 + 16 * limit
+
+
+def test_texts_repeat_however_they_come_in_chunks(monkeypatch):
+    """Forty of 2,000 occur twice, far apart: too many for an identifier where 39 are."""
+    texts = pd.Series([f"t{i % 1960}" for i in range(2000)])
+    for most, expected in ((40, 0.02), (39, 1.0)):
+        monkeypatch.setattr(profiling, "MAX_REPEATS", most)
+        for n_chunks in (1, 10):
+            chunks = [(texts.iloc[part],) for part in np.array_split(np.arange(2000), n_chunks)]
+            found = in_parts([[one] for one in chunks], lambda first: _Distinct())
+            assert found.repeated == expected

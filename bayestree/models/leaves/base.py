@@ -267,8 +267,10 @@ class Leaf(ABC):
         ``sites`` has the leaves of all draws, one draw after another.
         """
         values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
+        kind = np.result_type(probs, values)
         # By torch: the threads of NumPy's library would wait actively beside all that follows.
-        found = torch.matmul(torch.as_tensor(probs).swapaxes(0, 1), torch.as_tensor(values)).numpy()
+        both = (np.array(one, kind, order="C") for one in (probs.swapaxes(0, 1), values))
+        found: FloatArray = torch.matmul(*map(torch.from_numpy, both)).numpy()
         return found if self.n_classes else found[..., 0]
 
     def sd_y(self, sites: Sites) -> FloatArray:
