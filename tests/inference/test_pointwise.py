@@ -11,7 +11,7 @@ from pyro import poutine
 
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.inference import convergence, pointwise
-from bayestree.inference.convergence import evaluate_elbo
+from bayestree.inference.convergence import evaluate_elbo, objective_estimates
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.variational.guides import PolytopeGuide
@@ -124,7 +124,8 @@ def test_without_scales_the_mean_log_ratio_is_the_bound(parts):
     assert abs(np.mean(ratios) - np.mean(bounds)) < 4 * error
 
 
-def test_the_bound_of_many_rows_has_the_same_mean_from_a_draw_for_each_quarter(monkeypatch):
+def test_the_bound_of_many_rows_has_the_same_mean_from_parts_of_them(monkeypatch):
+    """From a draw for each quarter, and from samples of half of the rows."""
     guide, data = random_guide(*PARTS[0])
     data = data.for_leaf(guide.model.leaf)
     with torch.random.fork_rng(), torch.no_grad():
@@ -132,8 +133,13 @@ def test_the_bound_of_many_rows_has_the_same_mean_from_a_draw_for_each_quarter(m
         whole = [float(evaluate_elbo(guide, data, 4)) for _ in range(200)]
         monkeypatch.setattr(convergence, "ELBO_ROWS", len(data.X))
         quarters = [float(evaluate_elbo(guide, data)) for _ in range(200)]
-    error = math.sqrt((np.var(whole) + np.var(quarters)) / 200)
-    assert abs(np.mean(whole) - np.mean(quarters)) < 4 * error
+        monkeypatch.setattr(convergence, "ELBO_ROWS", 16 * len(data.X) // 2)
+        rounds = [objective_estimates(guide, data, guide.model.steepness, 0.5) for _ in range(15)]
+        halves = np.array([float(one) for each in rounds for one in each])
+        halves -= 0.5 * float(guide.kl())
+    for parts in (quarters, halves):
+        error = math.sqrt(np.var(whole) / 200 + np.var(parts) / len(parts))
+        assert abs(np.mean(whole) - np.mean(parts)) < 4 * error
 
 
 @pytest.mark.parametrize("leaf", LEAVES)

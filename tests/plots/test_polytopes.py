@@ -116,7 +116,7 @@ def make_shrinkage(*, kappa=None, counts=None, prior=True, names=("height", "mas
     fields = {
         "weight": weight,
         "prior_weight": np.stack([np.full(3, 0.5), np.full(3, 1.5)]) if prior else np.zeros((0, 3)),
-        "effective": np.broadcast_to(1 + steps[:, None], (1, 101, 2)),
+        "effective": np.stack([2 + steps, 1 + steps], axis=-1)[None],
         "prior_effective": np.ones(2),
         "largest_share": np.ones((1, 101, 2)),
         "prior_largest_share": np.ones(2),
@@ -124,7 +124,7 @@ def make_shrinkage(*, kappa=None, counts=None, prior=True, names=("height", "mas
         "matched": np.ones((2, 3)),
         "positive": np.full(kappa.shape, 0.5),
         "sparsity": (kappa > 0.5).mean(axis=-1),
-        "coefficient": np.tile([1.0, -1.0], (2, 3, kappa.shape[-1] // 2)),
+        "coefficient": np.tile([[[-1.0, 1.0]], [[1.0, -1.0]]], (1, 3, kappa.shape[-1] // 2)),
         "counts": np.ones((2, 3), dtype=bool) if counts is None else np.asarray(counts),
         "labels": ("root", "L"),
         "feature_names": tuple(names),
@@ -176,10 +176,10 @@ def test_the_axis_holds_all_intervals_above_that():
 
 def test_rows_are_the_experts_that_vote():
     kappa = np.arange(12).reshape(2, 3, 2) / 12
-    found = make_shrinkage(kappa=kappa, counts=[[True, False, True], [True] * 3])
-    ax = plots.shrinkage_factors(found, "root")
+    found = make_shrinkage(kappa=kappa, counts=[[True] * 3, [True, False, True]])
+    ax = plots.shrinkage_factors(found, "L")
     drawn(ax)
-    np.testing.assert_allclose(ax.images[0].get_array(), kappa[0, [0, 2]])
+    np.testing.assert_allclose(ax.images[0].get_array(), kappa[1, [0, 2]])
     assert [label.get_text() for label in ax.get_yticklabels()] == ["expert 0", "expert 2"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["height", "mass"]
     # nothing votes: all are shown
@@ -189,16 +189,16 @@ def test_rows_are_the_experts_that_vote():
 
 def test_experts_of_few_draws_have_no_row():
     kappa = np.full((2, 3, 2), 0.2)
-    kappa[0, 1] = np.nan
-    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa))
+    kappa[1, 1] = np.nan
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa), "L")
     assert [label.get_text() for label in ax.get_yticklabels()] == ["expert 0", "expert 2"]
 
 
 def test_signs_stand_where_little_is_shrunk():
-    kappa = [[[0.1, 0.1], [0.9, 0.4], [0.6, 0.6]], [[1.0, 1.0]] * 3]
+    kappa = [[[1.0, 1.0]] * 3, [[0.1, 0.1], [0.9, 0.4], [0.6, 0.6]]]
     positive = np.full((2, 3, 2), 0.5)
-    positive[0, 2, 1] = 0.01  # of any size, but negative
-    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa, positive=positive))
+    positive[1, 2, 1] = 0.01  # of any size, but negative
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa, positive=positive), "L")
     signs = {text.get_position(): (text.get_text(), text.get_color()) for text in ax.texts}
     minus = "\N{MINUS SIGN}"
     dark = {(0, 0): ("+", "white"), (1, 0): (minus, "white"), (1, 1): (minus, "white")}
@@ -246,9 +246,9 @@ def test_estimators_measure_themselves():
 
 def test_features_that_take_no_part_are_not_drawn():
     kappa = np.full((2, 3, 2), 0.2)
-    kappa[:, :, 0] = np.nan
-    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa), "root")
+    kappa[1, :, 0] = np.nan
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa), "L")
     drawn(ax)
-    np.testing.assert_allclose(ax.images[0].get_array(), kappa[0, :, 1:])
+    np.testing.assert_allclose(ax.images[0].get_array(), kappa[1, :, 1:])
     assert [label.get_text() for label in ax.get_xticklabels()] == ["mass"]
     assert texts(ax).count("\N{MINUS SIGN}") == 3, "the signs are those of mass"

@@ -4,13 +4,14 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayestree as bt
 from bayestree.report import comparison
 from bayestree.report.compared import Compared, agreement_of, differences
 from bayestree.report.scores import scores_of
-from bayestree.report.study import percent, study_of
+from bayestree.report.study import MINUS, percent, study_of
 from bayestree.runs.compare import comparison_page, named_runs, same_rows
 from bayestree.runs.store import open_run
 from tests.finished import finished
@@ -194,6 +195,37 @@ def test_why_runs_are_not_ranked(pair):
     page = Page(comparison.page_of(unranked))
     for section in ("findings", "scores"):
         assert "No rows were held out." in plain(page.at(section)["text"])
+
+
+def test_a_ranking_is_shown_in_the_order_of_the_runs(pair):
+    """The best is the second: columns keep their places, and differences are from it."""
+    errors = ["se", "difference_se", "held_out_difference_se", "log_evidence_se"]
+    errors = dict(zip([*errors, "log_bayes_factor_se"], (1.0, 2.0, 3.0, 4.0, 5.0), strict=True))
+    names = ["elpd", "difference", "p_loo", "weight", "bad_k", "held_out", "held_out_difference"]
+    names += ["log_evidence", "log_bayes_factor", "probability"]
+    best = {name: 0.01 * number for number, name in enumerate(names, 10)}
+    other = {name: 0.01 * number for number, name in enumerate(names, 30)} | {"bad_k": np.nan}
+    ranking = pd.DataFrame([best | errors, other | errors], index=["b", "a"])
+    page = Page(comparison.page_of(Compared(dict(zip("ab", pair, strict=True)), table=ranking)))
+    lines = table(page, "scores", "The comparison of bayestree compare; its differences are from b")
+    assert lines == {
+        "Leave-one-out log score (elpd)": ["0.3 ± 1.0", "0.1 ± 1.0"],
+        "Difference of elpd": ["0.3 ± 2.0", "0.1 ± 2.0"],
+        "Effective number of parameters": ["0.32", "0.12"],
+        "Stacking weight": ["33.0 %", "13.0 %"],
+        "Rows whose Pareto k is too large": ["", "14.0 %"],
+        "Sum over the held-out rows (held_out)": ["0.35", "0.15"],
+        "Difference of held_out": ["0.4 ± 3.0", "0.2 ± 3.0"],
+        "Log evidence": ["0.4 ± 4.0", "0.2 ± 4.0"],
+        "Log Bayes factor": ["0.4 ± 5.0", "0.2 ± 5.0"],
+        "Probability of the model": ["39.0 %", "19.0 %"],
+    }
+    root = [np.sqrt(((one.scored.y - one.predicted) ** 2).mean()) for one in pair]
+    found = re.search(r"; a \u2212 b: ([+\u2212][\d.]+)", plain(page.at("findings")["text"]))
+    gap = float(found[1].replace(MINUS, "-"))
+    assert gap == pytest.approx(root[0] - root[1], abs=0.06)
+    shown = table(page, "scores", "Scores of 16 held-out rows")["Root mean squared error"]
+    assert shown[2].startswith(found[1])
 
 
 def test_trees_have_facets_and_certainty_for_each_run(classes):
