@@ -9,7 +9,7 @@ PATH = Path(__file__).parents[1] / "benchmarks" / "structure.py"
 
 #: Figures of benchmarks/structure.py, to be lowered by every change that can.
 CEILINGS = {
-    "lines": 67_805,
+    "lines": 67_841,
     "files": 233,
     "files of a default fit": 78,  # 9 of them sample
     "functions of a default fit": 975,  # a few depend on rounding, and so on the CPU

@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayestree._utils.wording import InputError
-from bayestree.cli.shared import (
-    TABLE,
-    Force,
-    Json,
-    Quote,
-    check_output,
-    clear_errors,
-    plain,
-    print_json,
-    print_result,
-    records,
-    resume_hint,
-)
+from bayestree.cli import shared
 
 if TYPE_CHECKING:
     from bayestree.estimators._estimator import Estimator
@@ -56,8 +44,8 @@ def predict(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file, or the predictions in the folder.")
     ] = False,
-    quote_formulas: Quote = False,
-    as_json: Json = False,
+    quote_formulas: shared.Quote = False,
+    as_json: shared.Json = False,
 ) -> None:
     """Predict the rows of a table with the model of a run.
 
@@ -81,9 +69,11 @@ def predict(
     from bayestree.tables.dataset import PARQUET
     from bayestree.tables.files import table_format
 
-    in_folder = out.suffix not in TABLE and (is_dataset(data) or table_format(data) == PARQUET)
-    hint = resume_hint(force=force) if in_folder else "interrupted"
-    with clear_errors(interrupted=hint):
+    in_folder = out.suffix not in shared.TABLE and (
+        is_dataset(data) or table_format(data) == PARQUET
+    )
+    hint = shared.resume_hint(force=force) if in_folder else "interrupted"
+    with shared.clear_errors(interrupted=hint):
         if jobs == 0:
             raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
         if in_folder:
@@ -96,7 +86,7 @@ def predict(
                     "--jobs, --scheduler and --resume are for predictions of Parquet files in a "
                     f"folder, got --out {str(out)!r} and {str(data)!r}; specify --out FOLDER."
                 )
-            check_output(out, force=force, data=data)
+            shared.check_output(out, force=force, data=data)
             found = predict_file(folder, data, out, quote=quote_formulas)
     _print_predicted(found, out, as_json=as_json)
 
@@ -108,7 +98,7 @@ def _print_predicted(found: "Predicted", out: Path, *, as_json: bool) -> None:
         typer.echo(f"warning: {remark}", err=True)
     scores = found.scores
     if as_json:
-        print_json(
+        shared.print_json(
             {
                 "file": str(out),
                 "rows": found.n_rows,
@@ -180,8 +170,8 @@ def explain(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")
     ] = None,
-    force: Force = False,
-    as_json: Json = False,
+    force: shared.Force = False,
+    as_json: shared.Json = False,
 ) -> None:
     """Explain the prediction for one row.
 
@@ -200,14 +190,14 @@ def explain(
 
         bayestree explain results/tumours patient.csv --plot patient.png
     """
-    check_output(plot, PICTURES, force=force, option="--plot ")
+    shared.check_output(plot, PICTURES, force=force, option="--plot ")
     from bayestree.runs.results import explain_row
 
     found = explain_row(folder, row, features=feature or (), target=target, assurance=assurance)
     if plot is not None:
         _draw(found, plot)
     text = str(found) if plot is None else f"{found}\nwritten to {plot}"
-    print_result(_content(found), text, as_json=as_json)
+    shared.print_result(_content(found), text, as_json=as_json)
 
 
 def _draw(found: "Explanation", plot: Path) -> None:
@@ -223,24 +213,24 @@ def _content(found: "Explanation") -> dict[str, Any]:
     """Return the explanation as plain JSON."""
     change = found.change
     return {
-        "prediction": plain(found.prediction),
-        "tree_prediction": plain(found.tree_prediction),
+        "prediction": shared.plain(found.prediction),
+        "tree_prediction": shared.plain(found.tree_prediction),
         "classes": list(found.classes),
         "expected": found.expected.tolist(),
         "sd": found.sd.tolist(),
         "uncertainty": {name: getattr(found, name) for name in ("total", "data", "posterior")},
         "leaf": found.leaf,
         "leaf_probability": found.leaf_probability,
-        "turns": records(found.to_frame("turn")),
-        "facets": records(found.to_frame("facet")),
-        "effects": records(found.to_frame("feature")),
+        "turns": shared.records(found.to_frame("turn")),
+        "facets": shared.records(found.to_frame("facet")),
+        "effects": shared.records(found.to_frame("feature")),
         "regression": None
         if found.regression is None
         else {
             "quantity": found.regression.quantity,
             "total": found.regression.total,
             "constant": found.regression.constant,
-            "effects": records(found.to_frame("leaf")),
+            "effects": shared.records(found.to_frame("leaf")),
         },
         "change": None
         if change is None
@@ -248,9 +238,9 @@ def _content(found: "Explanation") -> dict[str, Any]:
             "wanted": change.wanted,
             "distance": None if change.row is None else change.distance,
             "bound": None if change.bound is None or change.row is None else change.bound,
-            "prediction": plain(change.prediction),
+            "prediction": shared.plain(change.prediction),
             "assurance": change.assurance,
-            "features": records(found.to_frame("change")),
+            "features": shared.records(found.to_frame("change")),
         },
     }
 
@@ -280,8 +270,8 @@ def export(
             "--columns", help="An onnx model that takes the columns of the table as they are."
         ),
     ] = False,
-    force: Force = False,
-    as_json: Json = False,
+    force: shared.Force = False,
+    as_json: shared.Json = False,
 ) -> None:
     """Write the deterministic tree for people or for other programs.
 
@@ -306,7 +296,7 @@ def export(
 
     name = format_of(kind, out)
     if out is not None:
-        check_output(out, (), force=force)
+        shared.check_output(out, (), force=force)
     elif name == "onnx":
         raise InputError("onnx is a binary format; specify a file with --out.")
     if columns and name != "onnx":
@@ -323,7 +313,7 @@ def export(
         write_whole(out, content)
         result["file"] = str(out)
     if as_json:
-        print_json(result)
+        shared.print_json(result)
     elif out is None:
         print(content, end="")
     else:

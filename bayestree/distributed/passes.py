@@ -117,7 +117,7 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator[CallEach]:
             yield partial(_on_workers, client)
         return
     if n_workers == 1:
-        yield _here
+        yield lambda function, shared, arguments: [function(shared, *one) for one in arguments]
         return
     dask = _dask("n_workers")
     settings: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1}
@@ -129,12 +129,6 @@ def workers(n_workers: int | None, scheduler: str | None) -> Iterator[CallEach]:
         dask.Client(cluster, set_as_default=False) as own,
     ):
         yield partial(_on_workers, own)
-
-
-def _here(
-    function: Callable[..., Any], shared: Any, arguments: Sequence[tuple[Any, ...]]
-) -> list[Any]:
-    return [function(shared, *given) for given in arguments]
 
 
 def _on_workers(

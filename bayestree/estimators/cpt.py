@@ -23,31 +23,13 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.user_classes import Own
 from bayestree.diagnostics.sparsity import NearOptimalTrees
+from bayestree.estimators import _parameters
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._data_sets import (
     fit_files,
     partial_fit_classes,
     partial_fit_numbers,
     sample_check,
-)
-from bayestree.estimators._parameters import (
-    ClassName,
-    FacetColumns,
-    Hardware,
-    Limits,
-    MethodDepth,
-    MixedFamily,
-    Modes,
-    MonotoneColumns,
-    Prediction,
-    RandomRun,
-    Sparse,
-    SplitPriors,
-    WarmStart,
-    directions,
-    facet_groups,
-    in_columns,
-    sloping_leaves,
 )
 from bayestree.estimators._regressor import NumericRegressor
 from bayestree.estimators._tree import StagedTree
@@ -68,16 +50,16 @@ from bayestree.tables.encoding import column_numbers
 
 @declare
 @takes(
-    WarmStart,
-    RandomRun,
-    Hardware,
-    Prediction,
-    SplitPriors,
-    FacetColumns,
-    Limits,
-    MethodDepth,
-    Modes,
-    Sparse,
+    _parameters.WarmStart,
+    _parameters.RandomRun,
+    _parameters.Hardware,
+    _parameters.Prediction,
+    _parameters.SplitPriors,
+    _parameters.FacetColumns,
+    _parameters.Limits,
+    _parameters.MethodDepth,
+    _parameters.Modes,
+    _parameters.Sparse,
 )
 class BasePolytopeTree(StagedTree):
     """Grow and refine a convex polytope tree; classifier and regressor add y.
@@ -229,7 +211,7 @@ class BasePolytopeTree(StagedTree):
                 split_seed=seeds[0] if number else None,
                 start=None if start is None else start.shown.posterior,
             )
-            leaf = sloping_leaves(task) if linear else task.leaf
+            leaf = _parameters.sloping_leaves(task) if linear else task.leaf
             model = self._model(replace(task, plan=plan, leaf=leaf))
             found.append(
                 replace(whole, model=model, method=stages, verbose=False, parameters=given)
@@ -248,11 +230,13 @@ class BasePolytopeTree(StagedTree):
 
     def _model(self, task: Task) -> models.SoftTree:
         plan, encoding = task.plan, task.encoding
-        priors = models.Priors(plan.weight_prior, in_columns(plan.prior, encoding, task.n_used))
+        priors = models.Priors(
+            plan.weight_prior, _parameters.in_columns(plan.prior, encoding, task.n_used)
+        )
         found = models.named.convex_polytope(task.leaf, n_experts=plan.n_experts, priors=priors)
         return found.with_(
-            monotone=directions(self.monotonic_cst, encoding),
-            groups=facet_groups(self.interaction_constraints, encoding),
+            monotone=_parameters.directions(self.monotonic_cst, encoding),
+            groups=_parameters.facet_groups(self.interaction_constraints, encoding),
         )
 
     def _planned(self, table: Table) -> FitPlan:
@@ -264,7 +248,7 @@ class BasePolytopeTree(StagedTree):
 
 
 @declare
-@takes(MonotoneColumns)
+@takes(_parameters.MonotoneColumns)
 class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
@@ -287,7 +271,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     """
 
     leaf: Annotated[
-        ClassName | Annotated[InstanceOf[Leaf], Own],
+        _parameters.ClassName | Annotated[InstanceOf[Leaf], Own],
         Model(
             "Class probabilities in a leaf: constant; by a multinomial logistic regression on the "
             "features, with a shrinkage of each that is learned; or constant, with an order of the "
@@ -303,7 +287,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
 
 @declare
-@takes(MonotoneColumns)
+@takes(_parameters.MonotoneColumns)
 class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
@@ -336,7 +320,7 @@ class ConvexPolytopeTreeRegressor(NumericRegressor, BasePolytopeTree):
 
     _takes_outputs = True
 
-    leaf: MixedFamily = "auto"
+    leaf: _parameters.MixedFamily = "auto"
 
     partial_fit = partial_fit_numbers
     fit_files = fit_files

@@ -6,7 +6,7 @@ parameters, the classes of y, the names of features, the parts of the model and 
 the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``warmup_draws/*``,
 ``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``; a point estimate has
 no ``draws/*``, and a tree without diagnostics no ``reach/*``. A forest has these for each tree,
-under ``trees/0/``, ``trees/1/``, ... Files of version 0.1.0 are converted when they are read.
+under ``trees/0/``, ``trees/1/``, ...
 """
 
 from __future__ import annotations
@@ -43,14 +43,13 @@ from bayestree.inference import Posterior
 from bayestree.models import Network
 from bayestree.models.soft_tree import declared_sites
 from bayestree.routed_tree import RoutedTree
-from bayestree.tables import Encoding, Numbers
 from bayestree.tree import LOG2, Tree
 
 if TYPE_CHECKING:
     from bayestree.estimators._estimator import Estimator
 
 FORMAT = "bayestree"
-VERSION = 4  # 2: levels, prior votes, leaves in use; 3: no draws where they are the point; 4: rows
+VERSION = 4  # of version 0.2.0: 3, without ``reach/sample``
 BLANK = "0" * 64
 MAX_HEADER = 100_000_000  # bytes, as in safetensors
 N_CLASSES = re.compile(r'"n_classes", (?:\{"array": \[+)?([\d.e+]+)')
@@ -153,8 +152,9 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
 
 def _built(content: bytes, network: Network | None) -> Any:
     described, arrays = _from_bytes(content)
+    if "columns" not in described:
+        raise ModelFileError("was written by bayestree 0.1.0; load and save it with version 0.2.0.")
     check_described(described, arrays, len(content))
-    described = _of_today(described)
     check_network(described, arrays, network)
     kind = described["class"]
     # the levels at which nodes split, log 2 but with ``extend``
@@ -169,17 +169,6 @@ def _built(content: bytes, network: Network | None) -> Any:
         raise UndefinedClassError(described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
     check_built(found)
-    return found
-
-
-def _of_today(described: dict[str, Any]) -> dict[str, Any]:
-    """Convert the description of a file of version 0.1.0, whose columns are all numbers."""
-    if "columns" in described:
-        return described
-    names = described["feature_names"] or [f"x{j}" for j in range(described["n_features"])]
-    found = described | {"columns": Encoding(tuple(map(Numbers, names))).to_json()}
-    if "trees" in described:
-        found["trees"] = [tree | {"columns": found["columns"]} for tree in described["trees"]]
     return found
 
 
@@ -233,7 +222,7 @@ def check_described(described: dict[str, Any], arrays: Arrays, n_bytes: int) -> 
     n_features, names = described["n_features"], described["feature_names"]
     if not (type(n_features) is int and n_features >= 1):
         raise ValueError(f"n_features is {n_features!r}, not a positive integer")
-    for column in described.get("columns", ()):  # a ValueError, but codes may be infinite
+    for column in described["columns"]:  # a ValueError, but codes may be infinite
         json.dumps({key: v for key, v in column.items() if key != "codes"}, allow_nan=False)
     n_classes = sum(map(float, N_CLASSES.findall(json.dumps(described))))  # of all parts
     if 16 * n_features + 4 * n_classes > n_bytes:  # two arrays of features, and names of classes

@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
+from bayestree import tables
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.wording import warn
 from bayestree.diagnostics.sample import check_fitted_rows
@@ -19,19 +20,6 @@ from bayestree.fitted.training_rows import FileRows, TrainingRows, is_large, lar
 from bayestree.fitted.tree import MixtureEstimator
 from bayestree.inference import Data
 from bayestree.routed_tree import chunks
-from bayestree.tables import (
-    Booleans,
-    DoubtfulColumnsWarning,
-    Encoding,
-    Features,
-    InputError,
-    Learner,
-    Numbers,
-    Observed,
-    TableProfile,
-    UnusedColumnsWarning,
-    target_columns,
-)
 from bayestree.tables.columns import abbreviate, check_finite, codes_by_column
 from bayestree.tables.encoding import as_pandas
 from bayestree.tables.learning import encode_with_y
@@ -44,7 +32,7 @@ class Encoded(NamedTuple):
 
     X: Any  # an array (n, d), or FileRows
     y: AnyArray | Any  # None if it was not given
-    encoding: Encoding  # of the columns
+    encoding: tables.Encoding  # of the columns
 
 
 def validated(
@@ -77,7 +65,7 @@ def validated(
     if args:
         _refuse_missing(args[0])
         args = (_native(args[0]), *args[1:])
-    if isinstance(X, Features):
+    if isinstance(X, tables.Features):
         return _features(estimator, X, args, checks)
     table = None if estimator._in_place() else _table(rows)
     if table is None and (reset or estimator.encoding_.is_plain):
@@ -96,7 +84,7 @@ def validated(
 
 
 def _features(
-    estimator: MixtureEstimator, X: Features, args: tuple[Any, ...], checks: dict[str, Any]
+    estimator: MixtureEstimator, X: tables.Features, args: tuple[Any, ...], checks: dict[str, Any]
 ) -> Encoded:
     """Check rows that are encoded already, and y if it is given."""
     reset, table = checks.get("reset", True), pd.DataFrame(columns=[*X.encoding.names])
@@ -146,21 +134,23 @@ def _numeric(
         with np.errstate(over="ignore"):
             means = [(value,) for value in mean_of(rows, weights).tolist()]
     own = X.dtypes if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", object)] * len(names)
-    kinds = [Booleans if pd.api.types.is_bool_dtype(dtype) else Numbers for dtype in own]
-    observed = Observed(len(names))
+    kinds = [
+        tables.Booleans if pd.api.types.is_bool_dtype(dtype) else tables.Numbers for dtype in own
+    ]
+    observed = tables.Observed(len(names))
     for part in chunks(*rows.shape):
         observed.add(np.asarray(rows[part][weights[part] > 0], dtype=np.float64))
     columns = []
     for j, name in enumerate(names):
         span, whole = observed.of(j)
         columns.append(kinds[j](name, means[j], span=span, whole=whole))
-    return Encoded(rows, y, Encoding(tuple(columns)))
+    return Encoded(rows, y, tables.Encoding(tuple(columns)))
 
 
 def _encoded(
     estimator: MixtureEstimator,
     frame: pd.DataFrame,
-    profile: TableProfile | None,
+    profile: tables.TableProfile | None,
     y: AnyArray | None,
     sample_weight: Any,
 ) -> Encoded:
@@ -170,9 +160,9 @@ def _encoded(
     else:
         weights = checked_weights(sample_weight, len(frame))
         known = np.zeros(len(frame)) if y is None else y
-        targets = target_columns(known.astype(str if is_classifier(estimator) else float))
+        targets = tables.target_columns(known.astype(str if is_classifier(estimator) else float))
     if profile is not None:
-        learner = Learner(profile.kinds, [*targets], profile.formats, profile.codes)
+        learner = tables.Learner(profile.kinds, [*targets], profile.formats, profile.codes)
         learner.add(frame, np.column_stack([*targets.values()]), weights)
         learned = learner.learned()
         encoding = learned.encoding
@@ -279,17 +269,17 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
 
 def _profile(
     estimator: MixtureEstimator, frame: pd.DataFrame, sample_weight: Any = None
-) -> TableProfile:
+) -> tables.TableProfile:
     """Find the kinds of the columns of a fit; warn about ignored and doubtful ones."""
     names = list(frame.columns)
-    profile = TableProfile(names, codes=codes_by_column(estimator.missing_values, names))
+    profile = tables.TableProfile(names, codes=codes_by_column(estimator.missing_values, names))
     counted = checked_weights(sample_weight, len(frame)) > 0
     profile.add(frame if counted.all() else frame[counted])
     profile.check(typed=True)
     for remark in profile.ignored.values():
-        warn(remark, UnusedColumnsWarning)
+        warn(remark, tables.UnusedColumnsWarning)
     for doubt in profile.doubts:
-        warn(doubt, DoubtfulColumnsWarning)
+        warn(doubt, tables.DoubtfulColumnsWarning)
     return profile
 
 
@@ -299,7 +289,7 @@ def _located(X: Any, error: ValueError) -> ValueError:
     if known:
         try:
             check_finite(pd.DataFrame(X).infer_objects().reset_index(drop=True))
-        except InputError as found:
+        except tables.InputError as found:
             return ValueError(f"{str(error).splitlines()[0].rstrip('.')}: {found}")
     return error
 

@@ -28,15 +28,8 @@ from bayestree.diagnostics.loo import elbo_weights, loo, stacking_weights
 from bayestree.fitted.assessment import UnconvergedWarning
 from bayestree.fitted.training_rows import Scaling, TrainingRows
 from bayestree.fitted.tree import FittedTree, Mixture
+from bayestree.fitting import engine
 from bayestree.fitting.defaults import scores_unseen_rows
-from bayestree.fitting.engine import (
-    Prepared,
-    Recipe,
-    complete,
-    fit_each,
-    prepare,
-    with_ordered_draws,
-)
 from bayestree.fitting.plan import FitPlan
 from bayestree.inference import Data, Map, Posterior, pointwise
 from bayestree.inference.growth.single_leaf import SingleLeafWarning, warn_single_leaf
@@ -78,7 +71,7 @@ class Stages:
         own = model.among(used) if data.X.shape[1] < len(used) else model
         found = self._together(own, data, used, starts)
         if model.monotone:
-            found = [with_ordered_draws(one, data) for one in found]
+            found = [engine.with_ordered_draws(one, data) for one in found]
         every = {"monotone": model.monotone, "groups": model.groups, "priors": model.priors}
         return [replace(one, model=one.model.with_(**every)) for one in found]
 
@@ -210,7 +203,7 @@ def mode_seeds(random_state: Any, n_modes: int) -> list[int]:
 
 
 def fit_modes(
-    plan: FitPlan, recipes: Sequence[Recipe], rows: TrainingRows, *, verbose: Verbose
+    plan: FitPlan, recipes: Sequence[engine.Recipe], rows: TrainingRows, *, verbose: Verbose
 ) -> Mixture:
     """Fit all modes to rows of positive weight, and weight them.
 
@@ -219,12 +212,14 @@ def fit_modes(
     """
     groups = [[*own] for _, own in groupby(recipes, key=lambda one: one.model.leaf)]
     with one_thread():
-        prepared, *others = (prepare(own[0], rows) for own in groups)
+        prepared, *others = (engine.prepare(own[0], rows) for own in groups)
     if plan.last.several:
         each = zip(groups, [prepared, *others], strict=True)
         trees = [one for own, with_rows in each for one in _fit_together(own, with_rows, verbose)]
     else:
-        trees = fit_each(recipes, prepared, label="modes", n_jobs=plan.n_jobs, verbose=verbose)
+        trees = engine.fit_each(
+            recipes, prepared, label="modes", n_jobs=plan.n_jobs, verbose=verbose
+        )
     with one_thread():
         scored = _scored_rows(recipes[0].method, prepared.data)
         scores, leaf = _scores(recipes[0].method, trees, scored), prepared.model.leaf
@@ -243,7 +238,7 @@ def fit_modes(
 
 
 def _fit_together(
-    recipes: Sequence[Recipe], prepared: Prepared, verbose: Verbose
+    recipes: Sequence[engine.Recipe], prepared: engine.Prepared, verbose: Verbose
 ) -> list[FittedTree]:
     """Fit the trees of several recipes at once, by the seed and the settings of the first."""
     starts = [recipe.method.start for recipe in recipes]
@@ -253,7 +248,7 @@ def _fit_together(
             warnings.simplefilter("ignore", of_all)
         found = first.together(prepared.model, prepared.given, prepared.scaling, starts)
         return [
-            complete(recipe, posterior, prepared)
+            engine.complete(recipe, posterior, prepared)
             for recipe, posterior in zip(recipes, found, strict=True)
         ]
 

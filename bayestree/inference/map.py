@@ -17,25 +17,13 @@ from bayestree import routing
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
+from bayestree.inference import training
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse_routing import Experts
 from bayestree.inference.stage import Minibatches, Stage, as_function
 from bayestree.inference.streaming import Memory
-from bayestree.inference.training import (
-    Engine,
-    RoutedModule,
-    RunningSums,
-    Schedule,
-    at_prior_mean,
-    calibrated,
-    check_differentiable,
-    check_linear,
-    check_topology,
-    expert_size,
-    log_likelihood_of_tree,
-)
 from bayestree.models import splits
 from bayestree.models.priors.base import Plates
 from bayestree.models.soft_tree import MonotonicityConstraints, SoftTree, support_of
@@ -47,7 +35,7 @@ FOLDS, MOST_ROWS = 3, 10_000  # of the rows that are left out
 
 
 @declare
-class Map(Minibatches, Engine, Stage):
+class Map(Minibatches, training.Engine, Stage):
     """Settings of maximum a posteriori: joint refinement of all splits and leaves.
 
     {parameters}
@@ -147,10 +135,10 @@ class Map(Minibatches, Engine, Stage):
         TypeError
             For splits without hyperplanes.
         """
-        check_topology(model, init)
+        training.check_topology(model, init)
         self.check(model)
-        check_differentiable(model)
-        check_linear(model, data, "map")
+        training.check_differentiable(model)
+        training.check_linear(model, data, "map")
         start: dict[str, Any] = {"init": init, "memory": memory, "progress": progress}
         if isinstance(self.steepness, int | float):
             start |= {"validation": validation, "random_state": random_state}
@@ -183,7 +171,7 @@ class Map(Minibatches, Engine, Stage):
         )
 
     def run(self, found: Posterior, data: Data, **common: Any) -> Posterior:
-        return self.fit(calibrated(found, data), data, init=found, **common)
+        return self.fit(training.calibrated(found, data), data, init=found, **common)
 
     def default_epochs(self, n_rows: int) -> int:
         return super().default_epochs(n_rows) if self.optimiser == "adam" else 30
@@ -212,7 +200,7 @@ def _left_out(
         for i, last in enumerate(STEEPNESS):
             stage = replace(settings, epochs=epochs, steepness=(first, last))
             here["init"] = stage.fit(model, kept, **here)
-            total[i] += log_likelihood_of_tree(here["init"], kept, held)
+            total[i] += training.log_likelihood_of_tree(here["init"], kept, held)
             first = last
     return total
 
@@ -232,7 +220,7 @@ def _folds(data: Data) -> list[tuple[Data, Data]]:
     return [(some.take(a), some.take(b)) for a, b in each if a.any() and b.any()]
 
 
-class Point(RoutedModule):
+class Point(training.RoutedModule):
     """Parameters of all splits, and leaves estimated from soft memberships.
 
     Coefficients (V, K, d + 1), the intercept last, are in units of their node's size, so that
@@ -255,7 +243,7 @@ class Point(RoutedModule):
         self.model, self.tolerance = model.with_(priors=model.priors.fixed()).collapsed(), tolerance
         sites = init.point_sites(data.X)
         self.support = support_of(model, joined(sites))
-        self.size = expert_size(sites["hyperplane"], sites["intercept"], self.support)
+        self.size = training.expert_size(sites["hyperplane"], sites["intercept"], self.support)
         self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
             self.log_weight = nn.Parameter(sites["log_weight"].clone())
@@ -323,7 +311,7 @@ class Point(RoutedModule):
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if self.model.split.weighted:
             sites["log_weight"] = self.log_weight
-        return sites | at_prior_mean(self.model.priors.hyperplane, sites)
+        return sites | training.at_prior_mean(self.model.priors.hyperplane, sites)
 
 
 class _Best:
@@ -375,7 +363,7 @@ def _climb(
         value, gamma = take(epoch)
         trace.append(value)
         track.note(f"log joint {value:,.0f}")
-        if keep.stop(gamma, ready=epoch >= Schedule.annealed * epochs):
+        if keep.stop(gamma, ready=epoch >= training.Schedule.annealed * epochs):
             track.finish()
             break
     return trace
@@ -396,8 +384,8 @@ def _adam(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, 
 def _lbfgs(settings: Map, epochs: int, point: Point, data: Data) -> tuple[Epoch, dict[str, Any]]:
     """Run rounds of L-BFGS on the splits, each followed by an update of the leaves."""
     data = data.with_ones()
-    schedule = Schedule(epochs, **settings.chosen("steepness"))
-    running = RunningSums(point.sums, batches=1)
+    schedule = training.Schedule(epochs, **settings.chosen("steepness"))
+    running = training.RunningSums(point.sums, batches=1)
     total = float(data.weights.sum())
 
     def take(epoch: int) -> tuple[float, float]:

@@ -96,7 +96,10 @@ def _unnamed_file(size: int) -> Iterator[Path]:
         try:
             yield Path(name)
         finally:
-            _unlink(Path(name))
+            try:
+                Path(name).unlink()
+            except PermissionError:  # Windows refuses to unlink a file that is mapped
+                atexit.register(_unlink_at_exit, Path(name))
         # Reserve the space now: on a full disk, writing to the mapping would kill the process.
         if hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(handle, 0, size)
@@ -107,14 +110,6 @@ def _unnamed_file(size: int) -> Iterator[Path]:
         ) from error
     finally:
         os.close(handle)
-
-
-def _unlink(path: Path) -> None:
-    """Unlink a mapped file; Windows refuses this, and it is tried again when the process ends."""
-    try:
-        path.unlink()
-    except PermissionError:
-        atexit.register(_unlink_at_exit, path)
 
 
 def _unlink_at_exit(path: Path) -> None:

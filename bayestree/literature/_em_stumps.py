@@ -77,7 +77,8 @@ class EndToEndSplitter:
                 break
             stumps = self._fitted(data, [rows[i] for i in waiting])
             for node, i in enumerate(waiting):
-                found[i] = self._finished(data, rows[i], stumps.node_sites(node))
+                sites = {name: value[node : node + 1] for name, value in stumps.sites.items()}
+                found[i] = self._finished(data, rows[i], sites)
         return found
 
     def _fitted(self, data: Data, rows: list[Tensor]) -> "EmStumps":
@@ -144,10 +145,6 @@ class EmStumps:
         empty = self.leaf.statistics(data.y[:0], data.weights[:0])
         self.leaves = self._estimate(empty.new_zeros(len(rows), 2, empty.shape[1]))
         self.whole = self._gather(rows) if len(rows[0]) <= self.batch_size else None
-
-    def node_sites(self, node: int) -> dict[str, Tensor]:
-        """Return sites of one node, in the shape of a tree with one split."""
-        return {name: value[node : node + 1] for name, value in self.sites.items()}
 
     def epoch(self, steepness: float) -> None:
         """Take one E-step on all rows of every node, and one M-step on their minibatches."""

@@ -30,13 +30,8 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare, takes
 from bayestree._utils.progress import Track
 from bayestree._utils.wording import counted
+from bayestree.estimators import _forests
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._forests import (
-    ForestClassifier,
-    ForestRegressor,
-    IndependentForest,
-    JointForest,
-)
 from bayestree.estimators._parameters import Depth, Limits, MaxFeatures, Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
@@ -170,7 +165,7 @@ class AlternatingForestTree(TreeClassifier):
 
 @declare
 @takes(Limits, Depth)
-class BaseAlternatingForest(JointForest):
+class BaseAlternatingForest(_forests.JointForest):
     """Grow the trees together, depth after depth."""
 
     n_estimators = field(default=50, kw_only=False)
@@ -188,7 +183,7 @@ class BaseAlternatingForest(JointForest):
 
 @declare
 @takes(AlternatingForest)
-class AlternatingDecisionForestClassifier(ForestClassifier, BaseAlternatingForest):
+class AlternatingDecisionForestClassifier(_forests.ForestClassifier, BaseAlternatingForest):
     """Forest of axis-aligned trees that grow together, weighting rows by their margin (ADF).
 
     Schulter, Wohlhart, Leistner, Saffari, Roth and Bischof, "Alternating Decision Forests" (CVPR,
@@ -320,7 +315,7 @@ class NeuralTreeRegressor(TreeRegressor, BaseNeuralTree):
 
 @declare
 @takes(NeuralTree, Precision)
-class BaseNeuralForest(IndependentForest):
+class BaseNeuralForest(_forests.IndependentForest):
     """Fit soft trees from different random starts; classifier and regressor add y.
 
     Attributes
@@ -342,7 +337,7 @@ class BaseNeuralForest(IndependentForest):
 
 
 @declare
-class NeuralDecisionForestClassifier(ForestClassifier, BaseNeuralForest):
+class NeuralDecisionForestClassifier(_forests.ForestClassifier, BaseNeuralForest):
     """Forest of soft trees with linear splits: the shallow neural decision forest.
 
     Kontschieder, Fiterau, Criminisi and Rota Bulo, "Deep Neural Decision Forests" (ICCV, 2015),
@@ -374,7 +369,7 @@ class NeuralDecisionForestClassifier(ForestClassifier, BaseNeuralForest):
 
 
 @declare
-class NeuralDecisionForestRegressor(ForestRegressor, BaseNeuralForest):
+class NeuralDecisionForestRegressor(_forests.ForestRegressor, BaseNeuralForest):
     """Forest of soft regression trees with linear splits and normal leaves.
 
     Like :class:`NeuralDecisionForestClassifier`, with the likelihood of y as a mixture of normal

@@ -12,15 +12,8 @@ from pydantic import InstanceOf
 
 from bayestree import inference
 from bayestree._utils.parameters import ByName, Model, NonNegative, check_parameters, declare, takes
+from bayestree.estimators import _parameters
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import (
-    Depth,
-    Limits,
-    MeanFamily,
-    RandomRun,
-    ShareFamily,
-    ShownRun,
-)
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling
@@ -38,7 +31,7 @@ CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini(), "twoing"
 
 
 @declare
-@takes(ShownRun, Limits, Depth)
+@takes(_parameters.ShownRun, _parameters.Limits, _parameters.Depth)
 class ImpurityTree(BaseTree):
     """Grow a tree by the impurity of splits, and prune it; a subclass names the search."""
 
@@ -82,7 +75,7 @@ class ImpurityTree(BaseTree):
 class ImpurityClassifier(TreeClassifier, ImpurityTree):
     """A classifier with a choice of the impurity."""
 
-    leaf: ShareFamily = "constant"
+    leaf: _parameters.ShareFamily = "constant"
     criterion: Annotated[
         Literal["entropy", "gini", "twoing"],
         Model(
@@ -157,7 +150,7 @@ def _search(splitter: SearchName | PlaneSearch) -> PlaneSearch:
 
 
 @declare
-@takes(RandomRun)
+@takes(_parameters.RandomRun)
 class BaseObliqueTree(ImpurityTree):
     """Grow a tree by a search for the hyperplane of each node; subclasses add y."""
 
@@ -233,4 +226,4 @@ class ObliqueTreeRegressor(TreeRegressor, BaseObliqueTree):
 
     min_leaf = 10
 
-    leaf: MeanFamily = "constant"
+    leaf: _parameters.MeanFamily = "constant"

@@ -22,15 +22,8 @@ from torch import Tensor
 from bayestree import inference
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Count, Inference, declare, takes
+from bayestree.estimators import _parameters
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import (
-    Depth,
-    Limits,
-    MeanFamily,
-    Precision,
-    RandomRun,
-    ShareFamily,
-)
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._tree import BaseTree
 from bayestree.fitted.training_rows import Scaling
@@ -165,7 +158,7 @@ def _libraries() -> ThreadpoolController:
 
 
 @declare
-@takes(RandomRun, Precision, Limits, Depth)
+@takes(_parameters.RandomRun, _parameters.Precision, _parameters.Limits, _parameters.Depth)
 class BaseWeightedTree(BaseTree):
     """Grow a tree by weighted impurity; classifier and regressor add y.
 
@@ -236,7 +229,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier, BaseWeightedTree):
     True
     """
 
-    leaf: ShareFamily = "constant"
+    leaf: _parameters.ShareFamily = "constant"
 
 
 @declare
@@ -268,4 +261,4 @@ class WeightedObliqueTreeRegressor(TreeRegressor, BaseWeightedTree):
     min_leaf = 10
     n_starts = 4
 
-    leaf: MeanFamily = "constant"
+    leaf: _parameters.MeanFamily = "constant"

@@ -24,22 +24,11 @@ from bayestree.diagnostics.sparsity import same_splits
 from bayestree.export import filled_values
 from bayestree.export.words import export_text
 from bayestree.plots._predictions import draw_dependence
-from bayestree.report import figures
+from bayestree.report import figures, trees
 from bayestree.report.cards import leaf_cards, node_cards
 from bayestree.report.rows import Effect, Range
 from bayestree.report.scores import confusion_of, is_recorded, residuals, scores_of, worst_errors
 from bayestree.report.study import Shown, Study, number, percent, with_minus
-from bayestree.report.trees import (
-    FEW,
-    MAX_NODES,
-    LabelledTree,
-    compared_modes,
-    drawing,
-    rows_of_nodes,
-    sheets,
-    shown_nodes,
-    views_of,
-)
 from bayestree.report.what_if import what_if
 from bayestree.tree import Tree
 
@@ -115,7 +104,11 @@ def _files(table: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def tree(
-    study: Study, prefix: str = "", *, most_nodes: int = MAX_NODES, most_leaves: int = DRAWN_LEAVES
+    study: Study,
+    prefix: str = "",
+    *,
+    most_nodes: int = trees.MAX_NODES,
+    most_leaves: int = DRAWN_LEAVES,
 ) -> tuple[str, dict[str, Any]]:
     """Draw the tree, or the first trees of a forest, whose anchors begin with the prefix."""
     drawn, leaves = [], 0
@@ -124,7 +117,7 @@ def tree(
         if place and leaves > most_leaves:
             break
         own = f"{prefix}t{place + 1}-" if study.is_forest else prefix
-        drawn.append(_drawn(study, LabelledTree(study, tree, own), most_nodes))
+        drawn.append(_drawn(study, trees.LabelledTree(study, tree, own), most_nodes))
     title = "Trees" if study.is_forest else "Tree"
     path = sparsity_of(study.estimator)
     summary = "" if path is None else path.summary
@@ -135,18 +128,18 @@ def tree(
     return title, {"trees": drawn, "more": len(study.trees) - len(drawn), "sparsity": summary}
 
 
-def _drawn(study: Study, labelled: LabelledTree, most_nodes: int) -> dict[str, Any]:
+def _drawn(study: Study, labelled: trees.LabelledTree, most_nodes: int) -> dict[str, Any]:
     """Draw a tree on its sheets, and describe its nodes and leaves."""
     topology = labelled.tree.topology
-    shown = shown_nodes(labelled.node_rows, most_nodes)
-    found = sheets(topology, labelled.node_rows, shown)
+    shown = trees.shown_nodes(labelled.node_rows, most_nodes)
+    found = trees.sheets(topology, labelled.node_rows, shown)
     leaves = [~tip for sheet in found for tip in sheet.tips if tip < 0]
-    rows = rows_of_nodes(study, labelled.tree)
+    rows = trees.rows_of_nodes(study, labelled.tree)
     return {
         "tree": labelled,
-        "sheets": [(sheet, drawing(study, labelled, sheet, rows=rows)) for sheet in found],
-        "views": {kind for sheet in found for kind in views_of(labelled, sheet, rows)},
-        "beside": len(found) == 1 and len(found[0].tips) <= FEW,
+        "sheets": [(sheet, trees.drawing(study, labelled, sheet, rows=rows)) for sheet in found],
+        "views": {kind for sheet in found for kind in trees.views_of(labelled, sheet, rows)},
+        "beside": len(found) == 1 and len(found[0].tips) <= trees.FEW,
         "nodes": node_cards(study, labelled, shown),
         "leaves": leaf_cards(study, labelled, leaves),
         "hidden": topology.n_nodes - int(shown.sum()),
@@ -185,7 +178,7 @@ def near_optimal(study: Study) -> Shown:
 
 def modes(study: Study) -> Shown:
     """Compare the most probable trees of a mixture."""
-    shown = compared_modes(study)
+    shown = trees.compared_modes(study)
     return None if shown is None else ("Modes of the posterior", shown)
 
 

@@ -188,7 +188,7 @@ class Checkpoints:
     ) -> None:
         self.folder, self.every, self.share = folder, every, share
         self.display = Bars() if display is None else display
-        self.stopping = False  # whether the run has been asked to stop
+        self.stopping = False  # whether to raise a KeyboardInterrupt after the current step
         self.depth = 0  # number of nested loops that are running
         self._count = 0  # number of outermost loops so far
         self._pending: dict[Path, bytes] = {}  # states not yet written
@@ -204,10 +204,6 @@ class Checkpoints:
                 path = self.folder / f"{self._count:04d}.safetensors"
                 state = _State(path, label, total, parts)
         return _Loop(self, shown, state)
-
-    def stop_soon(self) -> None:
-        """Interrupt the run by a ``KeyboardInterrupt`` after the current step."""
-        self.stopping = True
 
     def write(self) -> None:
         """Write all pending states."""
@@ -330,7 +326,7 @@ def stopped_by_signals(checkpoints: Checkpoints) -> Iterator[None]:
     def stop(*_: object) -> None:
         if checkpoints.stopping:
             raise KeyboardInterrupt
-        checkpoints.stop_soon()
+        checkpoints.stopping = True
 
     if threading.current_thread() is not threading.main_thread():
         yield

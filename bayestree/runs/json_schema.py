@@ -8,16 +8,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from bayestree.estimators.registry import TASKS, TREES, tasks_of
+from bayestree.runs import configuration
 from bayestree.runs.cards import FOLDERS, CardKind, cards
-from bayestree.runs.configuration import (
-    ClusterTable,
-    DataTable,
-    Head,
-    OutputTable,
-    Range,
-    SweepHead,
-    SweepTable,
-)
 from bayestree.runs.settings import CARD_KEYS, keys_of, settings_table
 
 Json = dict[str, Any]
@@ -41,14 +33,14 @@ def run_schema() -> Json:
     If a run names its tree, or the card of a tree, only the parameters of this tree are valid.
     """
     kinds: dict[str, type[BaseModel]] = {
-        "data": DataTable,
-        "output": OutputTable,
-        "cluster": ClusterTable,
+        "data": configuration.DataTable,
+        "output": configuration.OutputTable,
+        "cluster": configuration.ClusterTable,
     }
     tables = {name: _schema(kind) for name, kind in kinds.items()}
     del tables["output"]["required"]  # the default folder has the name of the run file
     tables |= {kind: _table(kind) for kind in FOLDERS}
-    schema = _file("Run file", _schema(Head), tables)
+    schema = _file("Run file", _schema(configuration.Head), tables)
     return schema | {"required": ["data"], "allOf": [_keys_of_tree(tree) for tree in TREES]}
 
 
@@ -64,7 +56,7 @@ def card_schema(kind: CardKind) -> Json:
 
 def sweep_schema() -> Json:
     """Return the schema of a sweep file."""
-    values = {"anyOf": [{"type": "array", "minItems": 1}, _schema(Range)]}
+    values = {"anyOf": [{"type": "array", "minItems": 1}, _schema(configuration.Range)]}
     keys = {table: keys_of(table) for table in CARD_KEYS}
     nested = {t: _names(names) | {"additionalProperties": values} for t, names in keys.items()}
     flat = {name for t, names in keys.items() for key in names for name in (key, f"{t}.{key}")}
@@ -75,9 +67,9 @@ def sweep_schema() -> Json:
         "additionalProperties": values,
         **_names([*nested, *sorted(flat - {"card"})]),  # card is ambiguous
     }
-    sweep = _schema(SweepTable)
+    sweep = _schema(configuration.SweepTable)
     del sweep["required"]  # the default folder has the name of the sweep file
-    return _file("Sweep file", _schema(SweepHead), {"sweep": sweep, "vary": vary})
+    return _file("Sweep file", _schema(configuration.SweepHead), {"sweep": sweep, "vary": vary})
 
 
 def _file(title: str, schema: Json, properties: Json) -> Json:

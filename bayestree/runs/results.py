@@ -64,9 +64,8 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
       node's rows, with the median (``facets_median``), an interval of probability 0.9
       (``facets_low``, ``facets_high``), and the prior mean (``prior_mean``); without a posterior
       the same as ``facets_point``;
-    - ``box_mean``: the posterior mean of the number of all facets in the box of the node's rows.
-      Runs of version 0.1.0 lack it: their ``facets`` are counted in the box.
-      ``attrs["counted"]`` of the table says which are counted;
+    - ``box_mean``: the posterior mean of the number of all facets in the box of the node's rows;
+      ``attrs["counted"]`` of the table says which are counted otherwise;
     - ``unsure``: share of the rows reaching the node for which the posterior probability of the
       side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of these
       probabilities; ``sd``, the mean standard deviation of P(right); missing if no row reaches
@@ -117,7 +116,7 @@ def _with_posterior(run: Run, evaluated: LabelledRows | None) -> pd.DataFrame:
         parts.append(uncertainty.to_frame("node")[["unsure", "disagreement", "sd"]])
     last = [name for name in ("features", "split") if name in table]
     joined = pd.concat([table.drop(columns=last), *parts, table[last]], axis="columns")
-    joined.attrs["counted"] = MEANINGS["cutting" if "box_mean" in sizes else "facets"]
+    joined.attrs["counted"] = MEANINGS["cutting"]
     return joined
 
 

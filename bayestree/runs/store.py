@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -16,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import numpy as np
 import pandas as pd
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel
@@ -354,7 +353,7 @@ class Run:
 
     def rows(self) -> RunRows:
         """Read the rows of the run again; an InputError if they have changed since the run."""
-        # Runs of version 0.1.0 may have a row index among their features.
+        # Features of runs of version 0.2.0 may be text that this version takes for identifiers.
         fitted = (self.folder / MODEL).is_file()
         encoded = self.columns.encoding.columns if fitted else ()
         keep = [one.name for one in encoded if not isinstance(one, Ignored)]
@@ -396,21 +395,13 @@ def open_run(folder: str | Path) -> Run:
 
 
 def read_model(folder: Path) -> tuple[Estimator, Columns]:
-    """Return the estimator of a folder and its columns; the folder need not have a manifest.
-
-    Models of version 0.1.0 take features; they get the encoding of the columns.
-    """
+    """Return the estimator of a folder and its columns; the folder need not have a manifest."""
     RunFolder(folder).refuse_links()
     _check_exists(folder / MODEL)
     estimator, content = load(folder / MODEL), read_json(folder / COLUMNS)
     try:
-        old = not any("kind" in entry for entry in content["columns"])
-        encoding = Encoding.from_json([*map(_converted, content["columns"])])
-        same = (
-            encoding.feature_names == estimator.encoding_.feature_names
-            if old
-            else _checksum(encoding.to_json()) == _checksum(estimator.encoding_.to_json())
-        )
+        encoding = Encoding.from_json(content["columns"])
+        same = _checksum(encoding.to_json()) == _checksum(estimator.encoding_.to_json())
         extra, weights, target = content.get("extra"), content.get("weights"), content["target"]
         first, *others = [target] if isinstance(target, str) else map(str, target)
         columns = Columns(
@@ -427,21 +418,7 @@ def read_model(folder: Path) -> tuple[Estimator, Columns]:
             f"{COLUMNS} and {MODEL} in {str(folder)!r} describe different columns: one of them was "
             "changed, or belongs to another fit; fit again."
         )
-    if old:
-        estimator.fitted_ = replace(estimator.fitted_, encoding=encoding)
-        estimator.n_features_in_ = len(encoding.columns)
-        estimator.feature_names_in_ = np.array(encoding.names, dtype=object)
     return estimator, columns
-
-
-def _converted(entry: dict[str, Any]) -> dict[str, Any]:
-    """Convert a column of version 0.1.0, which has no kind, but categories if it is of text."""
-    if "kind" in entry:
-        return entry
-    name, found = entry["name"], entry["categories"]
-    if found is None:
-        return {"kind": "numbers", "name": name}
-    return {"kind": "categories", "name": name, "fill": [0.0] * len(found), "categories": found}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -399,7 +399,10 @@ class _SweepInProgress:
         best = None
         if ranked["mean"].notna().any():
             best = self.folder / BEST
-            self._write_best(int(ranked["point"].iloc[0]), best)
+            file = self.file.files[int(ranked["point"].iloc[0])]
+            output = file.output.model_copy(update={"folder": best.with_suffix("")})
+            explicit = file.explicit(self.first_rows.task)
+            explicit.model_copy(update={"output": output}).write_toml(best)
         return Sweep(self.folder.path, table, ranked, self.metric, best)
 
     def write_notes(self, status: str, command: str | None) -> None:
@@ -450,11 +453,6 @@ class _SweepInProgress:
 
     def _write_table(self) -> None:
         self.folder.write_table(table_of(self.points, self.outcomes))
-
-    def _write_best(self, number: int, path: Path) -> None:
-        file = self.file.files[number]
-        output = file.output.model_copy(update={"folder": path.with_suffix("")})
-        file.explicit(self.first_rows.task).model_copy(update={"output": output}).write_toml(path)
 
     def _best_so_far(self) -> str:
         outcomes = self.outcomes.values()

@@ -15,15 +15,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import Days, Indicator, MissingMark, Times, refuse_cells
-from bayestree.tables.columns import (
-    PLAIN,
-    Codes,
-    abbreviate,
-    check_complete,
-    check_finite,
-    read_numbers,
-    text_of,
-)
+from bayestree.tables import columns
 from bayestree.tables.dates import REMEDY, Clocks
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
@@ -44,7 +36,7 @@ class Column:
     name: str
     fill: tuple[float, ...] | None = None
     gaps: bool = False
-    codes: Codes = ()
+    codes: columns.Codes = ()
 
     kind: ClassVar[str]
     is_text: ClassVar[bool] = False  # whether files should be read without looking for numbers
@@ -109,7 +101,7 @@ class Column:
         missing = np.isnan(found)
         if missing.any():
             if self.fill is None:
-                check_complete(values.to_frame())
+                columns.check_complete(values.to_frame())
             found = np.where(missing, np.array(self.fill), found)
         if not self.gaps:
             return found
@@ -130,7 +122,7 @@ class Numbers(Column):
     kind = "numbers"
     unknown_is = "a value that cannot be read as a number"
     unknown_as = "a missing one"
-    unknown_remedy = f"If it is a number, {PLAIN}."
+    unknown_remedy = f"If it is a number, {columns.PLAIN}."
 
     def limits(self, center: float, scale: float) -> tuple[float, float]:
         """Return the least and the largest value, by default far from the center."""
@@ -143,10 +135,10 @@ class Numbers(Column):
         return min(places, 0) if self.whole else places
 
     def encode(self, values: pd.Series) -> FloatArray:
-        return super().encode(read_numbers(values))
+        return super().encode(columns.read_numbers(values))
 
     def unknown(self, values: pd.Series) -> BoolArray:
-        return (read_numbers(values).isna() & values.notna()).to_numpy()
+        return (columns.read_numbers(values).isna() & values.notna()).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -350,14 +342,14 @@ KINDS: dict[str, type[Column]] = {
 
 def texts(values: pd.Series) -> pd.Series:
     """Return categories as text, and missing ones as they are; 2.0 in a float column is 2."""
-    return values.astype(object).map(text_of, na_action="ignore")
+    return values.astype(object).map(columns.text_of, na_action="ignore")
 
 
 def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
     """Return the values as ordered categories; values that are not among the levels are refused."""
     labels = texts(values)
     odd = (labels.notna() & ~labels.isin(levels)).to_numpy()
-    among = f"one of {abbreviate(map(repr, levels))}"
+    among = f"one of {columns.abbreviate(map(repr, levels))}"
     refuse_cells(labels, odd, among, "correct it, or add it to the levels")
     found = pd.Categorical(labels, categories=[*levels], ordered=True)
     return pd.Series(found, index=values.index, name=values.name)
@@ -365,8 +357,8 @@ def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
 
 def finite_numbers(values: pd.Series) -> FloatArray:
     """Return numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
-    found = read_numbers(values)
-    check_finite(found)
+    found = columns.read_numbers(values)
+    columns.check_finite(found)
     return found.to_numpy()[:, None]
 
 

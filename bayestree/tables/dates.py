@@ -68,7 +68,7 @@ class Clocks(NamedTuple):
         elif kind in ("datetime", "date"):
             zones = {str(getattr(one, "tzinfo", None)) for one in given}
             ahead = [one.utcoffset() if getattr(one, "tzinfo", None) else None for one in given]
-            local = [_without_zone(one) for one in given]
+            local = [t.replace(tzinfo=None) if getattr(t, "tzinfo", None) else t for t in given]
         elif kind == "period":
             local = pd.PeriodIndex(given).asfreq("s", how="S").asi8.astype("datetime64[s]")
         elif kind != "datetime64":
@@ -100,10 +100,6 @@ def _spread(values: Any, dtype: str, column: pd.Series, places: BoolArray) -> pd
 
 
 _zones = cache(available_timezones)
-
-
-def _without_zone(value: Any) -> Any:
-    return value.replace(tzinfo=None) if getattr(value, "tzinfo", None) else value
 
 
 def _ahead(zone: str | None) -> timedelta | None:

@@ -10,20 +10,7 @@ import pandas as pd
 from pandas.util import hash_pandas_object
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.tables.columns import (
-    DROP,
-    EXACT,
-    FEW,
-    UNNAMED,
-    Codes,
-    InvalidValues,
-    Kind,
-    Texts,
-    kind_of,
-    read_numbers,
-    text_of,
-    without_codes,
-)
+from bayestree.tables import columns
 from bayestree.tables.dates import common_format
 
 FIRST = 100  # rows in which most columns repeat a value
@@ -111,7 +98,7 @@ class _Distinct:
         """Whether different numbers rise or fall from row to row, or leave out few numbers."""
         n = self.count
         ordered = self._signs in ({1.0}, {-1.0})
-        return n > FEW and bool(ordered or np.ptp(self._ends) < MAX_SPREAD * n)
+        return n > columns.FEW and bool(ordered or np.ptp(self._ends) < MAX_SPREAD * n)
 
 
 KEPT = 3  # different values at each end, apart from values that look like codes
@@ -201,8 +188,8 @@ def _is_code(value: float) -> bool:
 
 def _are_merged(column: pd.Series) -> bool:
     """Return whether some different numbers of a column are the same float."""
-    found = read_numbers(column)
-    return bool((found.abs() > EXACT).any()) and found.nunique() < column.nunique()
+    found = columns.read_numbers(column)
+    return bool((found.abs() > columns.EXACT).any()) and found.nunique() < column.nunique()
 
 
 class UnusedColumnsWarning(UserWarning):
@@ -230,31 +217,33 @@ class TableProfile:
         self,
         features: Collection[str],
         keep: Collection[str] = (),
-        codes: Mapping[str, Codes] | None = None,
+        codes: Mapping[str, columns.Codes] | None = None,
     ) -> None:
-        self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
+        self.kinds: dict[str, columns.Kind] = dict.fromkeys(features, "numbers")
         self.formats: dict[str, str | None] = {}
         self.ignored: dict[str, str] = {}
         self.doubts: list[str] = []
         self._keep, self.codes = tuple(keep), codes or {}
-        self._invalid = InvalidValues()
-        self._texts: dict[str, Texts] = {}
+        self._invalid = columns.InvalidValues()
+        self._texts: dict[str, columns.Texts] = {}
         self._distinct = {name: _Distinct() for name in features}
         self._sentinels = {name: Sentinels() for name in features}
         self._merged: set[str] = set()  # columns in which different integers are the same float
 
     def add(self, frame: pd.DataFrame) -> None:
         """Read a chunk, indexed by row number in the whole table."""
-        own = {name: without_codes(frame[name], codes) for name, codes in self.codes.items()}
+        own = {
+            name: columns.without_codes(frame[name], codes) for name, codes in self.codes.items()
+        }
         frame = frame.assign(**own)
         self._invalid.add(frame)
         for name, before in self.kinds.items():
             column = frame[name]
-            here = kind_of(column)
+            here = columns.kind_of(column)
             if before == "numbers":
                 self.kinds[name] = here
             if here == "text" and not isinstance(column.dtype, pd.CategoricalDtype):
-                self._texts.setdefault(name, Texts(name)).add(column)
+                self._texts.setdefault(name, columns.Texts(name)).add(column)
             if here == "numbers" and column.dtype.kind in "iuO" and _are_merged(column.dropna()):
                 self._merged.add(name)
             if here == "text" or pd.api.types.is_integer_dtype(column):
@@ -267,7 +256,7 @@ class TableProfile:
         self._invalid.merge(other._invalid)
         self._merged |= other._merged
         for name, texts in other._texts.items():
-            self._texts.setdefault(name, Texts(name)).merge(texts)
+            self._texts.setdefault(name, columns.Texts(name)).merge(texts)
         for name, before in self.kinds.items():
             if before == "numbers":
                 self.kinds[name] = other.kinds[name]
@@ -280,7 +269,7 @@ class TableProfile:
         Text among numbers is refused, unless the table is ``typed``: it was not read from a file,
         where a single malformed number makes text of a column.
         """
-        self._invalid.check(gaps=self.kinds, remedy=DROP)
+        self._invalid.check(gaps=self.kinds, remedy=columns.DROP)
         for name, texts in self._texts.items():
             if texts.are_dates(typed=typed):
                 self.kinds[name] = "dates"
@@ -290,7 +279,7 @@ class TableProfile:
                     texts.check()
                 self.doubts += texts.date_warnings()
         reasons = {
-            name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
+            name: "is unnamed and empty" if columns.UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty
         }
         reasons |= self._identifiers()
@@ -308,8 +297,8 @@ class TableProfile:
         ]
         self.doubts += [doubt for texts in text for doubt in texts.warnings(typed=typed)]
         self.doubts += [
-            f"column {name!r} holds {text_of(value)} in {count} of {one.n_rows} rows, far from all "
-            "other values: if it is a code for missing, list it in missing_values."
+            f"column {name!r} holds {columns.text_of(value)} in {count} of {one.n_rows} rows, far "
+            "from all other values: if it is a code for missing, list it in missing_values."
             for name, one in self._sentinels.items()
             for value, count in one.found()
         ]
@@ -320,7 +309,7 @@ class TableProfile:
         reasons = {}
         for name, kind in self.kinds.items():
             values = self._distinct[name]
-            if kind == "text" and values.n_values > FEW and values.repeated <= RARE:
+            if kind == "text" and values.n_values > columns.FEW and values.repeated <= RARE:
                 each = "nearly every" if values.repeated else "every"
                 reasons[name] = f"holds a different text in {each} row, like an identifier"
                 if name in self._texts and self._texts[name].are_numbers:
@@ -328,7 +317,7 @@ class TableProfile:
                         f"holds numbers as text, and a different text in {each} row; if it is a "
                         "quantity, convert it to numbers"
                     )
-            elif kind == "numbers" and UNNAMED.fullmatch(name) and values.count:
+            elif kind == "numbers" and columns.UNNAMED.fullmatch(name) and values.count:
                 reasons[name] = "is unnamed and looks like a row index"
             elif kind == "numbers" and values.count_rows:
                 self.doubts.append(

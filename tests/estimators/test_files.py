@@ -45,7 +45,7 @@ from bayestree.topology import Topology
 from tests.fuzz.test_models import signed, taken_apart
 
 DATA = Path(__file__).parents[1] / "data"
-VERSION_2 = (DATA / "iris-v2.safetensors").read_bytes()
+NUTS = (DATA / "iris-v3-nuts.safetensors").read_bytes()
 FAST = {"n_modes": 1, "inference": Svi(epochs=2, n_draws=3), "n_experts": 4, "max_depth": 2}
 FAST |= {"random_state": 0}
 
@@ -426,46 +426,10 @@ def current(params):
     return {name: value for name, value in params.items() if name not in REMOVED}
 
 
-def test_version_1_stays_readable():
-    """tests/data/iris-v1.*: iris, depth 2, 4 experts, 3 epochs of SVI, 4 draws, seed 0."""
-    recorded = json.loads((DATA / "iris-v1.json").read_text())
-    clf = bayestree.load(DATA / "iris-v1.safetensors")
-    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
-    np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
-    assert clf.predict(X).tolist() == recorded["predict"]
-    expected = type(clf).with_objects(current(recorded["params"]), "svi")
-    assert expected.items() <= clf.get_params().items()
-    assert clf.inference == Svi(epochs=3, steepness=6.0, n_draws=4)
-
-
-def test_version_1_knows_what_can_be_known_without_rows():
-    clf = bayestree.load(DATA / "iris-v1.safetensors")
-    recorded = json.loads((DATA / "iris-v1.json").read_text())
-    size = clf.polytope_size()
-    assert size.n_leaves is None
-    assert "Leaves in use" not in str(size)
-    assert "prior_mean" in size.to_frame()
-    assert size.headline == "facets"
-    assert "Counted: facets in the box of the node's rows" in str(size)
-    with pytest.raises(ValueError, match="fit it again"):
-        size.sizes("cutting")
-    with pytest.raises(ValueError, match="fit it again"):
-        size.leaf_probabilities()
-    with pytest.raises(ValueError, match="fit it again"):
-        size.prior_probabilities("weights")
-    facets = clf.facets("root")
-    assert facets.feature_names == tuple(recorded["columns"])
-    assert facets.counts.sum() == size.facets[..., 0].sum()
-    assert "of the rows" not in str(facets)
-    assert clf.shrinkage().counts.any()
-    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
-    assert clf.split_uncertainty(X).mean.shape == (len(X), clf.tree_.n_nodes)
-
-
-def test_version_2_stays_readable():
-    """tests/data/iris-v2.*: as version 1, but NUTS of 2 chains, 20 + 4 draws; first as warm-up."""
-    recorded = json.loads((DATA / "iris-v2.json").read_text())
-    clf = bayestree.load(DATA / "iris-v2.safetensors")
+def test_version_3_of_nuts_stays_readable():
+    """tests/data/iris-v3-nuts.*: iris, 2 chains of NUTS, 20 + 4 draws; the first as warm-up."""
+    recorded = json.loads((DATA / "iris-v3-nuts.json").read_text())
+    clf = bayestree.load(DATA / "iris-v3-nuts.safetensors")
     X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
     np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
     assert clf.predict(X).tolist() == recorded["predict"]
@@ -483,6 +447,28 @@ def test_version_2_stays_readable():
     size = clf.polytope_size()
     assert size.n_leaves.tolist() == recorded["n_leaves"]
     assert size.prior_probabilities("weights").shape[0] == clf.tree_.n_nodes
+
+
+def test_a_file_of_version_0_1_0_is_refused_unless_version_0_2_0_has_converted_it(tmp_path):
+    described, arrays = taken_apart(NUTS)
+    del described["columns"]
+    with pytest.raises(ModelFileError, match=r"by bayestree 0\.1\.0; load and save it"):
+        read(described, arrays, tmp_path)
+    clf = bayestree.load(DATA / "iris-v3-nuts.safetensors")
+    recorded = json.loads((DATA / "iris-v3-nuts.json").read_text())
+    size = clf.polytope_size()
+    assert "prior_mean" in size.to_frame()
+    assert size.headline == "facets"
+    assert "Counted: facets in the box of the node's rows" in str(size)
+    with pytest.raises(ValueError, match="fit it again"):
+        size.sizes("cutting")
+    facets = clf.facets("root")
+    assert facets.feature_names == tuple(recorded["columns"])
+    assert facets.counts.sum() == size.facets[..., 0].sum()
+    assert "of the rows" not in str(facets)
+    assert clf.shrinkage().counts.any()
+    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
+    assert clf.split_uncertainty(X).mean.shape == (len(X), clf.tree_.n_nodes)
 
 
 @pytest.mark.parametrize("name", ["forest", "linear"])
@@ -510,7 +496,7 @@ def read(described, arrays, folder):
     ("changes", "said"),
     [
         ({"n_features": 3}, "feature_names are not one distinct text"),
-        ({"n_features": 3, "feature_names": None}, "units are not those of 3 features"),
+        ({"n_features": 3, "feature_names": None}, "4 columns are encoded, not 3"),
         ({"n_features": True}, "n_features is True"),
         ({"n_features": -1}, "n_features is -1"),
         ({"feature_names": ["a", "a", "b", "c"]}, "feature_names are not one distinct text"),
@@ -528,7 +514,7 @@ def read(described, arrays, folder):
     ],
 )
 def test_descriptions_that_do_not_fit_are_refused(changes, said, tmp_path):
-    described, arrays = taken_apart(VERSION_2)
+    described, arrays = taken_apart(NUTS)
     with pytest.raises(ModelFileError, match=said):
         read(described | changes, arrays, tmp_path)
 
@@ -562,12 +548,13 @@ def with_array(arrays, name, change):
         ("tree/value", lambda a: -a, "tree/value has values that are not probabilities"),
         ("tree/weight", lambda a: -a, "tree/weight has .* 0 or more"),
         ("standard/scale", lambda a: a * 1e-320, "standard/scale has .* not at least 1e-150"),
+        ("standard/center", lambda a: a[:3], "units are not those of 4 features"),
         ("reach/low", lambda a: a * np.nan, "reach/low has values that are not finite"),
         ("warmup_draws/intercept", lambda _: np.empty((10**5, 10**5, 0)), "in a file of"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(name, change, said, tmp_path):
-    described, arrays = taken_apart(VERSION_2)
+    described, arrays = taken_apart(NUTS)
     with pytest.raises(ModelFileError, match=said):
         read(described, with_array(arrays, name, change), tmp_path)
 
@@ -581,7 +568,7 @@ def test_leaves_whose_predictions_would_overflow_are_refused(name, tmp_path):
 
 
 def test_labels_of_different_lengths_take_little_memory(tmp_path):
-    described, arrays = taken_apart(VERSION_2)
+    described, arrays = taken_apart(NUTS)
     texts = {"array": [["a" * 10_000, *"b" * 10_000], "<U9"]}
     described["params"]["mapping"].append(["class_weight", texts])
     tracemalloc.start()
@@ -599,17 +586,17 @@ def test_pipes_and_devices_are_refused_and_links_followed(tmp_path):
         for reader in (load, check_file, lambda path: read_toml(path, "run file")):
             with pytest.raises(ValueError, match="is a pipe, a socket or a device"):
                 reader(place)
-    link.symlink_to(DATA / "iris-v2.safetensors")
+    link.symlink_to(DATA / "iris-v3-nuts.safetensors")
     assert load(link).n_features_in_ == 4
 
 
 def test_draws_of_another_site_are_refused(tmp_path):
-    described, arrays = taken_apart(VERSION_2)
+    described, arrays = taken_apart(NUTS)
     arrays["draws/other"] = arrays["draws/hyperplane"]
     with pytest.raises(ModelFileError, match="draws are not those of the point estimate"):
         read(described, arrays, tmp_path)
 
 
 def test_a_file_that_is_signed_again_is_read(tmp_path):
-    described, arrays = taken_apart(VERSION_2)
+    described, arrays = taken_apart(NUTS)
     assert read(described, arrays, tmp_path).n_features_in_ == 4

@@ -15,7 +15,7 @@ from bayestree._utils.state import draw_seed
 from bayestree.diagnostics import loo
 from bayestree.estimators._serialization import arrays_of, build, describe
 from bayestree.fitted import predictions
-from bayestree.fitting import defaults, modes
+from bayestree.fitting import defaults, engine, modes
 from bayestree.fitting.engine import fit_each
 from bayestree.fitting.modes import Stages
 from bayestree.inference import Data, Map, Svi, Vi, pointwise
@@ -111,7 +111,7 @@ def test_long_fits_have_a_process_for_each_mode_and_the_same_results(iris, sever
     given = []
     monkeypatch.setattr(defaults, "SINGLE_ROWS", 100)
     monkeypatch.setattr(
-        modes,
+        engine,
         "fit_each",
         lambda *args, **others: given.append(others["n_jobs"]) or fit_each(*args, **others),
     )

@@ -200,14 +200,14 @@ class TestArviz:
         assert arviz_compat.group(made, "warmup_sample_stats").diverging[0, 0]
         assert arviz_compat.group(made, "warmup_posterior").sizes["draw"] == 3
 
-    def test_a_file_of_version_1_has_its_log_joint_from_the_rows(self):
-        """Such files record no densities."""
-        estimator = bayestree.load(DATA / "iris-v1.safetensors")
-        recorded = json.loads((DATA / "iris-v1.json").read_text())
+    def test_a_file_without_densities_has_its_log_joint_from_the_rows(self):
+        estimator = bayestree.load(DATA / "iris-v3-nuts.safetensors")
+        del estimator.fitted_.shown.posterior.stats["lp"]
+        recorded = json.loads((DATA / "iris-v3-nuts.json").read_text())
         X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
         made = estimator.to_arviz(X, recorded["predict"], n_prior=5)
         found = arviz_compat.group(made, "sample_stats")
-        assert found.lp.shape == (1, 4)
+        assert found.lp.shape == (2, 4)
         assert "log_q" not in found
         assert "lp" not in arviz_compat.group(estimator.to_arviz(n_prior=5), "sample_stats")
 

@@ -21,7 +21,7 @@ from bayestree.estimators.files import ModelFileError
 from tests.fuzz.strategies import changed, fuzzed, little_memory, odd_numbers, values
 
 DATA = Path(__file__).parents[1] / "data"
-NAMES = ["iris-v1", "iris-v2", "iris-v3-forest", "iris-v3-linear"]
+NAMES = ["iris-v3-nuts", "iris-v3-forest", "iris-v3-linear"]
 WHOLE = {name: (DATA / f"{name}.safetensors").read_bytes() for name in NAMES}
 
 
@@ -221,7 +221,7 @@ def test_a_pickle_is_no_model(tmp_path):
 
 @pytest.mark.parametrize("depth", [100, 100_000])
 def test_deep_descriptions(depth, tmp_path):
-    _, arrays = taken_apart(WHOLE["iris-v1"])
+    _, arrays = taken_apart(WHOLE["iris-v3-nuts"])
     text = (
         '{"version": 3, "checksum": "'
         + files.BLANK

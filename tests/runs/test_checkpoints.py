@@ -316,7 +316,7 @@ class TestSignals:
             loop([])
             for step in Track(range(5), "alone", show=False):
                 steps.append(step)
-                kept.stop_soon()
+                kept.stopping = True
 
         with watching(kept), pytest.raises(KeyboardInterrupt):
             alone()

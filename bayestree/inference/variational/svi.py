@@ -19,16 +19,7 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.state import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
-from bayestree.inference.convergence import (
-    FURTHER_RATE,
-    coefficient_balance,
-    elbo_gain,
-    evaluate_elbo,
-    further_steps,
-    guide_balance,
-    polytope_gain,
-    warn_of_undetermined,
-)
+from bayestree.inference import convergence
 from bayestree.inference.data import Data
 from bayestree.inference.pointwise import leaf_sums, log_joint
 from bayestree.inference.posterior import Posterior
@@ -218,7 +209,7 @@ class Svi(Variational, Stage):
             like_rows = [{name: value.to(data.X) for name, value in s.items()} for s in each]
             log_p = log_joint(model, like_rows, data)
             found = replace(found, stats={**found.stats, "log_p": log_p[None]})
-        warn_of_undetermined(found)
+        convergence.warn_of_undetermined(found)
         return replace(found, settings=settings)
 
 
@@ -275,10 +266,10 @@ def fit_autoguide(
             bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
             drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
         # The guide has been used, and is continued in place.
-        more = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
-        number, tensor = further_steps(n_steps), data.X.new_tensor
+        more = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": convergence.FURTHER_RATE}), loss)
+        number, tensor = convergence.further_steps(n_steps), data.X.new_tensor
         tempered = (data.X, data.y, arguments[2])
-        gain = elbo_gain(
+        gain = convergence.elbo_gain(
             guide.parameters(),
             (more.step(*arguments) for _ in range(number)),
             number,
@@ -293,7 +284,7 @@ def fit_autoguide(
     found = replace(found, stats={**found.stats, **gain})
     if settings["guide"] in POINT_GUIDES:  # a mode, not a mean
         return found
-    balance = coefficient_balance(found, data, 1 / settings["kl_weight"])
+    balance = convergence.coefficient_balance(found, data, 1 / settings["kl_weight"])
     return replace(found, stats={**found.stats, **balance})
 
 
@@ -350,12 +341,12 @@ def fit_polytope(
     if not all(one.isfinite().all() for one in guide.parameters()):
         raise ValueError(f"the fit diverged: reduce learning_rate={settings['learning_rate']:g}.")
     guide.eval().refresh(steps=50)
-    bound = float(evaluate_elbo(guide, data))
-    stats = guide_balance(guide, data, settings["kl_weight"])
+    bound = float(convergence.evaluate_elbo(guide, data))
+    stats = convergence.guide_balance(guide, data, settings["kl_weight"])
     draws = [guide.sample() for _ in range(n_draws)]
     log_q = [float(guide.log_prob(draw)) for draw in draws]
     shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
-    stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
+    stats |= convergence.polytope_gain(guide, data, epochs=len(trace), **shared)
     found = variational_posterior(guide.model, draws, log_q, guide.point(), trace, bound)
     return replace(found, stats={**found.stats, **stats})
 

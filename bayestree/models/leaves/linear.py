@@ -20,17 +20,8 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.state import cached
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion
+from bayestree.models.leaves import gaussian
 from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf, most_likely
-from bayestree.models.leaves.gaussian import (
-    LOG_2PI,
-    MIN_VARIANCE,
-    SHAPES,
-    STRENGTHS,
-    Gaussian,
-    GaussianGradient,
-    normal_log_density,
-    surprise,
-)
 from bayestree.models.leaves.slopes import (
     NO_SLOPE,
     SLOPE_STRENGTHS,
@@ -181,7 +172,7 @@ class LinearNormalInverseGamma(LeafDistribution):
         squares = (row.unsqueeze(2) * row.unsqueeze(1)).flatten(1)
         spread = squares @ self.covariance.flatten(-2).T
         square = (y[:, :1] - row @ self.loc.T) ** 2 * precision + spread
-        return (log_precision - LOG_2PI - square) / 2
+        return (log_precision - gaussian.LOG_2PI - square) / 2
 
     def kl(self) -> Tensor:
         prior = self.prior or self
@@ -213,8 +204,8 @@ class LinearGradient(LeafGradient):
     """Means, logarithms of scales and slopes as the rows of one array (2 + d, L)."""
 
     def __init__(self, leaf: "LinearGaussian", y: FloatArray) -> None:
-        constant = Gaussian(0.0, leaf.strength, leaf.shape, leaf.rate)
-        self.leaf, self.constant = leaf, GaussianGradient(constant, y[:, 0])
+        constant = gaussian.Gaussian(0.0, leaf.strength, leaf.shape, leaf.rate)
+        self.leaf, self.constant = leaf, gaussian.GaussianGradient(constant, y[:, 0])
         self.X = np.ascontiguousarray(y[:, 1:].T, dtype=np.float64)
 
     def read(self, free: FreeSites) -> FloatArray:
@@ -225,7 +216,7 @@ class LinearGradient(LeafGradient):
         return self.constant.y - leaves[0][:, None] - leaves[2:].T @ self.X
 
     def log_density(self, leaves: FloatArray) -> FloatArray:
-        return normal_log_density(self._gap(leaves), leaves[1][:, None])
+        return gaussian.normal_log_density(self._gap(leaves), leaves[1][:, None])
 
     def prior(self, leaves: FloatArray) -> float:
         # Normal(slope | 0, s^2 / k) gives exp(-l - k slope^2 e^(-2 l) / 2) with l = log s.
@@ -393,7 +384,7 @@ class LinearGaussian(SlopingLeaf, NumericLeaf):
         mass, count = found.gram[:, 0, 0].numpy(), found.cross.shape[-1]
         start = found.gram.new_tensor([self.strength] + [START] * (count - 1))
         _, spread, _ = found.solve(start.diag())
-        pooled = max(float(spread.sum() / mass.sum()), MIN_VARIANCE)
+        pooled = max(float(spread.sum() / mass.sum()), gaussian.MIN_VARIANCE)
 
         def loss(free: FloatArray) -> tuple[float, FloatArray]:
             prior, (shape, variance) = np.exp(free[:-2]), np.exp(free[-2:])
@@ -412,10 +403,10 @@ class LinearGaussian(SlopingLeaf, NumericLeaf):
             cost = price * mass.sum() / np.log1p(mass.sum())
             slope[1:-2] -= cost * mass.sum() / (prior[1:] + mass.sum())
             paid = cost * float(np.log1p(mass.sum() / prior[1:]).sum())
-            return surprise(mass, spread, volume, shape, rate) + paid, slope
+            return gaussian.surprise(mass, spread, volume, shape, rate) + paid, slope
 
-        limits = [STRENGTHS] + [SLOPE_STRENGTHS] * (count - 1)
-        limits += [SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
+        limits = [gaussian.STRENGTHS] + [SLOPE_STRENGTHS] * (count - 1)
+        limits += [gaussian.SHAPES, (gaussian.MIN_VARIANCE, max(4 * pooled, 1.0))]
         learned = most_likely(loss, [*start.tolist(), 10.0, pooled], limits, gradient=True)
         return np.array(learned[:-2]), np.array(learned[-2:])
 
