@@ -209,7 +209,7 @@ def test_the_interval_of_a_date_has_dates(rows):
     assert found.to_frame().index[0] == ("root", "limit of days of start since 1970")
     column = Dates("start", (17962.25,), gaps=True, parts=("days",), whole=True)
     said = filled_values(SimpleNamespace(encoding_=Encoding((column,))), tree=tree)
-    assert said == "Where missing, start = 2019-03-07 06:00."
+    assert said == "Where missing, start = 2019-03-07."
 
 
 def test_the_ends_of_a_short_interval_differ_in_print(fits):
