@@ -149,7 +149,7 @@ def test_a_linear_leaf_says_its_ridge_regression(diabetes):
     best = design @ np.linalg.lstsq(design, y, rcond=None)[0]
     np.testing.assert_allclose(reg.predict(X), best, rtol=1e-4)
     text = export_text(reg, max_features=3)
-    assert "root: leaf, 331 rows, mean = 153 + 703 x8 + 593 x2 - 560 x4 + … 7 more" in text
+    assert "root: leaf, 331 rows, mean = 152.3 + 703 x8 + 593 x2 - 560 x4 + … 7 more" in text
     moved = reg.tree_.on_scaled(np.full(10, 0.3), np.full(10, 2.0))
     np.testing.assert_allclose(moved.predict((X - 0.3) / 2), reg.predict(X))
 
